@@ -1,0 +1,1 @@
+#![cfg_attr(target_arch = "bpf", no_std)]
