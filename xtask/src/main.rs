@@ -1,1 +1,5 @@
-fn main() {}
+//! The project's own tasks.
+mod bpf;
+fn main() -> anyhow::Result<()> {
+    bpf::run(std::env::args().any(|arg| arg == "--check"))
+}

@@ -1,0 +1,194 @@
+//! Map values that both sides see.
+//!
+//! [`CpuState`] is written by the BPF programs of its CPU only. User space reads it without a
+//! lock to close a tick on a CPU that made no switch, and trusts the copy only if the content
+//! proves itself: `run.next` carries the low half of `run.end`, and the slots' wall times sum to
+//! `run.end - run.begin` (see [`Run::is_consistent`]).
+
+use crate::record::{Header, KINDS, Task};
+
+/// Distinct tasks that a CPU keeps before it flushes.
+pub const RUN_SLOTS: usize = 16;
+
+/// Distinct interrupt sources of one kind that a CPU keeps before it flushes.
+pub const IRQ_SLOTS: usize = 8;
+
+/// The time that one task ran.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Slot {
+    /// Who.
+    pub task: Task,
+    /// Nanoseconds on the CPU, interrupts included.
+    pub wall_ns: u64,
+    /// Nanoseconds of `wall_ns` that interrupts took.
+    pub irq_ns: u64,
+    /// Slices combined here.
+    pub slices: u64,
+}
+
+/// Who ran on a CPU from `begin` to `end`, without a gap. Also a ring record: sent with `len`
+/// slots only.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Run {
+    /// `KIND_RUN`.
+    pub header: Header,
+    /// `CLOCK_MONOTONIC` at which the first slot began; 0 before the first switch.
+    pub begin: u64,
+    /// Where the last slot begins if it is a single slice that crosses the end of the tick, else
+    /// equal to `end`. The slots before it lie between `begin` and `last`, within one tick.
+    pub last: u64,
+    /// `CLOCK_MONOTONIC` of the last switch.
+    pub end: u64,
+    /// The thread that runs since `end`: `tid << 32 | (end & 0xffff_ffff)`.
+    pub next: u64,
+    /// End of the tick in which `end` lies.
+    pub boundary: u64,
+    /// Interrupt nanoseconds of this CPU, ever, at `end`.
+    pub irq_at_end: u64,
+    /// Slots in use.
+    pub len: u64,
+    /// The slots. In slice mode they are in order of time.
+    pub slots: [Slot; RUN_SLOTS],
+}
+
+/// Bytes of a [`Run`] before its slots.
+pub const RUN_PREFIX: usize = size_of::<Run>() - size_of::<[Slot; RUN_SLOTS]>();
+
+impl Run {
+    /// Whether a copy taken while the owner may have been writing is one consistent state.
+    #[must_use]
+    pub fn is_consistent(&self) -> bool {
+        let len = self.len as usize;
+        if len > RUN_SLOTS || self.next & 0xffff_ffff != self.end & 0xffff_ffff {
+            return false;
+        }
+        let mut wall = 0u64;
+        for slot in self.slots.iter().take(len) {
+            wall = wall.wrapping_add(slot.wall_ns);
+        }
+        wall == self.end.wrapping_sub(self.begin)
+    }
+
+    /// The thread that runs since `end`.
+    #[must_use]
+    pub const fn next_tid(&self) -> u32 {
+        (self.next >> 32) as u32
+    }
+}
+
+/// The time of one interrupt source.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct IrqSlot {
+    /// `CONTEXT_IRQ` or `CONTEXT_SOFTIRQ`.
+    pub context: u32,
+    /// Interrupt number or softirq vector.
+    pub number: u32,
+    /// Nanoseconds spent in it; for a softirq without the interrupts that interrupted it.
+    pub ns: u64,
+    /// How often it ran.
+    pub count: u64,
+}
+
+/// The time of one kind of interrupt on a CPU. Also a ring record: sent with `len` slots only.
+///
+/// Interrupts that begin and end in one tick are combined; one that crosses the end of a tick is
+/// sent at once and alone, with its `begin` and `end`, so that the reader can divide it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Irq {
+    /// `KIND_IRQ`.
+    pub header: Header,
+    /// End of the tick in which the slots' time lies.
+    pub boundary: u64,
+    /// 0, or when the only slot's interrupt began.
+    pub begin: u64,
+    /// 0, or when the only slot's interrupt ended.
+    pub end: u64,
+    /// Slots in use.
+    pub len: u64,
+    /// The slots.
+    pub slots: [IrqSlot; IRQ_SLOTS],
+}
+
+/// Bytes of an [`Irq`] before its slots.
+pub const IRQ_PREFIX: usize = size_of::<Irq>() - size_of::<[IrqSlot; IRQ_SLOTS]>();
+
+/// One kind of interrupt (hard or soft) on one CPU: its slots and the one that runs now.
+///
+/// The two kinds have a value each because a hard interrupt may interrupt the program of a softirq
+/// but never the other way round: no program sees its own data half written.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct IrqTrack {
+    /// Nanoseconds in this kind of interrupt, ever.
+    pub total: u64,
+    /// When the one that runs now began, or 0.
+    pub begin: u64,
+    /// Interrupt number or softirq vector of the one that runs now.
+    pub number: u64,
+    /// Total of the other kind at `begin` (softirq only).
+    pub other_at_begin: u64,
+    /// What is not sent yet.
+    pub pending: Irq,
+}
+
+/// What the BPF programs of one CPU know. Array map, indexed by CPU.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct CpuState {
+    /// Who ran.
+    pub run: Run,
+    /// Interrupt handlers.
+    pub hard: IrqTrack,
+    /// Softirqs, without the interrupts that interrupted them.
+    pub soft: IrqTrack,
+}
+
+/// The sampler of one CPU. Array map, indexed by CPU.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sampler {
+    /// First slot of this CPU in the perf event array.
+    pub first: u32,
+    /// Number of counters of this CPU; 0: not an owner CPU.
+    pub len: u32,
+    /// One of the `SAMPLER_` constants.
+    pub state: u32,
+    /// What went wrong when the timer was started, as a positive errno.
+    pub errno: u32,
+    /// When the counters were last read.
+    pub last_read: u64,
+}
+
+/// The timer is not wanted.
+pub const SAMPLER_OFF: u32 = 0;
+/// User space wants the timer of this CPU started.
+pub const SAMPLER_WANTED: u32 = 1;
+/// The timer runs.
+pub const SAMPLER_ARMED: u32 = 2;
+/// The timer could not be started; `errno` says why.
+pub const SAMPLER_FAILED: u32 = 3;
+
+/// What was dropped on one CPU. Per-CPU array map with one entry.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Drops {
+    /// Records that found the ring full, by kind.
+    pub records: [u64; KINDS],
+    /// Ticks after which the timer could not be started again.
+    pub timer: u64,
+}
+
+const _: () = {
+    assert!(size_of::<Slot>() == 32 + 24);
+    assert!(RUN_PREFIX == 8 * 8);
+    assert!(size_of::<IrqSlot>() == 24);
+    assert!(IRQ_PREFIX == 8 * 5);
+    assert!(size_of::<IrqTrack>() == size_of::<Irq>() + 8 * 4);
+    assert!(size_of::<CpuState>() == size_of::<Run>() + 2 * size_of::<IrqTrack>());
+    assert!(size_of::<Sampler>() == 24);
+    assert!(size_of::<Drops>() == 8 * (KINDS + 1));
+};

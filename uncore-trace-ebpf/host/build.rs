@@ -1,0 +1,176 @@
+//! Compiles the BPF programs, or falls back on the committed object.
+
+use std::{
+    env,
+    ffi::OsString,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::stamp;
+
+/// The program that `uncore-trace` loads.
+pub const PROGRAM: &str = "uncore-trace-ebpf";
+
+/// A compiler that has the source of `core` and a BPF linker.
+#[derive(Clone, Debug)]
+pub struct Toolchain {
+    cargo: PathBuf,
+    rustc: PathBuf,
+    sysroot: PathBuf,
+    linker: PathBuf,
+}
+
+/// Where an object came from.
+#[derive(Clone, Debug)]
+pub enum Origin {
+    /// Compiled now.
+    Source,
+    /// The committed object; compiling was not possible for this reason.
+    Committed(String),
+}
+
+impl Toolchain {
+    /// The versions that decide what bytes come out: `rustc` and `bpf-linker`, one line each.
+    pub fn versions(&self) -> Result<String> {
+        Ok(format!(
+            "{}\n{}",
+            first_line(Command::new(&self.rustc).arg("--version"))?,
+            first_line(Command::new(&self.linker).arg("--version"))?,
+        ))
+    }
+}
+
+/// Finds a BPF toolchain: the distribution's Rust with its source package, or rustup's nightly
+/// with `rust-src`; either needs `bpf-linker`.
+///
+/// # Errors
+///
+/// Says what is missing, in one line.
+pub fn toolchain() -> Result<Toolchain> {
+    let linker = linker().context("bpf-linker is not installed: run `cargo xtask setup`")?;
+    let mut tried = Vec::new();
+    for (cargo, rustc) in candidates() {
+        let Ok(sysroot) = first_line(Command::new(&rustc).args(["--print", "sysroot"])) else {
+            continue;
+        };
+        let sysroot = PathBuf::from(sysroot);
+        if sysroot.join("lib/rustlib/src/rust/library/core/src/lib.rs").exists() {
+            return Ok(Toolchain { cargo, rustc, sysroot, linker });
+        }
+        tried.push(rustc.display().to_string());
+    }
+    bail!(
+        "no Rust compiler with the source of `core` (tried: {}): run `cargo xtask setup`",
+        tried.join(", ")
+    )
+}
+
+/// Compiles one binary of this package for the BPF target; returns the object's path.
+pub fn compile(toolchain: &Toolchain, bin: &str, target_dir: &Path) -> Result<PathBuf> {
+    let root = stamp::workspace_root();
+    let mut command = Command::new(&toolchain.cargo);
+    command
+        .current_dir(&root)
+        .args(["build", "--quiet", "--release", "--locked", "-Z", "build-std=core"])
+        .args(["--target", "bpfel-unknown-none", "--package", env!("CARGO_PKG_NAME")])
+        .args(["--bin", bin, "--target-dir"])
+        .arg(target_dir);
+    // A build script inherits what the outer cargo (or clippy) set for its own compiler.
+    for (name, _) in env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("CARGO_") && text != "CARGO_HOME" || text.starts_with("RUST") {
+            command.env_remove(&name);
+        }
+    }
+    let linker_dir = toolchain.linker.parent().unwrap_or(Path::new("/"));
+    command
+        .env("RUSTC", &toolchain.rustc)
+        // `build-std` is the one unstable feature that is needed; a stable compiler has it too.
+        .env("RUSTC_BOOTSTRAP", "1")
+        .env("CARGO_ENCODED_RUSTFLAGS", rustflags(toolchain, &root)?)
+        .env("PATH", prepend(linker_dir, env::var_os("PATH"))?);
+    let output = command.output().with_context(|| format!("cannot run {command:?}"))?;
+    if !output.status.success() {
+        bail!("compiling {bin} for BPF failed:\n{}", String::from_utf8_lossy(&output.stderr));
+    }
+    Ok(target_dir.join("bpfel-unknown-none/release").join(bin))
+}
+
+/// The object that this build embeds: compiled where a toolchain is, else the committed one.
+///
+/// # Errors
+///
+/// The object can neither be compiled nor is the committed one up to date with its sources.
+pub fn object(target_dir: &Path) -> Result<(PathBuf, Origin)> {
+    let reason = match toolchain().and_then(|found| compile(&found, PROGRAM, target_dir)) {
+        Ok(object) => return Ok((object, Origin::Source)),
+        Err(error) => format!("{error:#}"),
+    };
+    stamp::verify_sources().with_context(|| format!("{reason}; and the committed object is of no use"))?;
+    Ok((stamp::object_path(), Origin::Committed(reason)))
+}
+
+/// Debug information makes BTF; paths of this machine stay out of it.
+fn rustflags(toolchain: &Toolchain, root: &Path) -> Result<String> {
+    let mut flags = vec!["-Cdebuginfo=2".to_owned(), "-Clink-arg=--btf".to_owned()];
+    let mut remap = |from: &Path, to: &str| {
+        flags.push(format!("--remap-path-prefix={}={to}", from.display()));
+    };
+    remap(&toolchain.sysroot.join("lib/rustlib/src/rust"), "rust");
+    let home = env::var_os("CARGO_HOME").map_or_else(
+        || PathBuf::from(env::var_os("HOME").unwrap_or_default()).join(".cargo"),
+        PathBuf::from,
+    );
+    let registries = home.join("registry/src");
+    if registries.is_dir() {
+        for entry in fs::read_dir(&registries).with_context(|| format!("cannot read {registries:?}"))? {
+            remap(&entry?.path(), "registry");
+        }
+    }
+    // `.` and not the empty string, with which rustc would leave a leading slash.
+    remap(root, ".");
+    Ok(flags.join("\x1f"))
+}
+
+/// Distributions first: their compiler matches their source by construction.
+fn candidates() -> Vec<(PathBuf, PathBuf)> {
+    let mut all = vec![(PathBuf::from("/usr/bin/cargo"), PathBuf::from("/usr/bin/rustc"))];
+    let nightly = |tool: &str| {
+        first_line(Command::new("rustup").args(["which", "--toolchain", "nightly", tool]))
+            .map(PathBuf::from)
+    };
+    if let (Ok(cargo), Ok(rustc)) = (nightly("cargo"), nightly("rustc")) {
+        all.push((cargo, rustc));
+    }
+    all
+}
+
+fn linker() -> Option<PathBuf> {
+    let home = env::var_os("CARGO_HOME").map(PathBuf::from);
+    let default = env::var_os("HOME").map(|home| PathBuf::from(home).join(".cargo"));
+    let cargo_bins = home.into_iter().chain(default).map(|home| home.join("bin"));
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path)
+        .chain(cargo_bins)
+        .map(|dir| dir.join("bpf-linker"))
+        .find(|linker| linker.is_file())
+}
+
+fn prepend(dir: &Path, path: Option<OsString>) -> Result<OsString> {
+    let path = path.unwrap_or_default();
+    env::join_paths(std::iter::once(dir.to_owned()).chain(env::split_paths(&path)))
+        .context("a directory of PATH holds a colon")
+}
+
+fn first_line(command: &mut Command) -> Result<String> {
+    let output = command.output().with_context(|| format!("cannot run {command:?}"))?;
+    if !output.status.success() {
+        bail!("{command:?} failed: {}", String::from_utf8_lossy(&output.stderr).trim());
+    }
+    let text = String::from_utf8_lossy(&output.stdout);
+    Ok(text.lines().next().unwrap_or_default().to_owned())
+}

@@ -1,0 +1,139 @@
+//! The committed object and the stamp of the sources that it was made from.
+
+use std::{
+    fmt::Write as _,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context as _, Result, bail};
+use sha2::{Digest as _, Sha256};
+
+use crate::build::{self, Toolchain};
+
+/// The workspace that holds this package.
+#[must_use]
+pub fn workspace_root() -> PathBuf {
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    package.parent().unwrap_or(package).to_owned()
+}
+
+/// The committed object.
+#[must_use]
+pub fn object_path() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("object/uncore-trace.bpf.o")
+}
+
+/// The committed stamp.
+#[must_use]
+pub fn stamp_path() -> PathBuf {
+    object_path().with_file_name("uncore-trace.stamp")
+}
+
+/// Everything whose change changes the object.
+#[must_use]
+pub fn source_paths() -> Vec<PathBuf> {
+    let root = workspace_root();
+    [
+        "uncore-trace-ebpf/src",
+        "uncore-trace-ebpf/Cargo.toml",
+        "uncore-trace-common/src",
+        "uncore-trace-common/Cargo.toml",
+    ]
+    .map(|path| root.join(path))
+    .to_vec()
+}
+
+/// Compiles the object and writes it with its stamp; `true` if anything changed.
+pub fn renew(toolchain: &Toolchain, target_dir: &Path) -> Result<bool> {
+    let object = read(&build::compile(toolchain, build::PROGRAM, target_dir)?)?;
+    let stamp = stamp(&object, &toolchain.versions()?)?;
+    let changed = fs::read(stamp_path()).ok().as_deref() != Some(stamp.as_bytes());
+    fs::write(object_path(), &object).context("cannot write the BPF object")?;
+    fs::write(stamp_path(), stamp).context("cannot write the BPF object's stamp")?;
+    Ok(changed)
+}
+
+/// Fails unless the committed object is what the sources compile to. With other versions of the
+/// tools than the stamp's the bytes may differ, and only the sources are compared.
+pub fn verify(toolchain: &Toolchain, target_dir: &Path) -> Result<()> {
+    verify_sources()?;
+    let versions = toolchain.versions()?;
+    let committed = fs::read_to_string(stamp_path()).context("cannot read the stamp")?;
+    if !committed.ends_with(&format!("{versions}\n")) {
+        return Ok(());
+    }
+    let object = read(&build::compile(toolchain, build::PROGRAM, target_dir)?)?;
+    if stamp(&object, &versions)? != committed {
+        bail!("the committed BPF object is not what its sources compile to: run `cargo xtask bpf`");
+    }
+    Ok(())
+}
+
+/// Fails unless the committed object is intact and its stamp names these sources.
+pub fn verify_sources() -> Result<()> {
+    let committed = fs::read_to_string(stamp_path())
+        .with_context(|| format!("cannot read {}", stamp_path().display()))?;
+    let mut lines = committed.lines();
+    if lines.next() != Some(&format!("sources {}", source_digest()?)) {
+        bail!("the committed BPF object is older than its sources: run `cargo xtask bpf`");
+    }
+    if lines.next() != Some(&format!("object {}", hex(&read(&object_path())?))) {
+        bail!("the committed BPF object is not the one of its stamp: run `cargo xtask bpf`");
+    }
+    Ok(())
+}
+
+fn stamp(object: &[u8], versions: &str) -> Result<String> {
+    Ok(format!("sources {}\nobject {}\n{versions}\n", source_digest()?, hex(object)))
+}
+
+/// SHA-256 over the names and contents of all sources and the locked versions of what they use.
+fn source_digest() -> Result<String> {
+    let root = workspace_root();
+    let mut files = Vec::new();
+    for path in source_paths() {
+        collect(&path, &mut files)?;
+    }
+    files.sort();
+    let mut digest = Sha256::new();
+    for file in &files {
+        let name = file.strip_prefix(&root).unwrap_or(file);
+        digest.update(name.to_string_lossy().as_bytes());
+        digest.update([0]);
+        digest.update(read(file)?);
+    }
+    let lock = fs::read_to_string(root.join("Cargo.lock")).context("cannot read Cargo.lock")?;
+    for package in lock.split("[[package]]").filter(|package| package.starts_with("\nname = \"aya-"))
+    {
+        digest.update(package);
+    }
+    Ok(text(&digest.finalize()))
+}
+
+fn collect(path: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
+    if !path.is_dir() {
+        files.push(path.to_owned());
+        return Ok(());
+    }
+    for entry in fs::read_dir(path).with_context(|| format!("cannot read {}", path.display()))? {
+        collect(&entry?.path(), files)?;
+    }
+    Ok(())
+}
+
+fn read(path: &Path) -> Result<Vec<u8>> {
+    fs::read(path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    text(&Sha256::digest(bytes))
+}
+
+fn text(digest: &[u8]) -> String {
+    digest.iter().fold(String::new(), |mut text, byte| {
+        // Writing to a String cannot fail.
+        let _infallible = write!(text, "{byte:02x}");
+        text
+    })
+}

@@ -1,0 +1,34 @@
+//! Values set by the loader; `uncore_trace_common::config` says what each means. They are frozen
+//! before load, so the verifier treats them as constants.
+
+use aya_ebpf::Global;
+
+macro_rules! globals {
+    ($($name:ident),* $(,)?) => {
+        $(#[unsafe(no_mangle)]
+        pub static $name: Global<u64> = Global::new(0);)*
+    };
+}
+
+globals!(
+    TICK_NS,
+    SLICES,
+    SAMPLE_ON_SCHED,
+    SAMPLE_ON_IRQ,
+    MIN_GAP_NS,
+    TASK_PID,
+    CGROUP_KN,
+    CGROUP_ROOT,
+    KERNFS_ID,
+    ROOT_HIERARCHY,
+);
+
+/// The end of the tick in which `now` lies.
+#[inline(always)]
+pub fn tick_end(now: u64) -> u64 {
+    let tick = TICK_NS.load();
+    if tick == 0 {
+        return u64::MAX;
+    }
+    (now / tick + 1) * tick
+}

@@ -1,0 +1,35 @@
+//! Starts the timers: attached to `sched_switch` only while the loader visits the owner CPUs,
+//! because a timer is pinned to the CPU that starts it, and up to Linux 6.12 only BTF tracepoint
+//! programs may hold one.
+
+use aya_ebpf::{
+    helpers::bpf_get_smp_processor_id, macros::btf_tracepoint, programs::BtfTracePointContext,
+};
+use aya_log_ebpf::warn;
+use uncore_trace_common::state::{SAMPLER_ARMED, SAMPLER_FAILED, SAMPLER_WANTED};
+
+use super::timer;
+use crate::maps::SAMPLERS;
+
+#[btf_tracepoint(function = "sched_switch")]
+fn arm(ctx: BtfTracePointContext) -> i32 {
+    // SAFETY: plain helper.
+    let cpu = unsafe { bpf_get_smp_processor_id() };
+    let Some(sampler) = SAMPLERS.get_ptr_mut(cpu) else {
+        return 0;
+    };
+    // SAFETY: user space changes `state` before it visits this CPU and then only reads it.
+    let sampler = unsafe { &mut *sampler };
+    if sampler.state != SAMPLER_WANTED {
+        return 0;
+    }
+    let started = timer::start(cpu);
+    if started < 0 {
+        sampler.errno = started.wrapping_neg() as u32;
+        sampler.state = SAMPLER_FAILED;
+        warn!(&ctx, "bpf_timer_start on CPU {} failed: errno {}", cpu, sampler.errno);
+    } else {
+        sampler.state = SAMPLER_ARMED;
+    }
+    0
+}

@@ -1,0 +1,98 @@
+//! `cgroup_mkdir`, `cgroup_rmdir` and `cgroup_attach_task`, v2 hierarchy only.
+//!
+//! TP_PROTO(struct cgroup *cgrp, const char *path) and TP_PROTO(struct cgroup *dst_cgrp,
+//! const char *path, struct task_struct *task, bool threadgroup),
+//! include/trace/events/cgroup.h. Fields are read at the running kernel's BTF offsets.
+
+use aya_ebpf::{
+    helpers::{
+        bpf_get_smp_processor_id, bpf_ktime_get_ns, bpf_probe_read_kernel,
+        generated::bpf_probe_read_kernel_str,
+    },
+    macros::{btf_map, raw_tracepoint},
+    programs::RawTracePointContext,
+    btf_maps::PerCpuArray,
+};
+use uncore_trace_common::record::{
+    CGROUP_ATTACH, CGROUP_MKDIR, CGROUP_RMDIR, CgroupEvent, Header, KIND_CGROUP, MAX_PATH,
+};
+
+use crate::{
+    emit,
+    globals::{CGROUP_KN, CGROUP_ROOT, KERNFS_ID, ROOT_HIERARCHY, TASK_PID},
+};
+
+/// Where an event is put together: it is too large for the stack. These events happen in process
+/// context under `cgroup_mutex`, and a program is not preempted, so one place per CPU will do.
+#[btf_map]
+static CGROUP_SCRATCH: PerCpuArray<CgroupEvent, 1> = PerCpuArray::new();
+
+#[raw_tracepoint(tracepoint = "cgroup_mkdir")]
+fn cgroup_mkdir(ctx: RawTracePointContext) -> i32 {
+    send(&ctx, CGROUP_MKDIR, 0);
+    0
+}
+
+#[raw_tracepoint(tracepoint = "cgroup_rmdir")]
+fn cgroup_rmdir(ctx: RawTracePointContext) -> i32 {
+    send(&ctx, CGROUP_RMDIR, 0);
+    0
+}
+
+#[raw_tracepoint(tracepoint = "cgroup_attach_task")]
+fn cgroup_attach_task(ctx: RawTracePointContext) -> i32 {
+    let task: *const u8 = ctx.arg(2);
+    // SAFETY: a checked read of kernel memory; a wrong address is an error, not a fault.
+    if let Ok(tid) = unsafe { field::<u32>(task, TASK_PID.load()) } {
+        send(&ctx, CGROUP_ATTACH, tid);
+    }
+    0
+}
+
+/// # Safety
+///
+/// None beyond that of `bpf_probe_read_kernel`, which checks the address.
+#[inline(always)]
+unsafe fn field<T>(base: *const u8, offset: u64) -> Result<T, i32> {
+    // SAFETY: the helper checks the address.
+    unsafe { bpf_probe_read_kernel(base.wrapping_add(offset as usize).cast::<T>()) }
+}
+
+#[inline(always)]
+fn send(ctx: &RawTracePointContext, what: u32, tid: u32) {
+    let cgroup: *const u8 = ctx.arg(0);
+    let path: *const u8 = ctx.arg(1);
+    // SAFETY: checked reads of kernel memory.
+    let ids = unsafe {
+        (
+            field::<*const u8>(cgroup, CGROUP_ROOT.load())
+                .and_then(|root| field::<u32>(root, ROOT_HIERARCHY.load())),
+            field::<*const u8>(cgroup, CGROUP_KN.load())
+                .and_then(|kn| field::<u64>(kn, KERNFS_ID.load())),
+        )
+    };
+    let (Ok(0), Ok(cgroup_id)) = ids else {
+        return;
+    };
+    let Some(event) = CGROUP_SCRATCH.get_ptr_mut(0) else {
+        return;
+    };
+    // SAFETY: a per-CPU value, see CGROUP_SCRATCH.
+    let event = unsafe { &mut *event };
+    // SAFETY: plain helpers.
+    let (time, cpu) = unsafe { (bpf_ktime_get_ns(), bpf_get_smp_processor_id()) };
+    event.header = Header { kind: KIND_CGROUP, cpu };
+    event.time = time;
+    event.what = what;
+    event.tid = tid;
+    event.cgroup_id = cgroup_id;
+    // SAFETY: the helper writes at most MAX_PATH bytes, terminated.
+    let copied = unsafe {
+        bpf_probe_read_kernel_str(event.path.as_mut_ptr().cast(), MAX_PATH as u32, path.cast())
+    };
+    if copied < 0 {
+        event.path[0] = 0;
+    }
+    // SAFETY: the whole value.
+    unsafe { emit::send(KIND_CGROUP, &raw const *event, size_of::<CgroupEvent>() as u64) };
+}

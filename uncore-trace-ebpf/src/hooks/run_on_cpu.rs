@@ -1,0 +1,12 @@
+//! The sampler of kernels without pinned timers: never attached, but run on each owner CPU by
+//! `BPF_PROG_TEST_RUN` with `BPF_F_TEST_RUN_ON_CPU` (Linux >= 5.10), once a tick.
+
+use aya_ebpf::{macros::raw_tracepoint, programs::RawTracePointContext};
+
+use crate::sample;
+
+#[raw_tracepoint(tracepoint = "sched_switch")]
+fn run_on_cpu(_ctx: RawTracePointContext) -> i32 {
+    sample::read_on_timer();
+    0
+}

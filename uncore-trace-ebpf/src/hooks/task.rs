@@ -1,0 +1,38 @@
+//! `sched_process_exec` and `sched_process_exit`: `current` is the task itself.
+
+use aya_ebpf::{
+    helpers::{bpf_get_smp_processor_id, bpf_ktime_get_ns},
+    macros::raw_tracepoint,
+    programs::RawTracePointContext,
+};
+use uncore_trace_common::record::{Header, KIND_TASK, TASK_EXEC, TASK_EXIT, Task, TaskEvent};
+
+use crate::{emit, task};
+
+#[raw_tracepoint(tracepoint = "sched_process_exec")]
+fn sched_process_exec(_ctx: RawTracePointContext) -> i32 {
+    send(TASK_EXEC);
+    0
+}
+
+#[raw_tracepoint(tracepoint = "sched_process_exit")]
+fn sched_process_exit(_ctx: RawTracePointContext) -> i32 {
+    send(TASK_EXIT);
+    0
+}
+
+#[inline(always)]
+fn send(what: u32) {
+    // SAFETY: plain helpers.
+    let (time, cpu) = unsafe { (bpf_ktime_get_ns(), bpf_get_smp_processor_id()) };
+    let mut event = TaskEvent {
+        header: Header { kind: KIND_TASK, cpu },
+        time,
+        what,
+        reserved: 0,
+        task: Task { tid: 0, pid: 0, cgroup_id: 0, comm: [0; 16] },
+    };
+    task::fill(&mut event.task);
+    // SAFETY: the whole event, on the stack.
+    unsafe { emit::send(KIND_TASK, &raw const event, size_of::<TaskEvent>() as u64) };
+}

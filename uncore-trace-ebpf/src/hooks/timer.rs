@@ -1,0 +1,76 @@
+//! The pinned timer of an owner CPU (Linux >= 6.7).
+//!
+//! It fires at absolute multiples of the tick on the CPU that armed it, idle or busy, and wakes
+//! nobody in user space. A tick that comes too late for the next one skips it: the tick numbers
+//! show the gap.
+
+use core::ffi::c_void;
+
+use aya_ebpf::{
+    bindings::bpf_timer,
+    helpers::{
+        bpf_ktime_get_ns,
+        generated::{bpf_timer_init, bpf_timer_set_callback, bpf_timer_start},
+    },
+};
+use uncore_trace_common::state::SAMPLER_OFF;
+
+use crate::{
+    globals::tick_end,
+    maps::{DROPS, SAMPLERS, TIMERS, TimerSlot},
+    sample,
+};
+
+/// `BPF_F_TIMER_ABS | BPF_F_TIMER_CPU_PIN`, include/uapi/linux/bpf.h, Linux 6.7.
+const ABSOLUTE_PINNED: u64 = 1 | 2;
+
+/// `CLOCK_MONOTONIC`, include/uapi/linux/time.h.
+const CLOCK_MONOTONIC: u64 = 1;
+
+/// Starts the timer of CPU `cpu`, which must be this CPU. Returns 0 or a negative errno.
+#[inline(always)]
+pub fn start(cpu: u32) -> i64 {
+    let Some(slot) = TIMERS.get_ptr_mut(cpu) else {
+        return -2;
+    };
+    // SAFETY: `slot` is a map value; the kernel guards the timer in it.
+    unsafe {
+        let timer = &raw mut (*slot).timer;
+        // A timer that was made before (the CPU was an owner earlier) answers -EBUSY here.
+        let _again = bpf_timer_init(timer, (&raw const TIMERS).cast_mut().cast(), CLOCK_MONOTONIC);
+        let callback: unsafe extern "C" fn(*mut c_void, *mut u32, *mut TimerSlot) -> i64 = tick;
+        let set = bpf_timer_set_callback(timer, callback as *mut c_void);
+        if set < 0 {
+            return set;
+        }
+        arm(timer)
+    }
+}
+
+/// # Safety
+///
+/// `timer` must be an initialised timer inside a map value.
+#[inline(always)]
+unsafe fn arm(timer: *mut bpf_timer) -> i64 {
+    // SAFETY: as the caller promises.
+    unsafe { bpf_timer_start(timer, tick_end(bpf_ktime_get_ns()), ABSOLUTE_PINNED) }
+}
+
+unsafe extern "C" fn tick(_map: *mut c_void, key: *mut u32, slot: *mut TimerSlot) -> i64 {
+    // SAFETY: the kernel passes the key and the value of the timer that fired.
+    let cpu = unsafe { *key };
+    match SAMPLERS.get(cpu) {
+        Some(sampler) if sampler.state != SAMPLER_OFF => {}
+        _ => return 0,
+    }
+    sample::read_on_timer();
+    // SAFETY: the timer that fired is initialised.
+    let armed = unsafe { arm(&raw mut (*slot).timer) };
+    if armed < 0
+        && let Some(drops) = DROPS.get_ptr_mut(0)
+    {
+        // SAFETY: a per-CPU value.
+        unsafe { (*drops).timer += 1 };
+    }
+    0
+}

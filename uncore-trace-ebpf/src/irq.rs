@@ -1,0 +1,134 @@
+//! Interrupt time: taken out of the task that was interrupted, kept by source.
+
+use aya_ebpf::helpers::{bpf_get_smp_processor_id, bpf_ktime_get_ns};
+use uncore_trace_common::{
+    record::{CONTEXT_IRQ, CONTEXT_SOFTIRQ, Header, KIND_IRQ},
+    state::{CpuState, IRQ_PREFIX, IRQ_SLOTS, Irq, IrqSlot, IrqTrack},
+};
+
+use crate::{emit, globals::tick_end, maps::CPUS};
+
+#[inline(always)]
+fn state() -> Option<(&'static mut CpuState, u32, u64)> {
+    // SAFETY: plain helpers.
+    let (now, cpu) = unsafe { (bpf_ktime_get_ns(), bpf_get_smp_processor_id()) };
+    let state = CPUS.get_ptr_mut(cpu)?;
+    // SAFETY: only programs on this CPU write its value, each kind of interrupt its own part.
+    Some((unsafe { &mut *state }, cpu, now))
+}
+
+/// An interrupt handler begins.
+#[inline(always)]
+pub fn hard_entry(number: u32) {
+    if let Some((state, _, now)) = state() {
+        state.hard.begin = now;
+        state.hard.number = u64::from(number);
+    }
+}
+
+/// An interrupt handler ends.
+#[inline(always)]
+pub fn hard_exit() {
+    if let Some((state, cpu, now)) = state() {
+        let began = state.hard.begin;
+        if began != 0 {
+            state.hard.begin = 0;
+            add(&mut state.hard, CONTEXT_IRQ, cpu, began, now, now - began);
+        }
+    }
+}
+
+/// A softirq begins.
+#[inline(always)]
+pub fn soft_entry(vector: u32) {
+    if let Some((state, _, now)) = state() {
+        state.soft.other_at_begin = state.hard.total;
+        state.soft.number = u64::from(vector);
+        state.soft.begin = now;
+    }
+}
+
+/// A softirq ends. The interrupts that came in between are not its time.
+#[inline(always)]
+pub fn soft_exit() {
+    if let Some((state, cpu, now)) = state() {
+        let began = state.soft.begin;
+        if began != 0 {
+            state.soft.begin = 0;
+            let hard = state.hard.total - state.soft.other_at_begin;
+            let span = now - began;
+            // An interrupt between the two reads of the clock and of `total` is counted in
+            // `hard` only.
+            let ns = if hard < span { span - hard } else { 0 };
+            add(&mut state.soft, CONTEXT_SOFTIRQ, cpu, began, now, ns);
+        }
+    }
+}
+
+/// Sends the slots of a tick that has ended.
+#[inline(always)]
+pub fn flush_ended(track: &mut IrqTrack, now: u64) {
+    if track.pending.len != 0 && now >= track.pending.boundary {
+        flush(&mut track.pending);
+    }
+}
+
+#[inline(always)]
+fn add(track: &mut IrqTrack, context: u32, cpu: u32, began: u64, now: u64, ns: u64) {
+    track.total += ns;
+    let number = track.number as u32;
+    let pending = &mut track.pending;
+    let crosses = now >= pending.boundary;
+    if crosses {
+        if pending.len != 0 {
+            flush(pending);
+        }
+        pending.header = Header { kind: KIND_IRQ, cpu };
+        pending.boundary = tick_end(now);
+    }
+    let inside = began + crate::globals::TICK_NS.load() >= pending.boundary;
+    let mut index = if inside { find(pending, number) } else { pending.len };
+    if index >= IRQ_SLOTS as u64 {
+        flush(pending);
+        index = 0;
+    }
+    // SAFETY: `index` is below IRQ_SLOTS; the unchecked form leaves no panic path.
+    let slot = unsafe { pending.slots.get_unchecked_mut(index as usize) };
+    if index == pending.len {
+        *slot = IrqSlot { context, number, ns: 0, count: 0 };
+        pending.len += 1;
+    }
+    slot.ns += ns;
+    slot.count += 1;
+    if !inside {
+        pending.begin = began;
+        pending.end = now;
+        flush(pending);
+    }
+}
+
+/// The slot of this source, or the number of slots in use if it has none.
+#[inline(always)]
+fn find(pending: &Irq, number: u32) -> u64 {
+    let mut index = 0;
+    for slot in &pending.slots {
+        if index >= pending.len || slot.number == number {
+            break;
+        }
+        index += 1;
+    }
+    index
+}
+
+#[inline(always)]
+fn flush(pending: &mut Irq) {
+    let len = pending.len;
+    if len <= IRQ_SLOTS as u64 {
+        let size = IRQ_PREFIX as u64 + len * size_of::<IrqSlot>() as u64;
+        // SAFETY: `size` covers the prefix and `len` slots, all inside the map value.
+        unsafe { emit::send(KIND_IRQ, pending, size) };
+    }
+    pending.begin = 0;
+    pending.end = 0;
+    pending.len = 0;
+}

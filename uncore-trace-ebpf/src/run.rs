@@ -1,0 +1,124 @@
+//! Who ran: a small array of combining slots per CPU.
+//!
+//! At a switch the time since the last one is added to the leaving task's slot. The slots leave
+//! as one record when the tick ends or no slot is free, so the volume follows tasks times ticks
+//! and not switches. In slice mode a slot is never shared, and the same record carries every
+//! slice in order. The record covers its time without a gap: a reader that misses one sees it.
+
+use aya_ebpf::helpers::{bpf_get_smp_processor_id, bpf_ktime_get_ns};
+use uncore_trace_common::{
+    record::{Header, KIND_RUN},
+    state::{CpuState, RUN_PREFIX, RUN_SLOTS, Run, Slot},
+};
+
+use crate::{
+    emit,
+    globals::{SLICES, tick_end},
+    irq,
+    maps::CPUS,
+    task,
+};
+
+/// Accounts for a switch: `current` leaves, `next_tid` comes.
+#[inline(always)]
+pub fn switch(next_tid: u32) {
+    // SAFETY: plain helpers.
+    let (now, cpu) = unsafe { (bpf_ktime_get_ns(), bpf_get_smp_processor_id()) };
+    let Some(state) = CPUS.get_ptr_mut(cpu) else {
+        return;
+    };
+    // SAFETY: only programs on this CPU write its value, and `sched_switch` runs with interrupts
+    // off, so none of them interrupts this one.
+    let state = unsafe { &mut *state };
+    let irq_now = state.hard.total + state.soft.total;
+    if state.run.end == 0 {
+        start(&mut state.run, cpu, now);
+    } else {
+        leave(state, now, irq_now);
+    }
+    state.run.irq_at_end = irq_now;
+    state.run.next = (u64::from(next_tid) << 32) | (state.run.end & 0xffff_ffff);
+}
+
+/// The first switch that is seen on this CPU: time is accounted from here.
+#[inline(always)]
+fn start(run: &mut Run, cpu: u32, now: u64) {
+    run.header = Header { kind: KIND_RUN, cpu };
+    run.begin = now;
+    run.last = now;
+    run.end = now;
+    run.boundary = tick_end(now);
+    run.len = 0;
+}
+
+/// Adds the slice that ends now, and sends the slots if the tick has ended.
+#[inline(always)]
+fn leave(state: &mut CpuState, now: u64, irq_now: u64) {
+    let (tid, pid, cgroup_id) = task::identity();
+    let wall = now - state.run.end;
+    let irq = irq_now - state.run.irq_at_end;
+    let crosses = now >= state.run.boundary;
+    let alone = crosses || SLICES.load() != 0;
+    let mut index = if alone { state.run.len } else { find(&state.run, tid, cgroup_id) };
+    if index >= RUN_SLOTS as u64 {
+        state.run.last = state.run.end;
+        flush(&mut state.run);
+        index = 0;
+    }
+    // SAFETY: `index` is below RUN_SLOTS; the unchecked form leaves no panic path.
+    let slot = unsafe { state.run.slots.get_unchecked_mut(index as usize) };
+    if index == state.run.len {
+        begin(slot, tid, pid, cgroup_id);
+        state.run.len += 1;
+    }
+    slot.wall_ns += wall;
+    slot.irq_ns += irq;
+    slot.slices += 1;
+    let began = state.run.end;
+    state.run.end = now;
+    if crosses {
+        irq::flush_ended(&mut state.hard, now);
+        irq::flush_ended(&mut state.soft, now);
+        state.run.last = began;
+        flush(&mut state.run);
+        state.run.boundary = tick_end(now);
+    }
+}
+
+/// The slot of this task, or the number of slots in use if it has none.
+#[inline(always)]
+fn find(run: &Run, tid: u32, cgroup_id: u64) -> u64 {
+    let mut index = 0;
+    for slot in &run.slots {
+        if index >= run.len || (slot.task.tid == tid && slot.task.cgroup_id == cgroup_id) {
+            break;
+        }
+        index += 1;
+    }
+    index
+}
+
+#[inline(always)]
+fn begin(slot: &mut Slot, tid: u32, pid: u32, cgroup_id: u64) {
+    slot.task.tid = tid;
+    slot.task.pid = pid;
+    slot.task.cgroup_id = cgroup_id;
+    task::name(&mut slot.task);
+    slot.wall_ns = 0;
+    slot.irq_ns = 0;
+    slot.slices = 0;
+}
+
+/// Sends the slots and empties them.
+#[inline(always)]
+fn flush(run: &mut Run) {
+    let len = run.len;
+    if len <= RUN_SLOTS as u64 {
+        let size = RUN_PREFIX as u64 + len * size_of::<Slot>() as u64;
+        // SAFETY: `size` covers the prefix and `len` slots, all inside the map value.
+        unsafe { emit::send(KIND_RUN, run, size) };
+    }
+    run.begin = run.end;
+    run.last = run.end;
+    run.len = 0;
+}

@@ -1,0 +1,24 @@
+//! `cargo xtask bpf`: makes the committed BPF object again, or checks that it is up to date.
+#![expect(clippy::print_stdout, reason = "a task tells what it did")]
+
+use std::{env, path::PathBuf};
+
+use anyhow::{Context as _, Result};
+use uncore_trace_ebpf::{build, stamp};
+
+/// Renews the object, or with `check` fails if it is not what its sources compile to.
+pub fn run(check: bool) -> Result<()> {
+    let toolchain = build::toolchain()?;
+    let target = env::var_os("CARGO_TARGET_DIR")
+        .map_or_else(|| stamp::workspace_root().join("target"), PathBuf::from)
+        .join("bpf");
+    if check {
+        stamp::verify(&toolchain, &target).context("the BPF object is stale")?;
+        println!("bpf: the committed object is up to date");
+    } else if stamp::renew(&toolchain, &target)? {
+        println!("bpf: wrote {}", stamp::object_path().display());
+    } else {
+        println!("bpf: nothing changed");
+    }
+    Ok(())
+}
