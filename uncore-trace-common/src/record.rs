@@ -103,6 +103,8 @@ pub struct Sample {
     pub begin: u64,
     /// `CLOCK_MONOTONIC` after the last read.
     pub end: u64,
+    /// Number of this sweep on its CPU, so that a reader sees one that the ring refused.
+    pub sequence: u64,
     /// One of the `TRIGGER_` constants.
     pub trigger: u32,
     /// Number of readings that follow.
@@ -159,7 +161,7 @@ const _: () = {
     assert!(size_of::<Header>() == 8);
     assert!(size_of::<Task>() == 32);
     assert!(size_of::<Reading>() == 24);
-    assert!(SAMPLE_PREFIX == 8 + 8 + 8 + 4 + 4 + 4 + 4 + 32);
+    assert!(SAMPLE_PREFIX == 8 + 8 + 8 + 8 + 4 + 4 + 4 + 4 + 32);
     assert!(size_of::<TaskEvent>() == 8 + 8 + 8 + 32);
     assert!(size_of::<CgroupEvent>() == 8 + 8 + 8 + 8 + MAX_PATH);
 };

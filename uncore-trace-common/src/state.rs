@@ -161,6 +161,8 @@ pub struct Sampler {
     pub errno: u32,
     /// When the counters were last read.
     pub last_read: u64,
+    /// Number of the last sweep.
+    pub sequence: u64,
 }
 
 /// The timer is not wanted.
@@ -189,6 +191,6 @@ const _: () = {
     assert!(IRQ_PREFIX == 8 * 5);
     assert!(size_of::<IrqTrack>() == size_of::<Irq>() + 8 * 4);
     assert!(size_of::<CpuState>() == size_of::<Run>() + 2 * size_of::<IrqTrack>());
-    assert!(size_of::<Sampler>() == 24);
+    assert!(size_of::<Sampler>() == 32);
     assert!(size_of::<Drops>() == 8 * (KINDS + 1));
 };

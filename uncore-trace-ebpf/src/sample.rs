@@ -27,7 +27,7 @@ pub fn read(trigger: u32, context: u32, number: u32) {
     let Some(sampler) = SAMPLERS.get_ptr_mut(cpu) else {
         return;
     };
-    // SAFETY: `last_read` is written on this CPU only; the rest by user space before it starts.
+    // SAFETY: `last_read` and `sequence` are written on this CPU only; the rest by user space before it starts.
     let sampler = unsafe { &mut *sampler };
     if sampler.len == 0 {
         return;
@@ -52,6 +52,8 @@ pub fn read(trigger: u32, context: u32, number: u32) {
     sample.end = unsafe { bpf_ktime_get_ns() };
     sample.len = len;
     sampler.last_read = sample.begin;
+    sampler.sequence += 1;
+    sample.sequence = sampler.sequence;
     let size = SAMPLE_PREFIX as u64 + u64::from(len) * size_of::<Reading>() as u64;
     // SAFETY: `sweep` returns at most MAX_COUNTERS, so `size` lies inside the map value.
     unsafe { emit::send(KIND_SAMPLE, sample, size) };

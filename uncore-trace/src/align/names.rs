@@ -1,0 +1,186 @@
+//! Threads to owners: a thread's time belongs to its process, under the process's name.
+//!
+//! A thread that leads its process brings the name itself. For the others the leader's name is
+//! kept, first read from procfs, and changed by exec records; a process that is gone before it
+//! could be read keeps its thread's name.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    fs,
+    path::{Path, PathBuf},
+};
+
+use super::{cgroups::Cgroups, who::Who};
+use crate::drain::{CgroupChange, CgroupEvent, Comm, Task, TaskChange, TaskEvent};
+
+/// How long the name of a process outlives it.
+const KEEP_NS: u64 = 5_000_000_000;
+
+/// A task's move into another cgroup.
+#[derive(Clone, Copy, Debug)]
+struct Move {
+    time: u64,
+    tid: u32,
+    from: u64,
+}
+
+/// Names of processes and cgroups.
+#[derive(Debug)]
+pub struct Names {
+    proc: PathBuf,
+    /// Names of the leaders of processes whose other threads were met.
+    leaders: HashMap<u32, Comm>,
+    gone: VecDeque<(u64, u32)>,
+    moves: VecDeque<Move>,
+    /// The cgroups of threads that had a slice longer than a tick, as last seen.
+    last_cgroup: HashMap<u32, u64>,
+    /// Paths of cgroups.
+    pub cgroups: Cgroups,
+    /// Only these cgroups, and those below them, get owners of their own.
+    only: Vec<String>,
+    inside: HashMap<u64, bool>,
+}
+
+impl Names {
+    /// Names read from procfs under `root`.
+    pub fn new(root: &Path, cgroups: Cgroups, only: Vec<String>) -> Self {
+        Self {
+            proc: root.join("proc"),
+            leaders: HashMap::new(),
+            gone: VecDeque::new(),
+            moves: VecDeque::new(),
+            last_cgroup: HashMap::new(),
+            cgroups,
+            only,
+            inside: HashMap::new(),
+        }
+    }
+
+    /// The owner of a task's time.
+    pub fn who(&mut self, task: &Task, now: u64) -> Who {
+        if task.tid == 0 {
+            return Who::Idle;
+        }
+        if !self.only.is_empty() && !self.is_inside(task.cgroup_id, now) {
+            return Who::OtherTasks;
+        }
+        Who::Task { pid: task.pid, comm: self.process_name(task), cgroup_id: task.cgroup_id }
+    }
+
+    fn process_name(&mut self, task: &Task) -> Comm {
+        if task.tid == task.pid {
+            if let Some(known) = self.leaders.get_mut(&task.pid) {
+                *known = task.comm;
+            }
+            return task.comm;
+        }
+        let path = self.proc.join(task.pid.to_string()).join("comm");
+        *self.leaders.entry(task.pid).or_insert_with(|| {
+            fs::read(path).map_or(task.comm, |name| {
+                Comm::from_bytes(name.strip_suffix(b"\n").unwrap_or(&name))
+            })
+        })
+    }
+
+    fn is_inside(&mut self, id: u64, now: u64) -> bool {
+        if let Some(&inside) = self.inside.get(&id) {
+            return inside;
+        }
+        let Some(path) = self.cgroups.path(id, now) else {
+            return false;
+        };
+        let inside = self.only.iter().any(|only| {
+            path.strip_prefix(only.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        });
+        self.inside.insert(id, inside);
+        inside
+    }
+
+    /// A running thread that has not left its CPU yet, by procfs; `None` if it is gone.
+    pub fn running(&self, tid: u32, cgroup_of: impl Fn(&str) -> Option<u64>) -> Option<Task> {
+        if tid == 0 {
+            return Some(Task::default());
+        }
+        let dir = self.proc.join(tid.to_string());
+        let status = fs::read_to_string(dir.join("status")).ok()?;
+        let pid = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()?;
+        let name = fs::read(dir.join("comm")).ok()?;
+        let comm = Comm::from_bytes(name.strip_suffix(b"\n").unwrap_or(&name));
+        let cgroups = fs::read_to_string(dir.join("cgroup")).ok()?;
+        let path = cgroups.lines().find_map(|line| line.strip_prefix("0::"));
+        let cgroup_id = path.and_then(cgroup_of).unwrap_or(0);
+        Some(Task { tid, pid, cgroup_id, comm })
+    }
+
+    /// Divides one slice where its thread was moved to another cgroup in the middle of it. The
+    /// task's `cgroup_id` is that of the slice's end.
+    pub fn split(&mut self, task: &Task, begin: u64, end: u64) -> Vec<(Task, u64, u64)> {
+        let mut parts = Vec::new();
+        let mut from = begin;
+        for moved in &self.moves {
+            let same = moved.tid == task.tid || moved.tid == task.pid;
+            if same && from < moved.time && moved.time < end {
+                let before = Task { cgroup_id: moved.from, ..*task };
+                parts.push((before, from, moved.time));
+                from = moved.time;
+            }
+        }
+        parts.push((*task, from, end));
+        if task.tid != 0 {
+            self.last_cgroup.insert(task.tid, task.cgroup_id);
+        }
+        parts
+    }
+
+    /// Takes note of an exec or exit.
+    pub fn task_event(&mut self, event: &TaskEvent) {
+        match event.change {
+            TaskChange::Exec => {
+                if let Some(known) = self.leaders.get_mut(&event.task.pid) {
+                    *known = event.task.comm;
+                }
+            }
+            TaskChange::Exit => {
+                self.last_cgroup.remove(&event.task.tid);
+                if event.task.tid == event.task.pid && self.leaders.contains_key(&event.task.pid) {
+                    self.gone.push_back((event.time, event.task.pid));
+                }
+            }
+        }
+        while let Some(&(time, pid)) = self.gone.front()
+            && time + KEEP_NS < event.time
+        {
+            self.leaders.remove(&pid);
+            self.gone.pop_front();
+        }
+    }
+
+    /// Takes note of a change of the cgroup hierarchy.
+    pub fn cgroup_event(&mut self, event: CgroupEvent) {
+        match event.change {
+            CgroupChange::Made => {
+                if let Some(path) = event.path {
+                    self.cgroups.learn(event.cgroup_id, path, event.time);
+                }
+            }
+            CgroupChange::Removed => {
+                self.cgroups.forget(event.cgroup_id, event.time);
+                self.inside.remove(&event.cgroup_id);
+            }
+            CgroupChange::Attached(tid) => {
+                if let Some(path) = event.path {
+                    self.cgroups.learn(event.cgroup_id, path, event.time);
+                }
+                let from = self.last_cgroup.insert(tid, event.cgroup_id);
+                if let Some(from) = from {
+                    self.moves.push_back(Move { time: event.time, tid, from });
+                }
+                while let Some(first) = self.moves.front()
+                    && first.time + KEEP_NS < event.time
+                {
+                    self.moves.pop_front();
+                }
+            }
+        }
+    }
+}

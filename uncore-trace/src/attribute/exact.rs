@@ -1,0 +1,34 @@
+//! `exact`: a counter of the CPU itself, read whenever the CPU changes hands. The count between
+//! two readings belongs to who ran between them; nothing is estimated.
+//!
+//! # Confidence
+//!
+//! The part of the window in which the counter ran: 1 unless it was multiplexed.
+
+use super::Share;
+use crate::align::who::Who;
+
+/// Turns raw counts by owner into shares; `factor` scales a raw count to its unit, multiplexing
+/// included.
+pub fn exact(counts: &[(Who, u64)], factor: f64, running: f32) -> Vec<Share> {
+    counts
+        .iter()
+        .filter(|(_, count)| *count > 0)
+        .map(|&(who, count)| {
+            let confidence = if who == Who::Unknown { 0.0 } else { running };
+            Share { who, value: count as f64 * factor, confidence }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_scaled_and_zeros_left_out() {
+        let shares = exact(&[(Who::Idle, 0), (Who::Irq(3), 4)], 2.5, 1.0);
+        assert_eq!(shares.len(), 1);
+        assert_eq!(shares[0].value.to_bits(), 10f64.to_bits());
+    }
+}

@@ -1,0 +1,68 @@
+//! `residency`: by time on the CPUs whose traffic the counter can see. Idle time has its share
+//! too: traffic that nobody's CPU time explains is not pushed onto those who happened to run.
+//!
+//! # Confidence
+//!
+//! Where one owner had all the time of a counter that sees its own CPU only, the count is its
+//! count: 1. Else time says nothing of how much traffic an owner makes per unit of it. With no
+//! other knowledge than that the true part lies anywhere between nothing and the whole, the
+//! chance that it is within 10 % of the share `s` is the width of that interval, `0.2 s`.
+//! Multiplied by the part of the window in which the counter ran.
+
+use super::Share;
+use crate::align::who::Who;
+
+/// Divides `total` by nanoseconds. `own_cpu` says that the counter sees nothing but the one CPU
+/// whose time is given; `running` is the part of the window in which the counter ran.
+pub fn residency(total: f64, time: &[(Who, u64)], own_cpu: bool, running: f32) -> Vec<Share> {
+    let all: u64 = time.iter().map(|(_, ns)| ns).sum();
+    if all == 0 {
+        return vec![Share { who: Who::Unknown, value: total, confidence: 0.0 }];
+    }
+    time.iter()
+        .filter(|(_, ns)| *ns > 0)
+        .map(|&(who, ns)| {
+            let share = ns as f64 / all as f64;
+            let confidence = match who {
+                Who::Unknown => 0.0,
+                _ if own_cpu && ns == all => running,
+                _ => 0.2 * share as f32 * running,
+            };
+            Share { who, value: total * share, confidence }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn parts_follow_time() {
+        let shares = residency(100.0, &[(Who::Idle, 3), (Who::Irq(1), 1)], true, 1.0);
+        assert_eq!(shares[0].value.to_bits(), 75f64.to_bits());
+        assert_eq!(shares[1].value.to_bits(), 25f64.to_bits());
+    }
+
+    #[test]
+    fn a_sole_owner_is_certain_only_where_the_counter_sees_one_cpu() {
+        assert!(residency(1.0, &[(Who::Idle, 5)], true, 1.0)[0].confidence > 0.99);
+        assert!(residency(1.0, &[(Who::Idle, 5)], false, 1.0)[0].confidence < 0.21);
+    }
+
+    #[test]
+    fn nobody_known_is_unattributed() {
+        assert_eq!(residency(7.0, &[], true, 1.0)[0].who, Who::Unknown);
+    }
+
+    proptest! {
+        #[test]
+        fn parts_sum_to_the_whole(total in 0.0f64..1e18, times in prop::collection::vec(0u64..1 << 40, 0..50)) {
+            let time: Vec<_> = times.iter().enumerate().map(|(i, ns)| (Who::Irq(i as u32), *ns)).collect();
+            let sum: f64 = residency(total, &time, false, 1.0).iter().map(|share| share.value).sum();
+            prop_assert!((sum - total).abs() <= total * 1e-9);
+        }
+    }
+}

@@ -1,0 +1,460 @@
+//! Ring records. An unknown kind or a record that is too short is an error that the caller
+//! counts; no bytes are ever reinterpreted as a type.
+
+use std::{borrow::Cow, fmt};
+
+use bytes::Buf;
+use uncore_trace_common::record::{
+    CGROUP_ATTACH, CGROUP_MKDIR, CGROUP_RMDIR, CONTEXT_IRQ, CONTEXT_SOFTIRQ, CONTEXT_TASK,
+    KIND_CGROUP, KIND_IRQ, KIND_RUN, KIND_SAMPLE, KIND_TASK, MAX_PATH, READ_FAILED, TASK_EXEC,
+    TASK_EXIT, TRIGGER_IRQ, TRIGGER_SCHED, TRIGGER_SOFTIRQ, TRIGGER_TIMER,
+};
+
+/// A thread's name as the kernel keeps it: up to 15 bytes of anything.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct Comm(pub [u8; 16]);
+
+impl Comm {
+    /// The name, with what is not UTF-8 replaced.
+    pub fn text(&self) -> Cow<'_, str> {
+        let end = self.0.iter().position(|&byte| byte == 0).unwrap_or(self.0.len());
+        String::from_utf8_lossy(self.0.get(..end).unwrap_or_default())
+    }
+
+    /// A name from text; cut off at 15 bytes.
+    pub fn from_bytes(name: &[u8]) -> Self {
+        let mut comm = [0; 16];
+        for (to, from) in comm.iter_mut().take(15).zip(name) {
+            *to = *from;
+        }
+        Self(comm)
+    }
+}
+
+impl fmt::Debug for Comm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.text())
+    }
+}
+
+/// Who a task is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct Task {
+    /// Thread id; 0 is idle.
+    pub tid: u32,
+    /// Process id.
+    pub pid: u32,
+    /// Cgroup in the v2 hierarchy.
+    pub cgroup_id: u64,
+    /// Name of the thread.
+    pub comm: Comm,
+}
+
+/// What a reading gave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reading {
+    /// Cumulative values since the counter was opened.
+    Counted {
+        /// Raw count.
+        value: u64,
+        /// Nanoseconds enabled.
+        enabled: u64,
+        /// Nanoseconds counting.
+        running: u64,
+    },
+    /// The kernel's errno.
+    Failed(i32),
+}
+
+/// What made a reading.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trigger {
+    /// The sampler's timer.
+    Timer,
+    /// A switch.
+    Sched,
+    /// An interrupt handler's entry or exit.
+    Irq,
+    /// A softirq's entry or exit.
+    Softirq,
+}
+
+impl Trigger {
+    /// The word for the tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Timer => "timer",
+            Self::Sched => "sched",
+            Self::Irq => "irq",
+            Self::Softirq => "softirq",
+        }
+    }
+}
+
+/// What a CPU was doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Context {
+    /// Running the current task.
+    Task,
+    /// In the handler of this interrupt.
+    Irq(u32),
+    /// In the softirq of this vector.
+    Softirq(u32),
+}
+
+/// All counters of an owner CPU in one sweep.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sample {
+    /// Owner CPU.
+    pub cpu: u32,
+    /// Before the first read, on `CLOCK_MONOTONIC`.
+    pub begin: u64,
+    /// After the last read.
+    pub end: u64,
+    /// Number of the sweep on its CPU.
+    pub sequence: u64,
+    /// Why it was made.
+    pub trigger: Trigger,
+    /// What the CPU was doing until then.
+    pub context: Context,
+    /// Who was current.
+    pub task: Task,
+    /// In the order of the CPU's slots.
+    pub readings: Vec<Reading>,
+}
+
+/// The time of one task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slot {
+    /// Who.
+    pub task: Task,
+    /// On the CPU, interrupts included.
+    pub wall_ns: u64,
+    /// Of which interrupts took.
+    pub irq_ns: u64,
+    /// Slices combined.
+    pub slices: u64,
+}
+
+/// Who ran on a CPU from `begin` to `end`.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Run {
+    /// Which CPU.
+    pub cpu: u32,
+    /// Start of the first slot.
+    pub begin: u64,
+    /// Start of the last slot if that is one slice which crosses the end of its tick, else `end`.
+    pub last: u64,
+    /// End of the last slot.
+    pub end: u64,
+    /// The slots.
+    pub slots: Vec<Slot>,
+}
+
+/// The time of one interrupt source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IrqSlot {
+    /// `Context::Irq` or `Context::Softirq`.
+    pub source: Context,
+    /// Nanoseconds.
+    pub ns: u64,
+    /// How often.
+    pub count: u64,
+}
+
+/// Interrupt time on a CPU.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Irq {
+    /// Which CPU.
+    pub cpu: u32,
+    /// End of the tick in which it lies.
+    pub boundary: u64,
+    /// Begin and end of a single interrupt that crosses the end of a tick.
+    pub span: Option<(u64, u64)>,
+    /// The sources.
+    pub slots: Vec<IrqSlot>,
+}
+
+/// What happened to a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TaskChange {
+    /// A new program; `comm` is its name.
+    Exec,
+    /// The end.
+    Exit,
+}
+
+/// A task's exec or exit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TaskEvent {
+    /// When.
+    pub time: u64,
+    /// What.
+    pub change: TaskChange,
+    /// Who.
+    pub task: Task,
+}
+
+/// What happened to a cgroup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CgroupChange {
+    /// Made.
+    Made,
+    /// Removed.
+    Removed,
+    /// This thread (or the process that it leads) was moved into it.
+    Attached(u32),
+}
+
+/// A change of the v2 hierarchy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CgroupEvent {
+    /// When.
+    pub time: u64,
+    /// What.
+    pub change: CgroupChange,
+    /// Which.
+    pub cgroup_id: u64,
+    /// Its path, or `None` where it was longer than the record.
+    pub path: Option<String>,
+}
+
+/// Any record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Record {
+    /// Readings.
+    Sample(Sample),
+    /// Who ran.
+    Run(Run),
+    /// Interrupts.
+    Irq(Irq),
+    /// Exec or exit.
+    Task(TaskEvent),
+    /// Cgroup change.
+    Cgroup(CgroupEvent),
+}
+
+/// A record that this program does not understand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Undecodable {
+    /// A newer programs' record.
+    #[error("a record of the unknown kind {0}")]
+    Kind(u32),
+    /// A field holds a value that has no meaning.
+    #[error("a record of kind {0} with a value that has no meaning")]
+    Value(u32),
+    /// Too short for what it says it holds.
+    #[error("a record that is too short")]
+    Short,
+}
+
+impl From<bytes::TryGetError> for Undecodable {
+    fn from(_: bytes::TryGetError) -> Self {
+        Self::Short
+    }
+}
+
+/// Reads one record.
+pub fn decode(mut bytes: &[u8]) -> Result<Record, Undecodable> {
+    let data = &mut bytes;
+    let kind = data.try_get_u32_ne()?;
+    let cpu = data.try_get_u32_ne()?;
+    match kind {
+        KIND_SAMPLE => sample(data, cpu).map(Record::Sample),
+        KIND_RUN => run(data, cpu).map(Record::Run),
+        KIND_IRQ => irq(data, cpu).map(Record::Irq),
+        KIND_TASK => task_event(data).map(Record::Task),
+        KIND_CGROUP => cgroup_event(data).map(Record::Cgroup),
+        unknown => Err(Undecodable::Kind(unknown)),
+    }
+}
+
+fn sample(data: &mut &[u8], cpu: u32) -> Result<Sample, Undecodable> {
+    let begin = data.try_get_u64_ne()?;
+    let end = data.try_get_u64_ne()?;
+    let sequence = data.try_get_u64_ne()?;
+    let trigger = match data.try_get_u32_ne()? {
+        TRIGGER_TIMER => Trigger::Timer,
+        TRIGGER_SCHED => Trigger::Sched,
+        TRIGGER_IRQ => Trigger::Irq,
+        TRIGGER_SOFTIRQ => Trigger::Softirq,
+        _ => return Err(Undecodable::Value(KIND_SAMPLE)),
+    };
+    let len = data.try_get_u32_ne()?;
+    let context = context(data, KIND_SAMPLE)?;
+    let task = task(data)?;
+    let readings = (0..len).map(|_| reading(data)).collect::<Result<_, _>>()?;
+    Ok(Sample { cpu, begin, end, sequence, trigger, context, task, readings })
+}
+
+fn reading(data: &mut &[u8]) -> Result<Reading, Undecodable> {
+    let value = data.try_get_u64_ne()?;
+    let enabled = data.try_get_u64_ne()?;
+    let running = data.try_get_u64_ne()?;
+    Ok(if enabled == READ_FAILED {
+        Reading::Failed(i32::try_from(value).unwrap_or(i32::MAX))
+    } else {
+        Reading::Counted { value, enabled, running }
+    })
+}
+
+fn context(data: &mut &[u8], kind: u32) -> Result<Context, Undecodable> {
+    let context = data.try_get_u32_ne()?;
+    let number = data.try_get_u32_ne()?;
+    match context {
+        CONTEXT_TASK => Ok(Context::Task),
+        CONTEXT_IRQ => Ok(Context::Irq(number)),
+        CONTEXT_SOFTIRQ => Ok(Context::Softirq(number)),
+        _ => Err(Undecodable::Value(kind)),
+    }
+}
+
+fn task(data: &mut &[u8]) -> Result<Task, Undecodable> {
+    let tid = data.try_get_u32_ne()?;
+    let pid = data.try_get_u32_ne()?;
+    let cgroup_id = data.try_get_u64_ne()?;
+    let mut comm = [0; 16];
+    data.try_copy_to_slice(&mut comm)?;
+    Ok(Task { tid, pid, cgroup_id, comm: Comm(comm) })
+}
+
+fn run(data: &mut &[u8], cpu: u32) -> Result<Run, Undecodable> {
+    let begin = data.try_get_u64_ne()?;
+    let last = data.try_get_u64_ne()?;
+    let end = data.try_get_u64_ne()?;
+    let _next = data.try_get_u64_ne()?;
+    let _boundary = data.try_get_u64_ne()?;
+    let _irq_at_end = data.try_get_u64_ne()?;
+    let len = data.try_get_u64_ne()?;
+    let slots = (0..len).map(|_| slot(data)).collect::<Result<_, _>>()?;
+    if begin > last || last > end {
+        return Err(Undecodable::Value(KIND_RUN));
+    }
+    Ok(Run { cpu, begin, last, end, slots })
+}
+
+fn slot(data: &mut &[u8]) -> Result<Slot, Undecodable> {
+    Ok(Slot {
+        task: task(data)?,
+        wall_ns: data.try_get_u64_ne()?,
+        irq_ns: data.try_get_u64_ne()?,
+        slices: data.try_get_u64_ne()?,
+    })
+}
+
+fn irq(data: &mut &[u8], cpu: u32) -> Result<Irq, Undecodable> {
+    let boundary = data.try_get_u64_ne()?;
+    let begin = data.try_get_u64_ne()?;
+    let end = data.try_get_u64_ne()?;
+    let len = data.try_get_u64_ne()?;
+    let span = (begin != 0 && end > begin).then_some((begin, end));
+    let slots = (0..len)
+        .map(|_| {
+            Ok(IrqSlot {
+                source: context(data, KIND_IRQ)?,
+                ns: data.try_get_u64_ne()?,
+                count: data.try_get_u64_ne()?,
+            })
+        })
+        .collect::<Result<_, Undecodable>>()?;
+    Ok(Irq { cpu, boundary, span, slots })
+}
+
+fn task_event(data: &mut &[u8]) -> Result<TaskEvent, Undecodable> {
+    let time = data.try_get_u64_ne()?;
+    let change = match data.try_get_u32_ne()? {
+        TASK_EXEC => TaskChange::Exec,
+        TASK_EXIT => TaskChange::Exit,
+        _ => return Err(Undecodable::Value(KIND_TASK)),
+    };
+    let _reserved = data.try_get_u32_ne()?;
+    Ok(TaskEvent { time, change, task: task(data)? })
+}
+
+fn cgroup_event(data: &mut &[u8]) -> Result<CgroupEvent, Undecodable> {
+    let time = data.try_get_u64_ne()?;
+    let what = data.try_get_u32_ne()?;
+    let tid = data.try_get_u32_ne()?;
+    let change = match what {
+        CGROUP_MKDIR => CgroupChange::Made,
+        CGROUP_RMDIR => CgroupChange::Removed,
+        CGROUP_ATTACH => CgroupChange::Attached(tid),
+        _ => return Err(Undecodable::Value(KIND_CGROUP)),
+    };
+    let cgroup_id = data.try_get_u64_ne()?;
+    let path = data.get(..MAX_PATH).ok_or(Undecodable::Short)?;
+    let end = path.iter().position(|&byte| byte == 0).unwrap_or(MAX_PATH);
+    // A path that fills the record may have been longer.
+    let path = (end > 0 && end < MAX_PATH - 1)
+        .then(|| String::from_utf8_lossy(path.get(..end).unwrap_or_default()).into_owned());
+    Ok(CgroupEvent { time, change, cgroup_id, path })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A sample with two readings, the second failed with EINVAL.
+    fn bytes_of_a_sample() -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for word in [KIND_SAMPLE, 3] {
+            bytes.extend(word.to_ne_bytes());
+        }
+        for word in [100u64, 130, 7] {
+            bytes.extend(word.to_ne_bytes());
+        }
+        for word in [TRIGGER_SCHED, 2, CONTEXT_SOFTIRQ, 3, 11, 10] {
+            bytes.extend(word.to_ne_bytes());
+        }
+        bytes.extend(42u64.to_ne_bytes());
+        bytes.extend(b"name\0\0\0\0\0\0\0\0\0\0\0\0");
+        for word in [5u64, 6, 6, 22, READ_FAILED, 0] {
+            bytes.extend(word.to_ne_bytes());
+        }
+        bytes
+    }
+
+    #[test]
+    fn reads_a_sample() {
+        let Ok(Record::Sample(sample)) = decode(&bytes_of_a_sample()) else {
+            panic!("not a sample");
+        };
+        assert_eq!((sample.cpu, sample.begin, sample.end, sample.sequence), (3, 100, 130, 7));
+        assert_eq!(sample.trigger, Trigger::Sched);
+        assert_eq!(sample.context, Context::Softirq(3));
+        assert_eq!(sample.task.comm.text(), "name");
+        assert_eq!(
+            sample.readings,
+            [Reading::Counted { value: 5, enabled: 6, running: 6 }, Reading::Failed(22)]
+        );
+    }
+
+    #[test]
+    fn every_truncation_is_too_short() {
+        let bytes = bytes_of_a_sample();
+        for len in 0..bytes.len() {
+            assert_eq!(decode(&bytes[..len]), Err(Undecodable::Short), "at {len}");
+        }
+    }
+
+    #[test]
+    fn unknown_kinds_and_values_are_errors() {
+        let mut bytes = bytes_of_a_sample();
+        bytes[0] = 99;
+        assert_eq!(decode(&bytes), Err(Undecodable::Kind(99)));
+        let mut bytes = bytes_of_a_sample();
+        bytes[32] = 99;
+        assert_eq!(decode(&bytes), Err(Undecodable::Value(KIND_SAMPLE)));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_decode_or_fail(kind in 0u32..8, rest in prop::collection::vec(any::<u8>(), 0..600)) {
+            let mut bytes = kind.to_ne_bytes().to_vec();
+            bytes.extend(rest);
+            let _either = decode(&bytes);
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! Stage 4, DRAIN: bytes from the kernel to typed records, by checked reads.
+
+mod decode;
+mod peek;
+
+pub use self::{
+    decode::{
+        CgroupChange, CgroupEvent, Comm, Context, Irq, IrqSlot, Reading, Record, Run, Sample, Slot,
+        Task, TaskChange, TaskEvent, Trigger, Undecodable, decode,
+    },
+    peek::{Peek, peek},
+};

@@ -1,0 +1,92 @@
+//! The perf event array that the BPF programs read the counters from.
+//!
+//! aya sizes such an array to the number of CPUs, which is too small where a CPU owns many
+//! counters, and cannot be handed a map. So the array is made here and takes the place of aya's
+//! under the same descriptor, before the programs that name it are loaded.
+#![expect(unsafe_code, reason = "bpf(2) has no safe wrapper for these two commands")]
+
+use std::{
+    io,
+    os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd},
+};
+
+/// `BPF_MAP_TYPE_PERF_EVENT_ARRAY`, include/uapi/linux/bpf.h.
+const PERF_EVENT_ARRAY: u32 = 4;
+/// `BPF_MAP_CREATE` and `BPF_MAP_UPDATE_ELEM`, likewise.
+const MAP_CREATE: libc::c_int = 0;
+const MAP_UPDATE_ELEM: libc::c_int = 2;
+
+/// The first fields of `union bpf_attr` for `BPF_MAP_CREATE`.
+#[repr(C)]
+struct Create {
+    map_type: u32,
+    key_size: u32,
+    value_size: u32,
+    max_entries: u32,
+    map_flags: u32,
+}
+
+/// The fields of `union bpf_attr` for `BPF_MAP_UPDATE_ELEM`.
+#[repr(C)]
+struct Update {
+    map_fd: u32,
+    reserved: u32,
+    key: u64,
+    value: u64,
+    flags: u64,
+}
+
+/// A perf event array. Its entries live as long as this descriptor or a duplicate of it.
+#[derive(Debug)]
+pub struct CounterArray(OwnedFd);
+
+impl CounterArray {
+    /// Makes an array with `slots` empty slots.
+    pub fn create(slots: u32) -> io::Result<Self> {
+        let attr = Create {
+            map_type: PERF_EVENT_ARRAY,
+            key_size: 4,
+            value_size: 4,
+            max_entries: slots.max(1),
+            map_flags: 0,
+        };
+        let fd = bpf(MAP_CREATE, &attr)?;
+        // SAFETY: the kernel has just returned this descriptor, nobody else owns it.
+        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+
+    /// Puts a counter into a slot; the slot keeps the event open.
+    pub fn insert(&self, slot: u32, event: BorrowedFd<'_>) -> io::Result<()> {
+        let value = event.as_raw_fd() as u32;
+        let attr = Update {
+            map_fd: self.0.as_raw_fd() as u32,
+            reserved: 0,
+            key: (&raw const slot) as u64,
+            value: (&raw const value) as u64,
+            flags: 0,
+        };
+        bpf(MAP_UPDATE_ELEM, &attr)?;
+        Ok(())
+    }
+
+    /// Makes `other` a descriptor of this array; what it was before is closed.
+    pub fn take_place_of(&self, other: BorrowedFd<'_>) -> io::Result<()> {
+        // SAFETY: both are open descriptors; the owner of `other` keeps a valid one throughout.
+        let fd = unsafe { libc::dup3(self.0.as_raw_fd(), other.as_raw_fd(), libc::O_CLOEXEC) };
+        if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+}
+
+impl AsFd for CounterArray {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+fn bpf<T>(command: libc::c_int, attr: &T) -> io::Result<i32> {
+    // SAFETY: `attr` has the layout that `command` reads, and its size is given.
+    let result = unsafe {
+        libc::syscall(libc::SYS_bpf, command, std::ptr::from_ref(attr), size_of::<T>())
+    };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as i32) }
+}

@@ -1,0 +1,18 @@
+//! Stage 3, OPEN: the only code that changes the machine.
+//!
+//! [`Session::open`] takes a plan and opens its counters, loads the BPF programs and attaches
+//! them; dropping the session undoes all of it. Nothing is pinned and no sysctl is changed, so a
+//! recorder that is killed leaves nothing behind either: the kernel closes what it held.
+
+mod btf;
+mod counters;
+mod perf;
+mod programs;
+mod sampler;
+mod session;
+mod visit;
+
+pub use self::{
+    sampler::Timer,
+    session::{Drops, Options, Session, Unopened},
+};

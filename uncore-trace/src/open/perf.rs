@@ -1,0 +1,101 @@
+//! `perf_event_open` for counting events with `config1` to `config4`.
+//!
+//! aya's `PerfEventConfig::Pmu` carries `config` only, and its perf event array opens BPF-output
+//! events only; the system call's bindings come from `perf-event-open-sys`.
+#![expect(unsafe_code, reason = "perf_event_open and its ioctls are raw system calls")]
+
+use std::{
+    io,
+    os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd},
+};
+
+use perf_event_open_sys::{
+    bindings::{
+        PERF_FLAG_FD_CLOEXEC, PERF_FORMAT_TOTAL_TIME_ENABLED, PERF_FORMAT_TOTAL_TIME_RUNNING,
+        perf_event_attr,
+    },
+    ioctls, perf_event_open,
+};
+
+/// One opened counter; closed when dropped.
+#[derive(Debug)]
+pub struct Event {
+    fd: OwnedFd,
+    leads: bool,
+}
+
+/// What to open.
+#[derive(Clone, Copy, Debug)]
+pub struct Request {
+    /// `type` of the PMU.
+    pub attr_type: u32,
+    /// `config` to `config4`.
+    pub config: [u64; 5],
+    /// Owner CPU.
+    pub cpu: u32,
+}
+
+impl Event {
+    /// Opens a counter on its CPU, disabled, for all tasks. A member of a group is counted when
+    /// its leader is enabled.
+    ///
+    /// Nothing but the encoding is set: uncore PMUs refuse `exclude_*`, sampling and, once in a
+    /// perf event array, `inherit`.
+    pub fn open(request: &Request, leader: Option<&Self>) -> io::Result<Self> {
+        let [config, config1, config2, config3, config4] = request.config;
+        let mut attr = perf_event_attr { type_: request.attr_type, config, ..Default::default() };
+        // A kernel whose structure is shorter accepts this one if what it does not know is zero.
+        attr.size = size_of::<perf_event_attr>() as u32;
+        attr.__bindgen_anon_3.config1 = config1;
+        attr.__bindgen_anon_4.config2 = config2;
+        attr.config3 = config3;
+        attr.config4 = config4;
+        attr.read_format =
+            u64::from(PERF_FORMAT_TOTAL_TIME_ENABLED | PERF_FORMAT_TOTAL_TIME_RUNNING);
+        attr.set_disabled(u64::from(leader.is_none()));
+        let group = leader.map_or(-1, |leader| leader.fd.as_raw_fd());
+        // SAFETY: `attr` is a fully initialised structure of at least `attr.size` bytes.
+        let fd = unsafe {
+            perf_event_open(
+                &raw mut attr,
+                -1,
+                request.cpu as i32,
+                group,
+                u64::from(PERF_FLAG_FD_CLOEXEC),
+            )
+        };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the kernel has just returned this descriptor, nobody else owns it.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        Ok(Self { fd, leads: leader.is_none() })
+    }
+
+    /// Starts counting; a member of a group follows its leader.
+    pub fn enable(&self) -> io::Result<()> {
+        self.control(ioctls::ENABLE)
+    }
+
+    /// Stops counting; a member of a group follows its leader.
+    pub fn disable(&self) -> io::Result<()> {
+        self.control(ioctls::DISABLE)
+    }
+
+    fn control(&self, ioctl: unsafe fn(i32, u32) -> i32) -> io::Result<()> {
+        if !self.leads {
+            return Ok(());
+        }
+        // SAFETY: a perf event descriptor, and an ioctl that takes a flag and no pointer.
+        if unsafe { ioctl(self.fd.as_raw_fd(), 0) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(())
+    }
+}
+
+impl AsFd for Event {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}

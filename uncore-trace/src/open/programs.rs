@@ -1,0 +1,129 @@
+//! Loads the BPF object and attaches its programs, in a stated order.
+
+use aya::{
+    Btf, Ebpf, EbpfLoader,
+    maps::{Map, MapData},
+    programs::{BtfTracePoint, Program, ProgramError, RawTracePoint},
+};
+use anyhow::{Context as _, Result, anyhow, bail};
+use uncore_trace_common::config;
+
+use super::{btf, counters::CounterArray, session::Options};
+
+/// The object that the build script put here.
+static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/uncore-trace.bpf.o"));
+
+/// Raw tracepoint programs and their tracepoints, which have the programs' names. Those that only
+/// keep names right come first, so that no task is accounted before its exec would be seen.
+const RAW_TRACEPOINTS: [&str; 9] = [
+    "cgroup_mkdir",
+    "cgroup_rmdir",
+    "cgroup_attach_task",
+    "sched_process_exec",
+    "sched_process_exit",
+    "irq_handler_entry",
+    "irq_handler_exit",
+    "softirq_entry",
+    "softirq_exit",
+];
+
+/// Structure members whose offsets the programs need, with their globals.
+const OFFSETS: [(&str, (&str, &str)); 5] = [
+    (config::TASK_PID, ("task_struct", "pid")),
+    (config::CGROUP_KN, ("cgroup", "kn")),
+    (config::CGROUP_ROOT, ("cgroup", "root")),
+    (config::KERNFS_ID, ("kernfs_node", "id")),
+    (config::ROOT_HIERARCHY, ("cgroup_root", "hierarchy_id")),
+];
+
+/// Loads the object with its globals set, sized for `cpus` possible CPUs, reading its counters
+/// from `counters`. No program is loaded or attached yet.
+pub fn load(options: &Options, cpus: u32, counters: &CounterArray) -> Result<Ebpf> {
+    let offsets = btf::offsets(btf::VMLINUX.as_ref(), &OFFSETS.map(|(_, member)| member))?;
+    let settings = [
+        (config::TICK_NS, options.tick_ns),
+        (config::SLICES, u64::from(options.slices)),
+        (config::SAMPLE_ON_SCHED, u64::from(options.sample_on_sched)),
+        (config::SAMPLE_ON_IRQ, u64::from(options.sample_on_irq)),
+        (config::MIN_GAP_NS, options.min_gap_ns),
+    ];
+    let mut loader = EbpfLoader::new();
+    for (name, value) in &settings {
+        loader.override_global(name, value, true);
+    }
+    for ((name, _), value) in OFFSETS.iter().zip(&offsets) {
+        loader.override_global(name, value, true);
+    }
+    for map in ["CPUS", "SAMPLERS", "TIMERS"] {
+        loader.map_max_entries(map, cpus);
+    }
+    loader.map_max_entries("RECORDS", options.buffer_bytes);
+    let ebpf = loader
+        .load(OBJECT)
+        .map_err(|error| anyhow!(one_line(&error)))
+        .context("cannot create the BPF maps (root, or CAP_BPF and CAP_PERFMON, is needed; `uncore-trace doctor` tells more)")?;
+    match ebpf.map("COUNTERS") {
+        Some(Map::PerfEventArray(map)) => replace(map, counters)?,
+        _ => bail!("the BPF object has no map COUNTERS"),
+    }
+    Ok(ebpf)
+}
+
+fn replace(map: &MapData, counters: &CounterArray) -> Result<()> {
+    use std::os::fd::AsFd as _;
+    counters.take_place_of(map.fd().as_fd()).context("cannot put the perf event array in its place")
+}
+
+/// Loads and attaches everything that records, `sched_switch` last: time is accounted from there.
+pub fn attach(ebpf: &mut Ebpf, kernel: &Btf) -> Result<()> {
+    for name in RAW_TRACEPOINTS {
+        let program: &mut RawTracePoint = find(ebpf, name)?;
+        loaded(name, program.load())?;
+        program.attach(name).with_context(|| format!("cannot attach to the tracepoint {name}"))?;
+    }
+    let program: &mut BtfTracePoint = find(ebpf, "sched_switch")?;
+    loaded("sched_switch", program.load("sched_switch", kernel))?;
+    program.attach().context("cannot attach to the tracepoint sched_switch")?;
+    Ok(())
+}
+
+/// The program of this name and type.
+pub fn find<'a, T>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut T>
+where
+    &'a mut T: TryFrom<&'a mut Program, Error = ProgramError>,
+{
+    ebpf.program_mut(name)
+        .with_context(|| format!("the BPF object has no program {name}"))?
+        .try_into()
+        .with_context(|| format!("the BPF program {name} is of another type"))
+}
+
+/// Turns a failed load into one line: the verifier's whole log would bury it.
+pub fn loaded(name: &str, result: Result<(), ProgramError>) -> Result<()> {
+    result.map_err(|error| {
+        let reason = match &error {
+            ProgramError::LoadError { io_error, verifier_log } => {
+                let log = verifier_log.to_string();
+                let last = log.lines().rev().find(|line| {
+                    !line.trim().is_empty() && !line.starts_with("processed ")
+                });
+                format!("{io_error}{}", last.map(|line| format!(": {line}")).unwrap_or_default())
+            }
+            other => one_line(other),
+        };
+        anyhow!("the kernel refuses the BPF program {name}: {reason} (`uncore-trace doctor` tells what is needed)")
+    })
+}
+
+fn one_line(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        source = cause.source();
+    }
+    text.lines().next().unwrap_or_default().to_owned()
+}

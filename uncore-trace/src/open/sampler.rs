@@ -1,0 +1,197 @@
+//! What makes the owner CPUs read their counters, once a tick.
+//!
+//! A `cpu-clock` perf event would be the obvious timer, but an idle tickless CPU loses nearly all
+//! of its samples (27 of 5000 ticks at 1 kHz on Linux 6.18), and a fabric carries most of its DMA
+//! while CPUs idle. So there are two others:
+//!
+//! - [`Timer::Pinned`]: a `bpf_timer` pinned to its CPU (Linux >= 6.7). No wake-up of user space.
+//! - [`Timer::RunOnCpu`]: one thread that runs the sampler on each owner CPU by
+//!   `BPF_PROG_TEST_RUN` (Linux >= 5.10), at the price of a wake-up and an interrupt a tick.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread::{self, JoinHandle},
+};
+
+use anyhow::{Context as _, Result, anyhow, bail};
+use aya::{
+    Btf, Ebpf,
+    maps::{Array, MapData},
+    programs::{BtfTracePoint, RawTracePoint, RawTracePointRunOptions, TestRun as _},
+};
+use rustix::{
+    thread::clock_nanosleep_absolute,
+    time::{ClockId, Timespec, clock_gettime},
+};
+use uncore_trace_common::state::{SAMPLER_ARMED, SAMPLER_OFF, SAMPLER_WANTED, Sampler};
+
+use super::{programs, visit::visit};
+
+/// How the counters are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Timer {
+    /// A pinned BPF timer, or the fallback where the kernel has none.
+    Auto,
+    /// A pinned BPF timer.
+    Pinned,
+    /// A thread that runs the sampler on each owner CPU.
+    RunOnCpu,
+}
+
+/// The running sampler.
+#[derive(Debug)]
+pub struct Running {
+    thread: Option<Thread>,
+    /// Which of the two it is.
+    pub timer: Timer,
+}
+
+/// Starts sampling on `owners` and makes every one of `cpus` switch once, so that who runs there
+/// is known from the start.
+pub fn start(
+    ebpf: &mut Ebpf,
+    kernel: &Btf,
+    samplers: &mut Array<MapData, Sampler>,
+    wanted: Timer,
+    tick_ns: u64,
+    owners: &[u32],
+    cpus: &[u32],
+) -> Result<Running> {
+    if wanted != Timer::RunOnCpu {
+        match arm(ebpf, kernel, samplers, owners, cpus) {
+            Ok(()) => return Ok(Running { thread: None, timer: Timer::Pinned }),
+            Err(error) if wanted == Timer::Pinned => {
+                return Err(error).context("cannot start the BPF timers (`--timer run-on-cpu` needs none)");
+            }
+            Err(error) => log::info!("no pinned BPF timer ({error:#}): running the sampler on each CPU"),
+        }
+        for &cpu in owners {
+            set_state(samplers, cpu, SAMPLER_OFF)?;
+        }
+    }
+    visit(cpus)?;
+    let thread = Thread::start(ebpf, tick_ns, owners.to_vec())?;
+    Ok(Running { thread: Some(thread), timer: Timer::RunOnCpu })
+}
+
+/// Starts the pinned timers: the program `arm` does it when this process visits their CPUs.
+fn arm(
+    ebpf: &mut Ebpf,
+    kernel: &Btf,
+    samplers: &mut Array<MapData, Sampler>,
+    owners: &[u32],
+    cpus: &[u32],
+) -> Result<()> {
+    for &cpu in owners {
+        set_state(samplers, cpu, SAMPLER_WANTED)?;
+    }
+    let program: &mut BtfTracePoint = programs::find(ebpf, "arm")?;
+    programs::loaded("arm", program.load("sched_switch", kernel))?;
+    let link = program.attach().context("cannot attach to the tracepoint sched_switch")?;
+    let unreachable = visit(cpus)?;
+    program.detach(link).context("cannot detach from the tracepoint sched_switch")?;
+    program.unload().context("cannot unload the BPF program arm")?;
+    for &cpu in owners {
+        let sampler = samplers.get(&cpu, 0).context("cannot read the map SAMPLERS")?;
+        if sampler.state != SAMPLER_ARMED {
+            let reason = if unreachable.contains(&cpu) {
+                "this process may not run there".to_owned()
+            } else {
+                std::io::Error::from_raw_os_error(sampler.errno as i32).to_string()
+            };
+            bail!("the timer of CPU {cpu} did not start: {reason}");
+        }
+    }
+    Ok(())
+}
+
+fn set_state(samplers: &mut Array<MapData, Sampler>, cpu: u32, state: u32) -> Result<()> {
+    let sampler = samplers.get(&cpu, 0).context("cannot read the map SAMPLERS")?;
+    samplers.set(cpu, Sampler { state, ..sampler }, 0).context("cannot write the map SAMPLERS")
+}
+
+impl Running {
+    /// Ticks for which the run-on-CPU thread could not reach an owner CPU.
+    pub fn missed(&self) -> u64 {
+        self.thread.as_ref().map_or(0, |thread| thread.missed.load(Ordering::Relaxed))
+    }
+
+    /// Stops sampling. Pinned timers notice at their next tick.
+    pub fn stop(
+        &mut self,
+        samplers: &mut Array<MapData, Sampler>,
+        owners: &[u32],
+    ) -> Result<()> {
+        if let Some(thread) = self.thread.take() {
+            thread.stop()?;
+        }
+        for &cpu in owners {
+            set_state(samplers, cpu, SAMPLER_OFF)?;
+        }
+        Ok(())
+    }
+}
+
+#[derive(Debug)]
+struct Thread {
+    stop: Arc<AtomicBool>,
+    missed: Arc<AtomicU64>,
+    handle: JoinHandle<()>,
+}
+
+impl Thread {
+    fn start(ebpf: &mut Ebpf, tick_ns: u64, owners: Vec<u32>) -> Result<Self> {
+        let program: &mut RawTracePoint = programs::find(ebpf, "run_on_cpu")?;
+        programs::loaded("run_on_cpu", program.load())?;
+        // A second handle of the same program, for the thread to own.
+        let info = program.info().context("cannot get the BPF program run_on_cpu")?;
+        let program = RawTracePoint::from_program_info(info, "run_on_cpu".into())
+            .context("cannot get the BPF program run_on_cpu")?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let missed = Arc::new(AtomicU64::new(0));
+        let (stopped, lost) = (Arc::clone(&stop), Arc::clone(&missed));
+        let handle = thread::Builder::new()
+            .name("sampler".to_owned())
+            .spawn(move || sample(&program, tick_ns, &owners, &stopped, &lost))
+            .context("cannot start the sampler's thread")?;
+        Ok(Self { stop, missed, handle })
+    }
+
+    fn stop(self) -> Result<()> {
+        self.stop.store(true, Ordering::Relaxed);
+        self.handle.join().map_err(|_panic| anyhow!("the sampler's thread ended early"))
+    }
+}
+
+fn sample(
+    program: &RawTracePoint,
+    tick_ns: u64,
+    owners: &[u32],
+    stop: &AtomicBool,
+    missed: &AtomicU64,
+) {
+    while !stop.load(Ordering::Relaxed) {
+        let next = (now() / tick_ns + 1) * tick_ns;
+        let until = Timespec {
+            tv_sec: (next / 1_000_000_000) as i64,
+            tv_nsec: (next % 1_000_000_000) as i64,
+        };
+        if clock_nanosleep_absolute(ClockId::Monotonic, &until).is_err() {
+            continue;
+        }
+        for &cpu in owners {
+            let options = RawTracePointRunOptions { cpu: Some(cpu), ..Default::default() };
+            if program.test_run(options).is_err() {
+                missed.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+fn now() -> u64 {
+    let time = clock_gettime(ClockId::Monotonic);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}

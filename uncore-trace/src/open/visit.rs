@@ -1,0 +1,32 @@
+//! Makes every CPU switch tasks once: what must begin on a certain CPU begins then.
+
+use std::{thread, time::Duration};
+
+use anyhow::{Context as _, Result, anyhow};
+use rustix::thread::{CpuSet, sched_setaffinity};
+
+/// Runs for a moment on each of `cpus`, from a thread of its own, and returns those that could
+/// not be visited (offline meanwhile, or outside this process's cpuset).
+pub fn visit(cpus: &[u32]) -> Result<Vec<u32>> {
+    let cpus = cpus.to_vec();
+    thread::Builder::new()
+        .name("visit".to_owned())
+        .spawn(move || cpus.into_iter().filter(|&cpu| !visit_one(cpu)).collect())
+        .context("cannot start a thread to visit the CPUs")?
+        .join()
+        .map_err(|_panic| anyhow!("the thread that visits the CPUs ended early"))
+}
+
+fn visit_one(cpu: u32) -> bool {
+    let mut set = CpuSet::new();
+    if cpu as usize >= CpuSet::MAX_CPU {
+        return false;
+    }
+    set.set(cpu as usize);
+    if sched_setaffinity(None, &set).is_err() {
+        return false;
+    }
+    // Sleeping leaves the CPU even where the migration needed no switch.
+    thread::sleep(Duration::from_micros(1));
+    true
+}
