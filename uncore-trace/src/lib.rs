@@ -1,1 +1,6 @@
-//! lib
+//! Which tenant used the fabric: uncore perf counters by PID and cgroup, as Arrow and Parquet.
+
+pub mod cmd;
+pub mod report;
+pub mod tables;
+pub mod text;

@@ -1,0 +1,90 @@
+//! Typed access to the columns of a batch a [`super::reader`] handed out.
+//!
+//! Guarantee: a missing column or another type is an error that names it, and a dictionary key
+//! that points nowhere reads as null; a damaged file cannot make a reader panic here.
+
+use anyhow::{Context as _, Result};
+use arrow::array::{
+    Array, DictionaryArray, Float32Array, Float64Array, Int32Array, Int64Array, RecordBatch,
+    StringArray, UInt64Array,
+};
+use arrow::datatypes::Int32Type;
+
+/// The column, as the array type `A`.
+pub fn column<'a, A: 'static>(batch: &'a RecordBatch, name: &str) -> Result<&'a A> {
+    batch
+        .column_by_name(name)
+        .with_context(|| format!("no column {name}"))?
+        .as_any()
+        .downcast_ref::<A>()
+        .with_context(|| format!("column {name} has another type than this version writes"))
+}
+
+/// An `int64` column.
+pub fn i64s<'a>(batch: &'a RecordBatch, name: &str) -> Result<&'a Int64Array> {
+    column(batch, name)
+}
+
+/// An `int32` column.
+pub fn i32s<'a>(batch: &'a RecordBatch, name: &str) -> Result<&'a Int32Array> {
+    column(batch, name)
+}
+
+/// A `uint64` column.
+pub fn u64s<'a>(batch: &'a RecordBatch, name: &str) -> Result<&'a UInt64Array> {
+    column(batch, name)
+}
+
+/// A `float64` column.
+pub fn f64s<'a>(batch: &'a RecordBatch, name: &str) -> Result<&'a Float64Array> {
+    column(batch, name)
+}
+
+/// A `float32` column.
+pub fn f32s<'a>(batch: &'a RecordBatch, name: &str) -> Result<&'a Float32Array> {
+    column(batch, name)
+}
+
+/// A plain string column.
+pub fn texts<'a>(batch: &'a RecordBatch, name: &str) -> Result<&'a StringArray> {
+    column(batch, name)
+}
+
+/// A dictionary column of strings.
+#[derive(Debug, Clone, Copy)]
+pub struct Words<'a> {
+    keys: &'a Int32Array,
+    values: &'a StringArray,
+}
+
+/// A dictionary column of strings.
+pub fn words<'a>(batch: &'a RecordBatch, name: &str) -> Result<Words<'a>> {
+    let array: &DictionaryArray<Int32Type> = column(batch, name)?;
+    let values = array
+        .values()
+        .as_any()
+        .downcast_ref::<StringArray>()
+        .with_context(|| format!("column {name} is not of strings"))?;
+    Ok(Words { keys: array.keys(), values })
+}
+
+impl<'a> Words<'a> {
+    /// The string of a row, none where it is null.
+    pub fn get(&self, row: usize) -> Option<&'a str> {
+        let key = usize::try_from(self.key(row)).ok()?;
+        (key < self.values.len() && self.values.is_valid(key)).then(|| self.values.value(key))
+    }
+
+    /// The dictionary key of a row, -1 where it is null; equal keys in one batch, equal strings.
+    pub fn key(&self, row: usize) -> i32 {
+        if self.keys.is_valid(row) { self.keys.value(row) } else { -1 }
+    }
+}
+
+/// The value of a row of a nullable primitive column.
+pub fn get<T: arrow::datatypes::ArrowPrimitiveType>(
+    array: &arrow::array::PrimitiveArray<T>,
+    row: usize,
+) -> Option<T::Native> {
+    array.is_valid(row).then(|| array.value(row))
+}

@@ -1,0 +1,111 @@
+//! The file system verbs of the writer, and how their failures read.
+//!
+//! Guarantees: an error is one line that names the act, the path and, for a full disk, a missing
+//! directory or a refused one, what is the matter; a file replaced by [`publish`] is at every
+//! instant the old one or the whole new one.
+
+use std::error::Error;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, anyhow};
+
+/// Words for an error whose chain holds an I/O error; the error's own words otherwise.
+///
+/// The Parquet writer wraps I/O errors, sometimes as text only, hence the look at the text.
+pub fn explain(error: &(dyn Error + 'static)) -> String {
+    let mut cause = Some(error);
+    while let Some(current) = cause {
+        if let Some(io) = current.downcast_ref::<io::Error>() {
+            return explain_kind(io.kind())
+                .map_or_else(|| one_line(&io.to_string()), str::to_owned);
+        }
+        cause = current.source();
+    }
+    let text = one_line(&error.to_string());
+    if text.contains("os error 28") { "no space left on the disk".to_owned() } else { text }
+}
+
+/// Words for the kinds of I/O errors a user can do something about.
+fn explain_kind(kind: io::ErrorKind) -> Option<&'static str> {
+    Some(match kind {
+        io::ErrorKind::StorageFull => "no space left on the disk",
+        io::ErrorKind::QuotaExceeded => "the disk quota is used up",
+        io::ErrorKind::PermissionDenied => "permission denied; choose a directory you may write",
+        io::ErrorKind::ReadOnlyFilesystem => "the file system is read-only; choose another",
+        io::ErrorKind::NotFound => "no such file or directory",
+        _ => return None,
+    })
+}
+
+/// The text with line breaks and runs of blanks made one blank.
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// An error that says what was being done to which path and why it failed.
+pub fn failed(act: &str, path: &Path, error: &(dyn Error + 'static)) -> anyhow::Error {
+    anyhow!("cannot {act} {}: {}", path.display(), explain(error))
+}
+
+/// Makes `result` an error that names the act and the path.
+pub fn doing<T, E: Error + 'static>(
+    act: &str,
+    path: &Path,
+    result: std::result::Result<T, E>,
+) -> Result<T> {
+    result.map_err(|error| failed(act, path, &error))
+}
+
+/// The directory that holds `path`.
+pub fn parent(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
+/// `path` with `suffix` appended to its last component, which need not be UTF-8.
+pub fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    PathBuf::from(name)
+}
+
+/// Makes the finished file `temporary` appear as `target`, durably: data, then name.
+pub fn publish(temporary: &Path, target: &Path) -> Result<()> {
+    let sync = File::open(temporary).and_then(|file| file.sync_all());
+    doing("sync", temporary, sync)?;
+    doing("write", target, fs::rename(temporary, target))?;
+    // Some file systems refuse fsync on a directory; the rename is done either way.
+    if let Ok(directory) = File::open(parent(target)) {
+        directory.sync_all().ok();
+    }
+    Ok(())
+}
+
+/// Whether anything is at `path`, links that lead nowhere included.
+pub fn occupied(path: &Path) -> Result<bool> {
+    match fs::symlink_metadata(path) {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(failed("look at", path, &error)),
+    }
+}
+
+/// Removes a directory and all in it; it is fine when it is not there.
+pub fn remove_tree(path: &Path) -> Result<()> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(failed("remove", path, &error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Size of a file in bytes.
+pub fn size(path: &Path) -> Result<u64> {
+    let metadata = fs::metadata(path).with_context(|| format!("cannot size {}", path.display()))?;
+    Ok(metadata.len())
+}

@@ -1,0 +1,17 @@
+//! `irqs`: time spent in hard and soft interrupts, per tick, CPU and handler.
+//!
+//! Guarantee: this time is in no task's `run_ns`. Names and numbers are few: dictionaries.
+
+use super::kind::{I32, I64, Word, table};
+
+table! {
+    "irqs", "interrupt time per tick, CPU and handler", sorted by [];
+    mono_ns: I64 => Delta, "End of the tick, `CLOCK_MONOTONIC`, ns.";
+    tick_ns: I64 => Delta, "Length of time the row's tick covers, ns.";
+    cpu: I32 => Dict, "CPU.";
+    kind: Word => Dict, "irq or softirq.";
+    number: I32 => Dict, "Interrupt number or softirq vector.";
+    name: Word => Dict, "Handler or vector name.";
+    ns: I64 => Delta, "Time in the handler, ns, without interrupts nested in it.";
+    count: I32 => Dict, "How often it ran.";
+}

@@ -1,0 +1,16 @@
+//! `loss`: everything that was not seen, with its time and cause.
+//!
+//! Guarantee: no drop is only logged; the sums by cause are the file's `uncore_trace.loss`.
+
+use super::kind::{I32, I64, Null, Text, Word, table};
+
+table! {
+    "loss", "everything that was not seen", sorted by [];
+    mono_ns: I64 => Delta, "When it was noticed, `CLOCK_MONOTONIC`, ns.";
+    span_ns: I64 => Delta, "Length of time before `mono_ns` it may affect, ns.";
+    cause: Word => Dict, "Why.";
+    cpu: Null<I32> => Dict, "CPU; null where it is not of one.";
+    counter: Null<I32> => Dict, "Counter; null where it is not of one.";
+    count: I64 => Delta, "How many.";
+    detail: Null<Text> => Plain, "Anything more, in words.";
+}

@@ -1,0 +1,55 @@
+//! Names of the key-value metadata every file of a recording carries, and their Parquet form.
+//!
+//! Guarantee: only keys with [`PREFIX`] are read as ours, so metadata other tools add is left out.
+
+use std::collections::BTreeMap;
+
+use parquet::file::metadata::KeyValue;
+
+/// What every key begins with.
+pub const PREFIX: &str = "uncore_trace.";
+/// Version of the tables' schema, [`super::SCHEMA_VERSION`].
+pub const SCHEMA_VERSION: &str = "uncore_trace.schema_version";
+/// Version of the tool that recorded.
+pub const TOOL_VERSION: &str = "uncore_trace.tool_version";
+/// What was typed.
+pub const COMMAND_LINE: &str = "uncore_trace.command_line";
+/// Host name.
+pub const HOST: &str = "uncore_trace.host";
+/// Kernel release.
+pub const KERNEL: &str = "uncore_trace.kernel";
+/// `/proc/sys/kernel/random/boot_id`: monotonic times compare only within one boot.
+pub const BOOT_ID: &str = "uncore_trace.boot_id";
+/// JSON `[{"mono_ns":..,"wall_ns":..}]`: both clocks read together, at least at begin and end.
+pub const CLOCKS: &str = "uncore_trace.clocks";
+/// Length of a window, ns.
+pub const INTERVAL_NS: &str = "uncore_trace.interval_ns";
+/// Length of a tick, ns.
+pub const TICK_NS: &str = "uncore_trace.tick_ns";
+/// JSON: every counter with its encoding.
+pub const PLAN: &str = "uncore_trace.plan";
+/// JSON `{cause: count}`: loss totals.
+pub const LOSS: &str = "uncore_trace.loss";
+/// JSON, one object per CPU: how its time divides over the owners.
+pub const CPU_TIME: &str = "uncore_trace.cpu_time";
+/// JSON: what the tool itself used, `{"cpu_ns":..,"max_rss_bytes":..}`.
+pub const OWN: &str = "uncore_trace.own";
+/// `true` when nothing was lost and the recording ended in order.
+pub const COMPLETE: &str = "uncore_trace.complete";
+/// `true` in files that `uncore-trace repair` assembled; absent in others.
+pub const REPAIRED: &str = "uncore_trace.repaired";
+
+/// The pairs in the form the Parquet writer takes.
+pub fn to_key_values(pairs: &BTreeMap<String, String>) -> Vec<KeyValue> {
+    pairs.iter().map(|(key, value)| KeyValue::new(key.clone(), value.clone())).collect()
+}
+
+/// The pairs of ours in a file's key-value metadata.
+pub fn from_key_values(pairs: Option<&Vec<KeyValue>>) -> BTreeMap<String, String> {
+    pairs
+        .into_iter()
+        .flatten()
+        .filter(|pair| pair.key.starts_with(PREFIX))
+        .map(|pair| (pair.key.clone(), pair.value.clone().unwrap_or_default()))
+        .collect()
+}

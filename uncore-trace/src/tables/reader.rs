@@ -1,0 +1,259 @@
+//! Opens recordings and scans their tables, a few columns at a time.
+//!
+//! Guarantees: memory is one batch whatever the file's length; a file that is not Parquet, is cut
+//! short, or is of another tool is an error of one line that says so. The Parquet decoder is not
+//! proof against every damaged byte, so a panic inside it is caught here and becomes an error.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, anyhow, bail};
+use arrow::array::RecordBatch;
+use parquet::arrow::ProjectionMask;
+use parquet::arrow::arrow_reader::{
+    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader,
+    ParquetRecordBatchReaderBuilder,
+};
+
+use super::segment::partial_dir;
+use super::writer::table_path;
+use super::{ALL, SCHEMA_VERSION, TableDef, disk, fabric, metadata};
+
+/// Rows of a batch: at 200 bytes a row in memory under 2 MiB.
+const BATCH_ROWS: usize = 8192;
+
+/// A recording on disk.
+#[derive(Debug, Clone)]
+pub struct Recording {
+    path: PathBuf,
+    dataset: bool,
+}
+
+impl Recording {
+    /// Opens a file or a dataset; its `fabric` table must be there and readable.
+    pub fn open(path: &Path) -> Result<Recording> {
+        let dataset = path.is_dir();
+        let recording = Recording { path: path.to_owned(), dataset };
+        let fabric = recording.path_of(&fabric::TABLE);
+        if !disk::occupied(&fabric)? {
+            if disk::occupied(&partial_dir(&fabric))? {
+                bail!(
+                    "{} was not finished; run `uncore-trace repair {}` first",
+                    path.display(),
+                    path.display()
+                );
+            }
+            if dataset {
+                bail!("{} holds no recording: there is no fabric.parquet in it", path.display());
+            }
+            bail!("cannot open {}: no such file or directory", path.display());
+        }
+        recording.table(&fabric::TABLE)?;
+        Ok(recording)
+    }
+
+    /// Whether it has the raw tables beside `fabric`.
+    pub fn is_dataset(&self) -> bool {
+        self.dataset
+    }
+
+    /// What was opened.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The tables there are.
+    pub fn tables(&self) -> Vec<&'static TableDef> {
+        ALL.iter().copied().filter(|def| self.path_of(def).is_file()).collect()
+    }
+
+    /// Opens one table.
+    pub fn table(&self, def: &'static TableDef) -> Result<Table> {
+        Table::open(def, &self.path_of(def))
+    }
+
+    fn path_of(&self, def: &TableDef) -> PathBuf {
+        if self.dataset { table_path(&self.path, def) } else { self.path.clone() }
+    }
+}
+
+/// One open table.
+#[derive(Debug)]
+pub struct Table {
+    def: &'static TableDef,
+    path: PathBuf,
+    footer: ArrowReaderMetadata,
+    pairs: BTreeMap<String, String>,
+}
+
+impl Table {
+    /// Opens `path` as a table of that kind.
+    pub fn open(def: &'static TableDef, path: &Path) -> Result<Table> {
+        let file = disk::doing("open", path, File::open(path))?;
+        let length = disk::doing("read", path, file.metadata())?.len();
+        if length == 0 {
+            bail!("{} is empty (0 bytes)", path.display());
+        }
+        let footer = guard(path, || {
+            ArrowReaderMetadata::load(&file, ArrowReaderOptions::new())
+                .map_err(|error| anyhow!("{}", disk::explain(&error)))
+        })
+        .map_err(|error| anyhow!("{} is not a readable Parquet file: {error:#}", path.display()))?;
+        let pairs =
+            metadata::from_key_values(footer.metadata().file_metadata().key_value_metadata());
+        let table = Table { def, path: path.to_owned(), footer, pairs };
+        table.verify()?;
+        Ok(table)
+    }
+
+    /// That the file is ours, of this version, and has the table's columns.
+    fn verify(&self) -> Result<()> {
+        let path = self.path.display();
+        let Some(version) = self.pairs.get(metadata::SCHEMA_VERSION) else {
+            bail!("{path} is a Parquet file, but not one that uncore-trace recorded");
+        };
+        if *version != SCHEMA_VERSION.to_string() {
+            bail!(
+                "{path} has schema version {}, this version of uncore-trace reads {SCHEMA_VERSION}",
+                version.escape_debug()
+            );
+        }
+        for wanted in (self.def.schema)().fields() {
+            let found = self.footer.schema().field_with_name(wanted.name());
+            if found.ok().is_none_or(|found| found.data_type() != wanted.data_type()) {
+                bail!(
+                    "{path} is not a {} table: column {} is missing or of another type",
+                    self.def.name,
+                    wanted.name()
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// The table's definition.
+    pub fn def(&self) -> &'static TableDef {
+        self.def
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Rows, as the footer has it.
+    pub fn rows(&self) -> i64 {
+        self.footer.metadata().file_metadata().num_rows()
+    }
+
+    /// Row groups.
+    pub fn row_groups(&self) -> usize {
+        self.footer.metadata().num_row_groups()
+    }
+
+    /// Key-value metadata of ours.
+    pub fn metadata(&self) -> &BTreeMap<String, String> {
+        &self.pairs
+    }
+
+    /// Scans the named columns from the first row to the last.
+    pub fn scan(&self, columns: &[&str]) -> Result<Scan> {
+        let file = disk::doing("open", &self.path, File::open(&self.path))?;
+        let reader = guard(&self.path, || {
+            let builder =
+                ParquetRecordBatchReaderBuilder::new_with_metadata(file, self.footer.clone());
+            let mask = ProjectionMask::columns(builder.parquet_schema(), columns.iter().copied());
+            builder
+                .with_projection(mask)
+                .with_batch_size(BATCH_ROWS)
+                .build()
+                .map_err(|error| anyhow!("{}", disk::explain(&error)))
+        })
+        .with_context(|| format!("cannot read {}", self.path.display()))?;
+        Ok(Scan { path: self.path.clone(), reader: Some(reader), rows: 0, expected: self.rows() })
+    }
+}
+
+/// The batches of a table, in order.
+pub struct Scan {
+    path: PathBuf,
+    reader: Option<ParquetRecordBatchReader>,
+    rows: i64,
+    expected: i64,
+}
+
+impl std::fmt::Debug for Scan {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Scan").field("path", &self.path).field("rows", &self.rows).finish()
+    }
+}
+
+impl Scan {
+    fn read(&mut self) -> Result<Option<RecordBatch>> {
+        let Some(reader) = &mut self.reader else { return Ok(None) };
+        let batch = guard(&self.path, || {
+            reader.next().transpose().map_err(|error| anyhow!("{}", disk::explain(&error)))
+        });
+        match batch {
+            Ok(Some(batch)) => {
+                self.rows += batch.num_rows() as i64;
+                Ok(Some(batch))
+            }
+            Ok(None) if self.rows != self.expected => {
+                Err(anyhow!("it holds {} rows, its footer says {}", self.rows, self.expected))
+            }
+            other => other,
+        }
+    }
+}
+
+impl Iterator for Scan {
+    type Item = Result<RecordBatch>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let rows = self.rows;
+        let read = self
+            .read()
+            .with_context(|| format!("{} is damaged after row {rows}", self.path.display()));
+        if !matches!(read, Ok(Some(_))) {
+            self.reader = None;
+        }
+        read.transpose()
+    }
+}
+
+/// Runs a piece of the Parquet decoder; a panic in it is an error.
+fn guard<T>(path: &Path, decode: impl FnOnce() -> Result<T>) -> Result<T> {
+    quiet::during(|| catch_unwind(AssertUnwindSafe(decode)))
+        .unwrap_or_else(|_| Err(anyhow!("the data in {} is damaged", path.display())))
+}
+
+/// Keeps the panic hook from printing a panic that [`guard`] turns into an error.
+mod quiet {
+    use std::cell::Cell;
+    use std::panic;
+    use std::sync::Once;
+
+    thread_local! {
+        static QUIET: Cell<bool> = const { Cell::new(false) };
+    }
+    static HOOK: Once = Once::new();
+
+    /// Runs `run` with this thread's panics unprinted; other threads' are printed as ever.
+    pub(super) fn during<T>(run: impl FnOnce() -> T) -> T {
+        HOOK.call_once(|| {
+            let before = panic::take_hook();
+            panic::set_hook(Box::new(move |info| {
+                if !QUIET.with(Cell::get) {
+                    before(info);
+                }
+            }));
+        });
+        QUIET.with(|quiet| quiet.set(true));
+        let result = run();
+        QUIET.with(|quiet| quiet.set(false));
+        result
+    }
+}

@@ -1,0 +1,18 @@
+//! `slices`: every stretch of time in which one task ran on one CPU (`--slices`).
+//!
+//! Guarantee: per CPU the slices do not overlap. Rows of one segment are sorted by CPU and
+//! beginning: on a busy CPU one slice ends where the next begins, so both times are short deltas.
+
+use super::kind::{I32, I64, U64, Word, table};
+
+table! {
+    "slices", "each stretch of one task on one CPU", sorted by ["cpu", "begin_ns"];
+    cpu: I32 => Dict, "CPU.";
+    begin_ns: I64 => Delta, "When the task was switched in, `CLOCK_MONOTONIC`, ns.";
+    end_ns: I64 => Delta, "When it was switched out, `CLOCK_MONOTONIC`, ns.";
+    tid: I32 => Dict, "Thread; 0 is idle.";
+    pid: I32 => Dict, "Process.";
+    comm: Word => Dict, "Thread name.";
+    cgroup_id: U64 => Dict, "Cgroup of the task.";
+    irq_ns: I64 => Dict, "Interrupt time inside the slice, ns; belongs to `irqs`, not to the task.";
+}

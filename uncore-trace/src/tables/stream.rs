@@ -1,0 +1,102 @@
+//! `-o -`: the fabric table as an Arrow IPC stream.
+//!
+//! Guarantee: every batch written is flushed, so that a reader at the other end of a pipe lags by
+//! one batch at most. The metadata known at the start is in the stream's schema; what only the end
+//! knows (loss, completeness) cannot be in a stream, the recorder says it on stderr.
+
+use std::collections::{BTreeMap, HashMap};
+use std::error::Error;
+use std::io::{self, Write};
+use std::sync::Arc;
+
+use anyhow::{Result, anyhow};
+use arrow::array::RecordBatch;
+use arrow::error::ArrowError;
+use arrow::ipc::writer::StreamWriter;
+
+use super::{disk, fabric};
+
+/// Where the stream goes.
+pub type Sink = Box<dyn Write + Send>;
+
+/// Writes fabric batches to a pipe.
+pub struct Stream {
+    writer: StreamWriter<Sink>,
+    rows: u64,
+}
+
+impl std::fmt::Debug for Stream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Stream").field("rows", &self.rows).finish_non_exhaustive()
+    }
+}
+
+/// The words a broken pipe is reported with.
+const GONE: &str = "the reader of the stream has gone (broken pipe)";
+
+impl Stream {
+    /// Begins the stream: schema and metadata go out at once.
+    pub fn create(sink: Sink, pairs: &BTreeMap<String, String>) -> Result<Stream> {
+        let schema = fabric::schema();
+        let pairs: HashMap<String, String> = pairs.clone().into_iter().collect();
+        let schema = Arc::unwrap_or_clone(schema).with_metadata(pairs);
+        let writer = StreamWriter::try_new(sink, &schema).map_err(|error| explain(&error))?;
+        let mut stream = Stream { writer, rows: 0 };
+        stream.flush()?;
+        Ok(stream)
+    }
+
+    /// Sends one batch.
+    pub fn write(&mut self, batch: &RecordBatch) -> Result<()> {
+        self.writer.write(batch).map_err(|error| explain(&error))?;
+        self.rows += batch.num_rows() as u64;
+        self.flush()
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        self.writer.get_mut().flush().map_err(|error| explain(&ArrowError::from(error)))
+    }
+
+    /// Ends the stream; returns its rows.
+    pub fn finish(mut self) -> Result<u64> {
+        self.writer.finish().map_err(|error| explain(&error))?;
+        self.flush()?;
+        Ok(self.rows)
+    }
+}
+
+fn explain(error: &ArrowError) -> anyhow::Error {
+    let broken = match error {
+        ArrowError::IoError(_, io) => io.kind() == io::ErrorKind::BrokenPipe,
+        other => other
+            .source()
+            .and_then(|source| source.downcast_ref::<io::Error>())
+            .is_some_and(|io| io.kind() == io::ErrorKind::BrokenPipe),
+    };
+    if broken {
+        anyhow!(GONE)
+    } else {
+        anyhow!("cannot write the stream: {}", disk::explain(error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Broken;
+    impl Write for Broken {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(io::Error::from(io::ErrorKind::BrokenPipe))
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_reader_that_left_is_named_as_such() {
+        let error = Stream::create(Box::new(Broken), &BTreeMap::new()).unwrap_err();
+        assert_eq!(format!("{error:#}"), GONE);
+    }
+}

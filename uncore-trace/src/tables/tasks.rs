@@ -1,0 +1,15 @@
+//! `tasks`: what became of tasks: when each was first seen, exec'd, moved or exited.
+//!
+//! Guarantee: a task named in any other table has a row here, however short it lived.
+
+use super::kind::{I32, I64, U64, Word, table};
+
+table! {
+    "tasks", "events in the life of each task", sorted by [];
+    mono_ns: I64 => Delta, "When, `CLOCK_MONOTONIC`, ns.";
+    pid: I32 => Delta, "Process.";
+    tid: I32 => Delta, "Thread.";
+    comm: Word => Dict, "Name from then on.";
+    cgroup_id: U64 => Dict, "Cgroup from then on.";
+    what: Word => Dict, "seen, exec, exit or move.";
+}

@@ -1,0 +1,570 @@
+//! The writer as a whole: what survives which death, and what a row costs on disk.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use arrow::array::RecordBatch;
+use arrow::compute::concat_batches;
+use proptest::prelude::*;
+
+use super::reader::{Recording, Table};
+use super::repair::{Repaired, repair};
+use super::thread::WriterHandle;
+use super::writer::{Target, Writer, table_path};
+use super::{ALL, SCHEMA_VERSION, TableDef, fabric, metadata, readings, runtime, segment, slices};
+
+fn pairs() -> BTreeMap<String, String> {
+    BTreeMap::from([
+        (metadata::SCHEMA_VERSION.to_owned(), SCHEMA_VERSION.to_string()),
+        (metadata::HOST.to_owned(), "test".to_owned()),
+        (metadata::COMPLETE.to_owned(), "true".to_owned()),
+    ])
+}
+
+/// One window: three owners of two counters.
+fn window(number: i64) -> RecordBatch {
+    let mut builder = fabric::Builder::default();
+    for event in ["cycles", "bytes"] {
+        for (owner, pid, comm, part) in [
+            ("task", Some(100 + (number % 3) as i32), Some("train\n\u{1b}[2J"), 0.5),
+            ("irq", None, Some("irq:nvme0q1"), 0.25),
+            ("idle", None, None, 0.25),
+        ] {
+            builder.append(&fabric::Row {
+                ts: 1_700_000_000_000_000_000 + number * 10_000_000,
+                mono_ns: number * 10_000_000,
+                window_ns: 10_000_000,
+                socket: None,
+                cpu: 0,
+                group: "host",
+                pmu: "msr",
+                event,
+                filter: "",
+                unit: "count",
+                owner,
+                pid,
+                comm,
+                cgroup_id: pid.map(|pid| pid as u64),
+                cgroup: pid.map(|_| "/tenant"),
+                value: Some(number as f64 * part),
+                total: Some(number as f64),
+                running: 1.0,
+                method: "residency",
+                confidence: Some(0.5),
+            });
+        }
+    }
+    builder.finish()
+}
+
+fn read(def: &'static TableDef, path: &Path) -> RecordBatch {
+    let table = Table::open(def, path).unwrap();
+    let names: Vec<&str> = def.encodings.iter().map(|(name, _)| *name).collect();
+    let batches: Vec<RecordBatch> = table.scan(&names).unwrap().map(Result::unwrap).collect();
+    concat_batches(&(def.schema)(), &batches).unwrap()
+}
+
+fn windows(range: std::ops::Range<i64>) -> RecordBatch {
+    let all: Vec<RecordBatch> = range.map(window).collect();
+    concat_batches(&fabric::schema(), &all).unwrap()
+}
+
+/// Batches are equal when their rows are, however their dictionaries are laid out.
+fn assert_same(found: &RecordBatch, wanted: &RecordBatch) {
+    assert_eq!(found.num_rows(), wanted.num_rows());
+    assert_eq!(found.schema().fields(), wanted.schema().fields());
+    for (field, (found, wanted)) in
+        found.schema().fields().iter().zip(found.columns().iter().zip(wanted.columns()))
+    {
+        assert!(found == wanted, "column {} differs", field.name());
+    }
+}
+
+fn names(dir: &Path) -> Vec<String> {
+    let mut names: Vec<String> = fs::read_dir(dir)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+fn record(path: &Path, seals: std::ops::Range<i64>) -> Writer {
+    let mut writer = Writer::create(Target::File(path.to_owned()), false, &pairs()).unwrap();
+    for number in seals {
+        writer.write(&fabric::TABLE, &window(number)).unwrap();
+        writer.seal().unwrap();
+    }
+    writer
+}
+
+#[test]
+fn what_is_written_is_read_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("run.parquet");
+    let finished = record(&path, 0..5).finish(&pairs()).unwrap();
+    assert_eq!(finished.rows, 30);
+    assert_eq!(finished.bytes, fs::metadata(&path).unwrap().len());
+    assert_same(&read(&fabric::TABLE, &path), &windows(0..5));
+    assert_eq!(Table::open(&fabric::TABLE, &path).unwrap().metadata(), &pairs());
+    assert_eq!(names(dir.path()), ["run.parquet"]);
+}
+
+#[test]
+fn segments_merge_and_keep_order_and_rows() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("run.parquet");
+    let writer = record(&path, 0..70);
+    // 71 seals with the empty first one: two merged segments and seven single ones.
+    let found: Vec<String> =
+        names(&segment::partial_dir(&path)).into_iter().filter(|n| n != "lock").collect();
+    assert_eq!(found[0], "000000-000031.parquet");
+    assert_eq!(found[1], "000032-000063.parquet");
+    assert_eq!(found.len(), 2 + 7);
+    writer.finish(&pairs()).unwrap();
+    assert_same(&read(&fabric::TABLE, &path), &windows(0..70));
+    assert_eq!(Table::open(&fabric::TABLE, &path).unwrap().row_groups(), 1);
+}
+
+#[test]
+fn a_second_merge_level_keeps_the_number_of_segments_small() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("run.parquet");
+    let writer = record(&path, 0..1100);
+    let found = names(&segment::partial_dir(&path));
+    assert!(found.len() <= 1 + 2 * 32, "{found:?}");
+    assert_eq!(found[0], "000000-001023.parquet");
+    writer.finish(&pairs()).unwrap();
+    assert_same(&read(&fabric::TABLE, &path), &windows(0..1100));
+}
+
+#[test]
+fn a_killed_recording_is_repaired_up_to_its_last_seal() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("run.parquet");
+    let mut writer = record(&path, 0..40);
+    writer.write(&fabric::TABLE, &window(40)).unwrap();
+    kill(writer);
+    for segment in names(&segment::partial_dir(&path)).iter().filter(|n| n.ends_with(".parquet")) {
+        Table::open(&fabric::TABLE, &segment::partial_dir(&path).join(segment)).unwrap();
+    }
+    let unfinished = Recording::open(&path).unwrap_err();
+    assert!(format!("{unfinished:#}").contains("uncore-trace repair"), "{unfinished:#}");
+    let again = Writer::create(Target::File(path.clone()), true, &pairs()).unwrap_err();
+    assert!(format!("{again:#}").contains("uncore-trace repair"), "{again:#}");
+
+    let Repaired::Made { finished, unreadable, .. } = repair(&path).unwrap() else {
+        panic!("nothing made")
+    };
+    assert_eq!((finished.rows, unreadable.len()), (240, 0));
+    assert_same(&read(&fabric::TABLE, &path), &windows(0..40));
+    let table = Table::open(&fabric::TABLE, &path).unwrap();
+    assert_eq!(table.metadata()[metadata::COMPLETE], "false");
+    assert_eq!(table.metadata()[metadata::HOST], "test");
+    let before = fs::read(&path).unwrap();
+    assert!(matches!(repair(&path).unwrap(), Repaired::Good));
+    assert_eq!(fs::read(&path).unwrap(), before);
+    assert_eq!(names(dir.path()), ["run.parquet"]);
+}
+
+/// As `kill -9` does: nothing is dropped, and the lock goes with the process.
+fn kill(writer: Writer) {
+    if let Some(lock) = writer.lock_of_a_killed() {
+        lock.unlock().unwrap();
+    }
+    std::mem::forget(writer);
+}
+
+#[test]
+fn a_live_recording_is_not_repaired() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("run.parquet");
+    let writer = record(&path, 0..2);
+    let error = format!("{:#}", repair(&path).unwrap_err());
+    assert!(error.contains("is being recorded now"), "{error}");
+    writer.finish(&pairs()).unwrap();
+}
+
+#[test]
+fn a_kill_between_rename_and_removal_of_a_merge_duplicates_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("run.parquet");
+    kill(record(&path, 0..30));
+    let partial = segment::partial_dir(&path);
+    let kept = dir.path().join("kept");
+    fs::create_dir(&kept).unwrap();
+    for name in names(&partial) {
+        fs::copy(partial.join(&name), kept.join(&name)).unwrap();
+    }
+    let mut open = segment::Partial::open(&fabric::TABLE, &path).unwrap();
+    open.merge(0..31, &pairs()).unwrap();
+    for name in names(&kept) {
+        fs::copy(kept.join(&name), partial.join(&name)).unwrap();
+    }
+    fs::write(partial.join("000031-000031.parquet.tmp"), b"half").unwrap();
+    repair(&path).unwrap();
+    assert_same(&read(&fabric::TABLE, &path), &windows(0..30));
+}
+
+#[test]
+fn a_segment_a_power_cut_emptied_is_named_and_left_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("run.parquet");
+    kill(record(&path, 0..3));
+    fs::write(segment::partial_dir(&path).join("000003-000003.parquet"), b"").unwrap();
+    let Repaired::Made { unreadable, .. } = repair(&path).unwrap() else { panic!() };
+    assert_eq!(unreadable.len(), 1);
+    assert!(unreadable[0].contains("000003-000003.parquet"), "{unreadable:?}");
+    assert_same(&read(&fabric::TABLE, &path), &windows(0..2));
+}
+
+#[test]
+fn nothing_is_left_of_a_recording_that_sealed_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut writer =
+        Writer::create(Target::Dataset(dir.path().join("run")), false, &pairs()).unwrap();
+    writer.write(&fabric::TABLE, &window(1)).unwrap();
+    drop(writer);
+    assert_eq!(names(dir.path()), Vec::<String>::new());
+}
+
+#[test]
+fn an_existing_file_is_kept_until_the_new_one_is_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("run.parquet");
+    fs::write(&path, b"old").unwrap();
+    let refused = Writer::create(Target::File(path.clone()), false, &pairs()).unwrap_err();
+    assert!(format!("{refused:#}").contains("--force"), "{refused:#}");
+    let mut writer = Writer::create(Target::File(path.clone()), true, &pairs()).unwrap();
+    writer.write(&fabric::TABLE, &window(1)).unwrap();
+    writer.seal().unwrap();
+    assert_eq!(fs::read(&path).unwrap(), b"old");
+    writer.finish(&pairs()).unwrap();
+    assert_same(&read(&fabric::TABLE, &path), &windows(1..2));
+}
+
+#[test]
+fn a_directory_that_is_missing_or_a_file_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let missing = dir.path().join("no/run.parquet");
+    let error = Writer::create(Target::File(missing), false, &pairs()).unwrap_err();
+    assert!(format!("{error:#}").contains("no such file or directory"), "{error:#}");
+    let file = dir.path().join("file");
+    fs::write(&file, b"x").unwrap();
+    let error = Writer::create(Target::Dataset(file), false, &pairs()).unwrap_err();
+    assert!(format!("{error:#}").contains("is a file"), "{error:#}");
+}
+
+#[test]
+fn every_table_of_a_dataset_is_a_file_even_when_empty() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("run");
+    let mut writer = WriterHandle::create(Target::Dataset(path.clone()), false, &pairs()).unwrap();
+    assert!(writer.wants(&readings::TABLE));
+    writer.write(&fabric::TABLE, window(3)).unwrap();
+    writer.finish(pairs()).unwrap();
+    for def in ALL {
+        let table = Table::open(def, &table_path(&path, def)).unwrap();
+        assert_eq!(table.rows(), if def.name == "fabric" { 6 } else { 0 }, "{}", def.name);
+        assert_eq!(table.metadata(), &pairs());
+    }
+    assert_eq!(names(&path).len(), ALL.len());
+}
+
+#[test]
+fn a_killed_dataset_is_repaired_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("run");
+    let mut writer = Writer::create(Target::Dataset(path.clone()), false, &pairs()).unwrap();
+    let ticks = readings_of(1, 100, false);
+    writer.write(&readings::TABLE, &ticks).unwrap();
+    writer.write(&fabric::TABLE, &window(1)).unwrap();
+    writer.seal().unwrap();
+    kill(writer);
+    assert!(matches!(repair(&path).unwrap(), Repaired::Made { .. }));
+    let recording = Recording::open(&path).unwrap();
+    assert_eq!(recording.tables().len(), ALL.len());
+    let table = recording.table(&readings::TABLE).unwrap();
+    assert_eq!(table.rows(), 600);
+    assert_eq!(table.metadata()[metadata::HOST], "test");
+    assert_eq!(names(&path).len(), ALL.len());
+}
+
+#[test]
+fn an_error_of_the_thread_comes_out_of_a_later_call() {
+    struct Full;
+    impl std::io::Write for Full {
+        fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
+            Ok(0)
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    assert!(WriterHandle::create(Target::Stream(Box::new(Full)), false, &pairs()).is_err());
+    let mut handle =
+        WriterHandle::create(Target::Stream(Box::new(AfterFirst(2000))), false, &pairs()).unwrap();
+    assert!(!handle.wants(&runtime::TABLE));
+    let failed = (0..100_000).find_map(|n| handle.write(&fabric::TABLE, window(n)).err());
+    assert!(format!("{:#}", failed.unwrap()).contains("broken pipe"));
+}
+
+/// A pipe whose reader leaves after so many bytes.
+struct AfterFirst(usize);
+impl std::io::Write for AfterFirst {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        match self.0.checked_sub(bytes.len()) {
+            Some(left) => self.0 = left,
+            None => return Err(std::io::ErrorKind::BrokenPipe.into()),
+        }
+        Ok(bytes.len())
+    }
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_stream_reads_back_with_its_metadata() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("stream");
+    let file = fs::File::create(&path).unwrap();
+    let mut writer = Writer::create(Target::Stream(Box::new(file)), false, &pairs()).unwrap();
+    writer.write(&fabric::TABLE, &window(1)).unwrap();
+    writer.write(&fabric::TABLE, &window(2)).unwrap();
+    writer.seal().unwrap();
+    assert_eq!(writer.finish(&pairs()).unwrap().rows, 12);
+    let reader =
+        arrow::ipc::reader::StreamReader::try_new(fs::File::open(&path).unwrap(), None).unwrap();
+    assert_eq!(reader.schema().metadata()[metadata::HOST], "test");
+    let batches: Vec<RecordBatch> = reader.map(Result::unwrap).collect();
+    let found = concat_batches(&batches[0].schema(), &batches).unwrap();
+    assert_eq!(found.columns(), windows(1..3).columns());
+}
+
+/// A tmpfs of one megabyte; none where this user may not mount.
+struct Small(PathBuf, #[expect(dead_code, reason = "removes the mount point")] tempfile::TempDir);
+
+impl Small {
+    fn mount() -> Option<Small> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("small");
+        fs::create_dir(&path).unwrap();
+        let mount = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", "size=1m", "tmpfs"])
+            .arg(&path)
+            .status();
+        mount.is_ok_and(|status| status.success()).then_some(Small(path, dir))
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        Command::new("umount").arg(&self.0).status().unwrap();
+    }
+}
+
+#[test]
+fn a_full_disk_is_one_line_and_keeps_what_was_sealed() {
+    let Some(small) = Small::mount() else {
+        assert!(std::env::var_os("CI").is_none(), "a tmpfs cannot be mounted in CI");
+        println!("skipped: mounting a tmpfs needs root");
+        return;
+    };
+    let path = small.0.join("run.parquet");
+    let mut writer = Writer::create(Target::File(path.clone()), false, &pairs()).unwrap();
+    writer.write(&fabric::TABLE, &window(1)).unwrap();
+    writer.seal().unwrap();
+    let filler = small.0.join("filler");
+    let mut full = fs::File::create(&filler).unwrap();
+    while std::io::Write::write_all(&mut full, &[0; 4096]).is_ok() {}
+    let error = (2..10_000)
+        .find_map(|n| writer.write(&fabric::TABLE, &window(n)).and_then(|()| writer.seal()).err())
+        .unwrap();
+    let text = format!("{error:#}");
+    assert!(!text.contains('\n'), "{text}");
+    assert!(text.contains("no space left on the disk"), "{text}");
+    assert!(text.contains("uncore-trace repair"), "{text}");
+    drop((writer, full));
+    fs::remove_file(&filler).unwrap();
+    let left = names(&segment::partial_dir(&path));
+    assert!(left.iter().all(|name| !name.ends_with(".tmp")), "{left:?}");
+    repair(&path).unwrap();
+    assert_same(&read(&fabric::TABLE, &path), &windows(1..2));
+}
+
+#[test]
+fn a_disk_full_from_the_start_leaves_nothing() {
+    let Some(small) = Small::mount() else {
+        assert!(std::env::var_os("CI").is_none(), "a tmpfs cannot be mounted in CI");
+        println!("skipped: mounting a tmpfs needs root");
+        return;
+    };
+    let mut full = fs::File::create(small.0.join("filler")).unwrap();
+    while std::io::Write::write_all(&mut full, &[0; 4096]).is_ok() {}
+    let error =
+        Writer::create(Target::File(small.0.join("run.parquet")), false, &pairs()).unwrap_err();
+    assert!(format!("{error:#}").contains("no space left on the disk"), "{error:#}");
+    assert_eq!(names(&small.0), ["filler"]);
+}
+
+/// Readings as a recorder makes them: 6 counters at 1 kHz, of which two follow a clock and four
+/// count seldom; +-10 us of jitter; 25 ns or so of noise in the kernel's clock at each read.
+fn readings_of(seconds: i64, per_second: i64, with_times: bool) -> RecordBatch {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut random = move |below: u64| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state % below
+    };
+    let mut slow = [0_u64; 6];
+    let mut builder = readings::Builder::default();
+    for tick in 0..seconds * per_second {
+        let mono_ns = 5_000_000_000_000 + tick * 1_000_000 + random(20_001) as i64 - 10_000;
+        let width_ns = 1440 + (random(100) * random(100) / 50) as i32;
+        for counter in 0..6_usize {
+            let read = mono_ns as u64 + counter as u64 * 240 + random(100);
+            slow[counter] += match counter {
+                2 => random(5),
+                3 => u64::from(random(10) < 3),
+                4 => u64::from(random(1000) < 1),
+                _ => 0,
+            };
+            let value = match counter {
+                0 => read * 21 / 10,
+                1 => read - 4_999_000_000_000,
+                _ => slow[counter],
+            };
+            let time = read - 4_998_000_000_000 - counter as u64 * 31_337;
+            builder.append(&readings::Row {
+                mono_ns,
+                tick,
+                counter: counter as i32,
+                cpu: 0,
+                value: Some(value),
+                enabled: with_times.then_some(time),
+                running: with_times.then_some(time),
+                width_ns,
+                trigger: "timer",
+                error: None,
+                pid: Some(4242),
+                tid: Some(4242 + (tick / 300 % 2) as i32),
+                cgroup_id: Some(77),
+            });
+        }
+    }
+    builder.finish()
+}
+
+/// Bytes a row in the finished table when `batch` is recorded with a seal every `seal` rows.
+fn cost(def: &'static TableDef, batch: &RecordBatch, seal: usize) -> f64 {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("run");
+    let mut writer = Writer::create(Target::Dataset(path.clone()), false, &pairs()).unwrap();
+    let mut at = 0;
+    while at < batch.num_rows() {
+        let rows = seal.min(batch.num_rows() - at);
+        writer.write(def, &batch.slice(at, rows)).unwrap();
+        writer.seal().unwrap();
+        at += rows;
+    }
+    writer.finish(&pairs()).unwrap();
+    let file = table_path(&path, def);
+    let footer = segment::footer(&file).unwrap();
+    for group in footer.row_groups() {
+        for column in group.columns() {
+            println!(
+                "{}.{}: {:.3} bytes a row",
+                def.name,
+                column.column_path(),
+                column.compressed_size() as f64 / group.num_rows() as f64
+            );
+        }
+    }
+    fs::metadata(file).unwrap().len() as f64 / batch.num_rows() as f64
+}
+
+#[test]
+fn a_reading_costs_at_most_two_bytes() {
+    let bytes = cost(&readings::TABLE, &readings_of(60, 1000, false), 6000);
+    println!("readings: {bytes:.2} bytes a row");
+    assert!(bytes <= 2.0, "{bytes}");
+}
+
+#[test]
+fn a_reading_with_its_times_costs_more() {
+    let bytes = cost(&readings::TABLE, &readings_of(60, 1000, true), 6000);
+    println!("readings with times: {bytes:.2} bytes a row");
+    assert!(bytes <= 7.0, "{bytes}");
+}
+
+#[test]
+fn a_slice_costs_at_most_eight_bytes() {
+    let mut state = 88_172_645_463_325_252_u64;
+    let mut random = move |below: u64| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state % below
+    };
+    let names: Vec<String> = (0..200).map(|n| format!("worker/{n}")).collect();
+    let mut clocks = [5_000_000_000_000_i64; 4];
+    let mut builder = slices::Builder::default();
+    for _ in 0..500_000 {
+        let cpu = random(4) as usize;
+        let begin_ns = clocks[cpu] + if random(10) == 0 { random(500) as i64 } else { 0 };
+        let end_ns = begin_ns + 1000 + (random(1000) * random(1000) / 10) as i64;
+        clocks[cpu] = end_ns;
+        // A few tasks run most of the time, many now and then.
+        let task = (random(200) * random(200) * random(200) / 40_000) as usize;
+        builder.append(&slices::Row {
+            cpu: cpu as i32,
+            begin_ns,
+            end_ns,
+            tid: 1000 + task as i32,
+            pid: 1000 + task as i32 / 4,
+            comm: &names[task],
+            cgroup_id: 70 + task as u64 / 20,
+            irq_ns: if random(20) == 0 { random(5000) as i64 } else { 0 },
+        });
+    }
+    let bytes = cost(&slices::TABLE, &builder.finish(), 20_000);
+    println!("slices: {bytes:.2} bytes a row");
+    assert!(bytes <= 8.0, "{bytes}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+    /// Cut anywhere or with bytes changed anywhere, a file is an error or reads; it never panics.
+    #[test]
+    fn damaged_files_do_not_panic(
+        cut in proptest::option::of(0.0_f64..1.0),
+        flips in proptest::collection::vec((0.0_f64..1.0, 0_u8..8), 0..8),
+    ) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("run.parquet");
+        record(&path, 0..3).finish(&pairs()).unwrap();
+        let mut bytes = fs::read(&path).unwrap();
+        for (place, bit) in flips {
+            let at = (bytes.len() as f64 * place) as usize;
+            bytes[at] ^= 1 << bit;
+        }
+        if let Some(cut) = cut {
+            bytes.truncate((bytes.len() as f64 * cut) as usize);
+        }
+        fs::write(&path, &bytes).unwrap();
+        let Ok(recording) = Recording::open(&path) else { return Ok(()) };
+        let Ok(table) = recording.table(&fabric::TABLE) else { return Ok(()) };
+        let all: Vec<&str> = fabric::TABLE.encodings.iter().map(|(name, _)| *name).collect();
+        let Ok(scan) = table.scan(&all) else { return Ok(()) };
+        for batch in scan {
+            if let Err(error) = batch {
+                let text = format!("{error:#}");
+                prop_assert!(!text.contains('\n'), "{}", text);
+            }
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Strings from the machine, made fit to print.
+//!
+//! Guarantee: what [`printable`] returns holds no control character and nothing that changes the
+//! direction or visibility of text, so a process name cannot move the cursor, forge a line or hide.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+/// Whether a character must not reach a terminal as it is: C0, DEL and C1 controls, line and
+/// paragraph separators, and the invisible and bidirectional controls of Unicode 16 (UAX #9).
+fn hostile(c: char) -> bool {
+    c.is_control()
+        || matches!(c,
+            '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{2069}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}')
+}
+
+/// The text with everything hostile escaped as Rust writes it: `\n`, `\u{1b}`, `\u{202e}`.
+pub fn printable(text: &str) -> Cow<'_, str> {
+    if !text.chars().any(hostile) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() + 8);
+    for c in text.chars() {
+        if hostile(c) {
+            match c {
+                '\n' | '\r' | '\t' => out.extend(c.escape_default()),
+                // Writing to a String cannot fail.
+                _ => write!(out, "\\u{{{:x}}}", u32::from(c)).unwrap_or_default(),
+            }
+        } else {
+            out.push(c);
+        }
+    }
+    Cow::Owned(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn plain_text_is_left_alone() {
+        assert!(matches!(printable("kworker/0:1-événements"), Cow::Borrowed(_)));
+    }
+
+    #[test]
+    fn escapes_and_direction_are_written_out() {
+        assert_eq!(printable("a\x1b[2Jb\n\u{202e}"), "a\\u{1b}[2Jb\\n\\u{202e}");
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_hostile_is_left(text in any::<String>()) {
+            prop_assert!(!printable(&text).chars().any(hostile));
+        }
+    }
+}
