@@ -47,6 +47,13 @@ impl Cgroups {
         self.paths.get(&id).map(String::as_str)
     }
 
+    /// The id of a path, by its directory.
+    pub fn id(&self, path: &str) -> Option<u64> {
+        use std::os::unix::fs::MetadataExt as _;
+        let dir = self.mount.as_ref()?.join(path.trim_start_matches('/'));
+        fs::metadata(dir).ok().map(|metadata| metadata.ino())
+    }
+
     /// A cgroup was made or used under this path.
     pub fn learn(&mut self, id: u64, path: String, now: u64) {
         if self.paths.insert(id, path).is_none() {

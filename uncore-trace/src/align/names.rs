@@ -132,6 +132,12 @@ impl Names {
         parts
     }
 
+    /// A thread that was moved, as far as it is known: its name by procfs, empty if it is gone.
+    pub fn moved(&self, tid: u32, cgroup_id: u64) -> Task {
+        let task = self.running(tid, |_| None).unwrap_or(Task { tid, pid: tid, ..Task::default() });
+        Task { cgroup_id, ..task }
+    }
+
     /// Takes note of an exec or exit.
     pub fn task_event(&mut self, event: &TaskEvent) {
         match event.change {

@@ -1,0 +1,241 @@
+//! `uncore-trace record`.
+#![expect(clippy::print_stderr, clippy::print_stdout, reason = "a command talks to its user")]
+
+use std::{ffi::OsString, path::{Path, PathBuf}, time::Duration};
+
+use anyhow::{Context as _, Result, bail};
+use clap::Args;
+
+use crate::{
+    discover,
+    open::Timer,
+    plan::{self, Plan, catalog::Catalog},
+    record::{self, Options, Outcome, Sampling, parse_duration},
+    text::printable,
+};
+
+const EXAMPLES: &str = "\
+Examples:
+  uncore-trace record -p pcie,c2c -o run.parquet -- ./train.sh
+  uncore-trace record -p host -o run.parquet --duration 10s
+  uncore-trace record -e 'nvidia_pcie_pmu_0/rd_bytes_loc,root_port=0x100/' -o run/ --slices
+  uncore-trace record -p mem --dry-run
+
+Exit code: 0 complete (with a command: the command's), 1 recorded but incomplete, 2 failed.";
+
+/// Record who uses the fabric
+///
+/// Opens the counters of the groups and events asked for, samples each on its owner CPU, keeps
+/// who ran on every CPU, and writes the counts attributed to processes and cgroups.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct RecordArgs {
+    /// Groups to record, by commas: mem, cache, pcie, c2c, mesh, latency, core, host, all
+    #[arg(short = 'p', long = "groups", value_name = "GROUPS", value_delimiter = ',')]
+    groups: Vec<String>,
+
+    /// An event in perf's grammar, e.g. `PMU/event=0x1,term=0x2/`; may be given several times
+    #[arg(short = 'e', long = "event", value_name = "EVENT")]
+    events: Vec<String>,
+
+    /// FILE.parquet, a directory (for the raw tables too), or - for an Arrow IPC stream
+    #[arg(short, long, value_name = "FILE", required_unless_present = "dry_run")]
+    output: Option<PathBuf>,
+
+    /// Replace FILE if it exists
+    #[arg(long)]
+    force: bool,
+
+    /// What one row covers; a bare number is milliseconds
+    #[arg(short = 'I', long, value_name = "TIME", default_value = "10ms", value_parser = millis)]
+    interval: Duration,
+
+    /// Time between readings, 100us to 1s [default: 1ms, or the interval if that is shorter]
+    #[arg(long, value_name = "TIME", value_parser = millis)]
+    tick: Option<Duration>,
+
+    /// Stop after this long; a bare number is seconds
+    #[arg(long, value_name = "TIME", value_parser = seconds)]
+    duration: Option<Duration>,
+
+    /// Wait this long after the command's start before counting; a bare number is milliseconds
+    #[arg(short = 'D', long, value_name = "TIME", default_value = "0ms", value_parser = millis)]
+    delay: Duration,
+
+    /// Give rows of their own only to this cgroup and those below it; may be given several times
+    #[arg(long = "cgroup", value_name = "PATH")]
+    cgroups: Vec<String>,
+
+    /// Keep every slice in the table `slices` (needs a directory as output)
+    #[arg(long)]
+    slices: bool,
+
+    /// Read the counters at these tracepoints too, on their owner CPUs
+    #[arg(long, value_name = "WHAT", value_delimiter = ',')]
+    sample_on: Vec<Sampling>,
+
+    /// Least time between such readings; 0 makes per-CPU counters exact with --sample-on sched
+    #[arg(long, value_name = "TIME", default_value = "100us", value_parser = millis)]
+    min_gap: Duration,
+
+    /// How often what was recorded is made to survive a kill; a bare number is seconds
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = seconds)]
+    flush: Duration,
+
+    /// What makes the readings
+    #[arg(long, value_name = "TIMER", default_value = "auto")]
+    timer: Timer,
+
+    /// Size of the ring buffer between kernel and recorder, in MiB; a power of two
+    #[arg(long, value_name = "MIB", default_value_t = 8)]
+    buffer: u32,
+
+    /// Print what would be opened, and stop
+    #[arg(long)]
+    dry_run: bool,
+
+    /// With --dry-run: as JSON
+    #[arg(long, requires = "dry_run")]
+    json: bool,
+
+    /// Say nothing but errors
+    #[arg(short, long)]
+    quiet: bool,
+
+    /// Command to run; the recording ends with it
+    #[arg(last = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+fn millis(text: &str) -> Result<Duration, String> {
+    parse_duration(text, Duration::from_millis(1))
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    parse_duration(text, Duration::from_secs(1))
+}
+
+/// Plans and records.
+pub fn run(args: RecordArgs, root: &Path) -> Result<u8> {
+    let (tick, interval) = record::tick_and_interval(args.tick, args.interval)?;
+    let machine = discover::machine(root)?;
+    for problem in &machine.problems {
+        log::warn!("{problem}");
+    }
+    let request = plan::Request {
+        groups: args.groups.clone(),
+        events: args.events.clone(),
+        tick_ns: tick.as_nanos() as u64,
+        window_ns: interval.as_nanos() as u64,
+    };
+    let plan = plan::plan(&machine, &Catalog::builtin()?, &request)?;
+    if args.dry_run {
+        return dry_run(&plan, args.json);
+    }
+    if root != Path::new("/") {
+        bail!("{} is not the running machine: --root is for list, doctor and record --dry-run", root.display());
+    }
+    let quiet = args.quiet;
+    let options = options(args, root, tick, interval)?;
+    for note in &plan.notes {
+        log::info!("{note}");
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the event loop")?;
+    let outcome = runtime.block_on(record::record(&machine, &plan, &options))?;
+    if !quiet {
+        report(&options, &outcome);
+    }
+    Ok(match outcome.exit_code {
+        _ if !outcome.complete => 1,
+        Some(code) => code,
+        None => 0,
+    })
+}
+
+fn options(args: RecordArgs, root: &Path, tick: Duration, interval: Duration) -> Result<Options> {
+    let show = humantime::format_duration;
+    let year = Duration::from_secs(366 * 86_400);
+    for (name, value) in [("--duration", args.duration), ("--delay", Some(args.delay))] {
+        if value.is_some_and(|value| value > year) {
+            bail!("{name} is longer than a year");
+        }
+    }
+    if args.duration.is_some_and(|duration| duration.is_zero()) {
+        bail!("--duration 0 records nothing: leave it out to record until Ctrl-C");
+    }
+    if args.flush < interval || args.flush < Duration::from_millis(100) || args.flush > year {
+        bail!(
+            "--flush {} is out of range: choose at least 100ms and the interval ({})",
+            show(args.flush),
+            show(interval)
+        );
+    }
+    if !args.buffer.is_power_of_two() || args.buffer > 1024 {
+        bail!("--buffer {} is not a power of two from 1 to 1024 (MiB)", args.buffer);
+    }
+    let output = args.output.context("-o is needed: FILE.parquet, a directory, or - for a stream")?;
+    if args.slices && output.extension().is_some_and(|extension| extension == "parquet") {
+        bail!("--slices fills a raw table: name a directory, e.g. -o run/");
+    }
+    let cgroups = args.cgroups.iter().map(|path| cgroup(path)).collect();
+    Ok(Options {
+        root: root.to_owned(),
+        output,
+        force: args.force,
+        tick,
+        interval,
+        duration: args.duration,
+        delay: args.delay,
+        slices: args.slices,
+        sample_on: args.sample_on,
+        min_gap: args.min_gap,
+        flush: args.flush,
+        cgroups,
+        timer: args.timer,
+        buffer: args.buffer << 20,
+        quiet: args.quiet,
+        command: args.command,
+    })
+}
+
+/// A cgroup as the tables write it: from the root of the hierarchy, no slash at its end.
+fn cgroup(path: &str) -> String {
+    let path = path.strip_prefix("/sys/fs/cgroup/unified").unwrap_or(path);
+    let path = path.strip_prefix("/sys/fs/cgroup").unwrap_or(path);
+    format!("/{}", path.trim_matches('/'))
+}
+
+fn dry_run(plan: &Plan, json: bool) -> Result<u8> {
+    if json {
+        println!("{}", serde_json::to_string_pretty(plan).context("cannot write the plan as JSON")?);
+    } else {
+        println!("{plan}");
+    }
+    Ok(0)
+}
+
+fn report(options: &Options, outcome: &Outcome) {
+    let output = options.output.to_string_lossy();
+    let losses: Vec<String> = outcome
+        .losses
+        .iter()
+        .map(|(cause, count)| format!("{count} {}", cause.name()))
+        .collect();
+    let lost = if losses.is_empty() { "nothing lost".to_owned() } else { losses.join(", ") };
+    let size = if outcome.finished.bytes == 0 {
+        String::new()
+    } else {
+        format!(", {:.1} kB", outcome.finished.bytes as f64 / 1e3)
+    };
+    eprintln!(
+        "uncore-trace: {}: {:.2} s, {} counters, {} rows{size}; {lost}{}",
+        printable(&output),
+        outcome.seconds,
+        outcome.counters,
+        outcome.finished.rows,
+        if outcome.complete { "" } else { " (incomplete: exit code 1)" },
+    );
+}

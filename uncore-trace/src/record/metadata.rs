@@ -1,0 +1,103 @@
+//! The key-value metadata of a recording.
+
+use std::{collections::BTreeMap, fs, path::Path};
+
+use anyhow::{Context as _, Result};
+use rustix::{system::uname, time::{ClockId, clock_gettime}};
+use serde::Serialize;
+
+use super::args::Options;
+use crate::{
+    align::clock::Snapshot,
+    open::{Timer, Unopened},
+    plan::Plan,
+    tables::{SCHEMA_VERSION, metadata},
+    timeline::{Ledger, Timeline},
+};
+
+/// What the recorder itself used.
+#[derive(Debug, Serialize)]
+struct Own {
+    /// User and system time, all threads.
+    cpu_ns: i64,
+    /// Highest resident set.
+    max_rss_bytes: u64,
+    /// What made the readings.
+    timer: &'static str,
+}
+
+/// What is known before anything is counted.
+pub fn at_start(options: &Options, plan: &Plan, clock: Snapshot) -> Result<BTreeMap<String, String>> {
+    let host = uname();
+    let boot_id = fs::read_to_string(Path::new("/proc/sys/kernel/random/boot_id")).unwrap_or_default();
+    let typed: Vec<_> = std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect();
+    let pairs = [
+        (metadata::SCHEMA_VERSION, SCHEMA_VERSION.to_string()),
+        (metadata::TOOL_VERSION, env!("CARGO_PKG_VERSION").to_owned()),
+        (metadata::COMMAND_LINE, typed.join(" ")),
+        (metadata::HOST, host.nodename().to_string_lossy().into_owned()),
+        (metadata::KERNEL, host.release().to_string_lossy().into_owned()),
+        (metadata::BOOT_ID, boot_id.trim().to_owned()),
+        (metadata::CLOCKS, json(&[clock])?),
+        (metadata::INTERVAL_NS, options.interval.as_nanos().to_string()),
+        (metadata::TICK_NS, options.tick.as_nanos().to_string()),
+        (metadata::PLAN, json(plan)?),
+        (metadata::COMPLETE, "false".to_owned()),
+    ];
+    Ok(pairs.map(|(key, value)| (key.to_owned(), value)).into())
+}
+
+/// What is known at the end, added to what was at the start.
+pub fn at_end(
+    pairs: &mut BTreeMap<String, String>,
+    clock: Snapshot,
+    timeline: &Timeline,
+    timer: Timer,
+    complete: bool,
+) -> Result<()> {
+    let losses: BTreeMap<_, _> =
+        timeline.ledger.totals().iter().map(|(cause, count)| (cause.name(), *count)).collect();
+    let timer = match timer {
+        Timer::RunOnCpu => "run-on-cpu",
+        Timer::Auto | Timer::Pinned => "pinned",
+    };
+    let own = Own { cpu_ns: own_cpu_ns(), max_rss_bytes: max_rss_bytes(), timer };
+    let mut set = |key: &str, value: String| pairs.insert(key.to_owned(), value);
+    set(metadata::CLOCKS, json(&[clock, Snapshot::take()])?);
+    set(metadata::LOSS, json(&losses)?);
+    set(metadata::CPU_TIME, json(&timeline.cpu_time())?);
+    set(metadata::OWN, json(&own)?);
+    set(metadata::COMPLETE, complete.to_string());
+    Ok(())
+}
+
+/// Enters the counters that could not be opened.
+pub fn unopened(ledger: &mut Ledger, unopened: &[Unopened], now: u64) {
+    for counter in unopened {
+        ledger.explain(
+            crate::timeline::Cause::NotOpened,
+            now,
+            Some(counter.counter),
+            &counter.reason,
+        );
+    }
+}
+
+fn json<T: Serialize + ?Sized>(value: &T) -> Result<String> {
+    serde_json::to_string(value).context("cannot write the recording's metadata as JSON")
+}
+
+/// User and system time of this process, ns.
+fn own_cpu_ns() -> i64 {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    time.tv_sec * 1_000_000_000 + time.tv_nsec
+}
+
+/// `VmHWM` of /proc/self/status; 0 only where procfs cannot be read.
+fn max_rss_bytes() -> u64 {
+    procfs::process::Process::myself()
+        .and_then(|own| own.status())
+        .ok()
+        .and_then(|status| status.vmhwm)
+        .map_or(0, |kib| kib * 1024)
+}

@@ -1,0 +1,367 @@
+//! The loop: drain the ring, advance the time line, hand rows to the writer, until it is time to
+//! stop; then close the last window and finish the tables.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    path::Path,
+    process::ExitStatus,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result};
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    time::{MissedTickBehavior, interval, sleep},
+};
+
+use super::{
+    args::{Options, Sampling},
+    child::{Workload, exit_code},
+    metadata,
+    progress::Progress,
+};
+use crate::{
+    align::clock::{Snapshot, mono_ns},
+    discover::Machine,
+    drain::{decode, peek},
+    open::{self, Drops, Session, Timer},
+    plan::Plan,
+    tables::{
+        counters,
+        thread::WriterHandle,
+        writer::{Finished, Target},
+    },
+    timeline::{Cause, Setup, Sink, Timeline},
+};
+
+/// How often the ring is drained. At 8 MiB a ring holds this much of 150 MB/s.
+const DRAIN: Duration = Duration::from_millis(50);
+
+/// Records of what happened this long before a drain have reached the ring: a program that is
+/// preempted by the hypervisor in the middle may be late.
+const SETTLE_NS: u64 = 5_000_000;
+
+/// After this long without the last readings the recording ends without them.
+const LAST_WAIT: Duration = Duration::from_secs(2);
+
+/// How a recording ended.
+#[derive(Debug)]
+pub struct Outcome {
+    /// What was written.
+    pub finished: Finished,
+    /// Totals of losses by cause.
+    pub losses: BTreeMap<Cause, u64>,
+    /// Whether everything that was to be counted was.
+    pub complete: bool,
+    /// Length of the recording, s.
+    pub seconds: f64,
+    /// Counters that were read.
+    pub counters: usize,
+    /// The command's exit code.
+    pub exit_code: Option<u8>,
+}
+
+/// Why the loop ended.
+enum End {
+    Command(ExitStatus),
+    Signal,
+    Time,
+}
+
+struct Recorder<'a> {
+    options: &'a Options,
+    session: Session,
+    timeline: Timeline,
+    sink: Sink,
+    writer: WriterHandle,
+    drops: Drops,
+    rows: u64,
+    sealed: Instant,
+}
+
+/// Records `plan` on `machine` as `options` say.
+///
+/// # Errors
+///
+/// The session cannot be opened, the output cannot be written, or the command cannot be run.
+/// What was sealed before an error is kept.
+pub async fn record(machine: &Machine, plan: &Plan, options: &Options) -> Result<Outcome> {
+    let mut signals = Signals::install()?;
+    let clock = Snapshot::take();
+    let mut pairs = metadata::at_start(options, plan, clock)?;
+    let writer = WriterHandle::create(target(&options.output)?, options.force, &pairs)?;
+    let online: Vec<u32> = machine.cpus.online.iter().collect();
+    let possible = machine.cpus.possible.iter().max().map_or(1, |highest| highest + 1);
+    let mut session = Session::open(plan, &online, possible, session_options(options))?;
+    for unopened in session.unopened() {
+        log::warn!("{} (the other counters are recorded)", unopened.reason);
+    }
+    let mut workload = Workload::start(&options.command)?;
+    let delayed = tokio::select! {
+        () = sleep(options.delay) => None,
+        status = workload.ended(), if !options.delay.is_zero() => Some(End::Command(status?)),
+        () = signals.next() => Some(End::Signal),
+    };
+    let timer = session.start()?;
+    let start_tick = mono_ns() as u64 / plan.tick_ns + 1;
+    let setup = Setup {
+        plan,
+        slots: &session.slots().clone(),
+        cpus: &online,
+        start_tick,
+        exact: options.is_exact(),
+        clock,
+        root: &machine.root,
+        cgroup_mount: machine.cgroups.v2.as_deref(),
+        only_cgroups: options.cgroups.clone(),
+    };
+    let mut sink = Sink::new(&writer, options.slices);
+    plan_rows(plan, &session, &mut sink);
+    let mut timeline = Timeline::new(&setup, &sink);
+    metadata::unopened(&mut timeline.ledger, session.unopened(), mono_ns() as u64);
+    let mut recorder = Recorder {
+        options,
+        session,
+        timeline,
+        sink,
+        writer,
+        drops: Drops::default(),
+        rows: 0,
+        sealed: Instant::now(),
+    };
+    let begin = Instant::now();
+    let end = match delayed {
+        Some(end) => end,
+        None => recorder.run(&mut workload, &mut signals).await?,
+    };
+    let seconds = begin.elapsed().as_secs_f64();
+    let status = recorder.stop(end, &mut workload, &mut signals, plan.tick_ns).await?;
+    recorder.finish(&mut pairs, clock, timer, seconds, status)
+}
+
+impl Recorder<'_> {
+    /// Drains until the command ends, a signal comes or the time is over.
+    async fn run(&mut self, workload: &mut Workload, signals: &mut Signals) -> Result<End> {
+        let progress = Progress::new(self.options.quiet);
+        let mut ticks = interval(DRAIN.min(self.options.flush / 4));
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let forever = Duration::from_secs(u64::from(u32::MAX));
+        let over = sleep(self.options.duration.unwrap_or(forever));
+        tokio::pin!(over);
+        let end = loop {
+            tokio::select! {
+                _ = ticks.tick() => {
+                    self.drain()?;
+                    self.seal_if_due()?;
+                    progress.update(self.rows, self.timeline.ledger.totals().values().sum());
+                }
+                status = workload.ended() => break End::Command(status?),
+                () = signals.next() => break End::Signal,
+                () = &mut over => break End::Time,
+            }
+        };
+        progress.finish();
+        Ok(end)
+    }
+
+    /// Waits for the readings of the last tick, closes everything, and stops the session.
+    async fn stop(
+        &mut self,
+        end: End,
+        workload: &mut Workload,
+        signals: &mut Signals,
+        tick_ns: u64,
+    ) -> Result<Option<ExitStatus>> {
+        self.timeline.stop_at(mono_ns() as u64 / tick_ns + 1);
+        let status = match end {
+            End::Command(status) => Some(status),
+            End::Signal | End::Time => {
+                // What the command still does is its own affair, not the recording's.
+                tokio::select! {
+                    result = workload.terminate() => result?,
+                    () = signals.next() => log::warn!("not waiting for the command any longer"),
+                }
+                None
+            }
+        };
+        let waiting = Instant::now();
+        while !self.timeline.is_done() && waiting.elapsed() < LAST_WAIT {
+            tokio::select! {
+                () = sleep(Duration::from_millis(5)) => self.drain()?,
+                () = signals.next() => break,
+            }
+        }
+        self.session.stop()?;
+        self.drain()?;
+        Ok(status)
+    }
+
+    fn drain(&mut self) -> Result<()> {
+        let horizon = (mono_ns() as u64).saturating_sub(SETTLE_NS);
+        while let Some(item) = self.session.ring().next() {
+            match decode(&item) {
+                Ok(record) => self.timeline.feed(record, &mut self.sink),
+                Err(error) => {
+                    let ledger = &mut self.timeline.ledger;
+                    ledger.explain(Cause::Undecodable, horizon, None, &error.to_string());
+                }
+            }
+        }
+        self.session.flush_log();
+        self.note_drops(horizon)?;
+        let mut failed = None;
+        let session = &self.session;
+        let mut look = |cpu| match session.cpu_state(cpu) {
+            Ok(state) => peek(cpu, &state),
+            Err(error) => {
+                failed = Some(error);
+                None
+            }
+        };
+        self.timeline.advance(horizon, &mut self.sink, &mut look);
+        failed.map_or(Ok(()), Err)
+    }
+
+    fn note_drops(&mut self, now: u64) -> Result<()> {
+        let drops = self.session.drops()?;
+        let before = std::mem::replace(&mut self.drops, drops);
+        for (kind, (after, before)) in drops.records.iter().zip(before.records).enumerate() {
+            let lost = after - before;
+            if lost > 0 {
+                let detail = format!("{lost} records of kind {kind}");
+                self.timeline.ledger.explain(Cause::RingFull, now, None, &detail);
+            }
+        }
+        if drops.timer > before.timer {
+            let ledger = &mut self.timeline.ledger;
+            ledger.add(Cause::TimerStopped, now, 0, None, None, drops.timer - before.timer);
+        }
+        Ok(())
+    }
+
+    /// Seals early enough that what is not yet closed is part of the flush interval too.
+    fn seal_if_due(&mut self) -> Result<()> {
+        let lag = DRAIN + Duration::from_nanos(SETTLE_NS) + self.options.interval;
+        let due = self.options.flush.saturating_sub(lag).max(self.options.flush / 4);
+        if self.sealed.elapsed() >= due {
+            self.sealed = Instant::now();
+            self.rows += self.sink.flush(&mut self.writer)?;
+            self.writer.seal()?;
+        }
+        Ok(())
+    }
+
+    fn finish(
+        mut self,
+        pairs: &mut BTreeMap<String, String>,
+        clock: Snapshot,
+        timer: Timer,
+        seconds: f64,
+        status: Option<ExitStatus>,
+    ) -> Result<Outcome> {
+        self.timeline.ledger.rows(&mut self.sink);
+        let complete = self.timeline.ledger.is_complete() && self.timeline.is_done();
+        metadata::at_end(pairs, clock, &self.timeline, timer, complete)?;
+        for (key, value) in &*pairs {
+            self.sink.run.append(&crate::tables::run::Row { key, value });
+        }
+        self.sink.flush(&mut self.writer)?;
+        let counters = self.session.slots().values().map(Vec::len).sum();
+        // Nothing of the session is needed any more, and the machine should not pay for it while
+        // the file is put together.
+        drop(self.session);
+        let finished = self.writer.finish(std::mem::take(pairs))?;
+        Ok(Outcome {
+            finished,
+            losses: self.timeline.ledger.totals().clone(),
+            complete,
+            seconds,
+            counters,
+            exit_code: status.map(exit_code),
+        })
+    }
+}
+
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    fn install() -> Result<Self> {
+        let install = |kind| signal(kind).context("cannot handle signals");
+        Ok(Self {
+            interrupt: install(SignalKind::interrupt())?,
+            terminate: install(SignalKind::terminate())?,
+        })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}
+
+fn session_options(options: &Options) -> open::Options {
+    open::Options {
+        tick_ns: options.tick.as_nanos() as u64,
+        slices: options.slices,
+        sample_on_sched: options.sample_on.contains(&Sampling::Sched),
+        sample_on_irq: options.sample_on.contains(&Sampling::Irq),
+        min_gap_ns: options.min_gap.as_nanos() as u64,
+        timer: options.timer,
+        buffer_bytes: options.buffer,
+    }
+}
+
+/// `-` is a stream, `FILE.parquet` one file, a directory (or a name that ends with `/`) a dataset.
+fn target(output: &Path) -> Result<Target> {
+    let text = output.as_os_str().to_string_lossy();
+    if text == "-" {
+        return Ok(Target::Stream(Box::new(io::stdout())));
+    }
+    if output.extension().is_some_and(|extension| extension == "parquet") && !text.ends_with('/') {
+        return Ok(Target::File(output.to_owned()));
+    }
+    if text.ends_with('/') || output.is_dir() {
+        return Ok(Target::Dataset(output.to_owned()));
+    }
+    anyhow::bail!(
+        "cannot tell what {text} is to be: name it {text}.parquet for one file, or {text}/ for a directory with the raw tables too"
+    )
+}
+
+fn plan_rows(plan: &Plan, session: &Session, sink: &mut Sink) {
+    if !sink.wants(&counters::TABLE) {
+        return;
+    }
+    for counter in &plan.counters {
+        let failed = session.unopened().iter().find(|unopened| unopened.counter == counter.id);
+        let [config, config1, config2, config3, config4] = counter.config;
+        sink.counters.append(&counters::Row {
+            counter: counter.id as i32,
+            pmu: &counter.pmu,
+            family: &counter.family,
+            attr_type: counter.attr_type as i32,
+            group: &counter.group,
+            event: &counter.event,
+            filter: &counter.filter,
+            unit: &counter.unit,
+            scale: counter.scale,
+            config,
+            config1,
+            config2,
+            config3,
+            config4,
+            cpu: counter.cpu as i32,
+            socket: counter.socket.map(i32::from),
+            sees: &counter.sees.to_string(),
+            leader: counter.leader.map(|leader| leader as i32),
+            state: if failed.is_some() { "failed" } else { "opened" },
+            error: failed.map(|failed| failed.reason.as_str()),
+        });
+    }
+}

@@ -1,0 +1,124 @@
+//! What was not seen. Every loss is a row, and counts towards the exit message.
+
+use std::collections::BTreeMap;
+
+use super::sink::Sink;
+
+/// Why something was not seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Cause {
+    /// The timer skipped ticks. The counts are cumulative: resolution is lost, no count.
+    LateTick,
+    /// A record found the ring full.
+    RingFull,
+    /// A CPU's time that no record told of.
+    RunGap,
+    /// A reading that the kernel refused.
+    ReadFailed,
+    /// A window had no reading at its end; its count is in the next row.
+    NoBoundary,
+    /// A counter was opened and enabled but never scheduled in a window.
+    NotScheduled,
+    /// A planned counter could not be opened.
+    NotOpened,
+    /// Sweeps that the ring refused: counts between two readings have no certain owner.
+    LostSample,
+    /// A record that could not be decoded.
+    Undecodable,
+    /// A timer that could not be started again.
+    TimerStopped,
+}
+
+impl Cause {
+    /// The word for the `cause` column.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::LateTick => "late_tick",
+            Self::RingFull => "ring_full",
+            Self::RunGap => "run_gap",
+            Self::ReadFailed => "read_failed",
+            Self::NoBoundary => "no_boundary",
+            Self::NotScheduled => "not_scheduled",
+            Self::NotOpened => "not_opened",
+            Self::LostSample => "lost_sample",
+            Self::Undecodable => "undecodable",
+            Self::TimerStopped => "timer_stopped",
+        }
+    }
+
+    /// Whether a recording with such a loss is still complete: everything that was to be counted
+    /// was, only less finely in time.
+    pub const fn is_harmless(self) -> bool {
+        matches!(self, Self::LateTick | Self::NoBoundary)
+    }
+}
+
+/// One loss.
+#[derive(Clone, Debug)]
+struct Entry {
+    cause: Cause,
+    time: u64,
+    span: u64,
+    cpu: Option<u32>,
+    counter: Option<u32>,
+    count: u64,
+    detail: Option<String>,
+}
+
+/// All losses.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    pending: Vec<Entry>,
+    totals: BTreeMap<Cause, u64>,
+}
+
+impl Ledger {
+    /// Enters a loss noticed at `time` that covers `span` nanoseconds before it.
+    pub fn add(
+        &mut self,
+        cause: Cause,
+        time: u64,
+        span: u64,
+        cpu: Option<u32>,
+        counter: Option<u32>,
+        count: u64,
+    ) {
+        self.enter(Entry { cause, time, span, cpu, counter, count, detail: None });
+    }
+
+    /// Enters a loss with words.
+    pub fn explain(&mut self, cause: Cause, time: u64, counter: Option<u32>, detail: &str) {
+        let detail = Some(detail.to_owned());
+        self.enter(Entry { cause, time, span: 0, cpu: None, counter, count: 1, detail });
+    }
+
+    fn enter(&mut self, entry: Entry) {
+        *self.totals.entry(entry.cause).or_default() += entry.count;
+        self.pending.push(entry);
+    }
+
+    /// Moves what was entered to the table.
+    pub fn rows(&mut self, sink: &mut Sink) {
+        for entry in self.pending.drain(..) {
+            sink.loss.append(&crate::tables::loss::Row {
+                mono_ns: entry.time as i64,
+                span_ns: entry.span as i64,
+                cause: entry.cause.name(),
+                cpu: entry.cpu.map(|cpu| cpu as i32),
+                counter: entry.counter.map(|counter| counter as i32),
+                count: entry.count as i64,
+                detail: entry.detail.as_deref(),
+            });
+        }
+    }
+
+    /// Totals by cause.
+    pub const fn totals(&self) -> &BTreeMap<Cause, u64> {
+        &self.totals
+    }
+
+    /// Whether nothing was lost but resolution.
+    pub fn is_complete(&self) -> bool {
+        self.totals.keys().all(|cause| cause.is_harmless())
+    }
+}

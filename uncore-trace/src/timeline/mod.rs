@@ -1,0 +1,295 @@
+//! Runs align and attribute over the stream of records and fills the tables.
+//!
+//! The only state is what a window needs: a recording of any length takes the same memory.
+//! [`Timeline::feed`] takes records as they come; [`Timeline::advance`] closes every window that
+//! ended before a horizon up to which all records have been fed.
+
+mod counters;
+mod irqnames;
+mod loss;
+mod sink;
+mod window;
+
+use std::{collections::BTreeMap, path::Path};
+
+pub use self::{
+    loss::{Cause, Ledger},
+    sink::Sink,
+    window::CpuTime,
+};
+use self::{counters::Owners, irqnames::IrqNames, window::WindowUse};
+use crate::{
+    align::{cgroups::Cgroups, clock::Snapshot, cpu::CpuTrack, names::Names, who::Who},
+    drain::{CgroupChange, CgroupEvent, Peek, Record, Run, Task, TaskChange, TaskEvent},
+    plan::Plan,
+    tables::{irqs, readings, runtime, slices, tasks},
+};
+
+/// A boundary reading that has not come this long after its time is missing, ns: ten times the
+/// longest delay of a pinned timer seen under hackbench on two busy CPUs.
+const GRACE_NS: u64 = 25_000_000;
+
+/// What a recording is about.
+#[derive(Debug)]
+pub struct Setup<'a> {
+    /// The planned counters.
+    pub plan: &'a Plan,
+    /// Opened counter ids by owner CPU, in the order of their readings.
+    pub slots: &'a BTreeMap<u32, Vec<u32>>,
+    /// CPUs whose time is accounted.
+    pub cpus: &'a [u32],
+    /// First tick; everything before it is left out.
+    pub start_tick: u64,
+    /// Counters of a CPU of its own are read whenever that CPU changes hands.
+    pub exact: bool,
+    /// Labels times.
+    pub clock: Snapshot,
+    /// Where procfs and sysfs are.
+    pub root: &'a Path,
+    /// Mount point of the v2 hierarchy.
+    pub cgroup_mount: Option<&'a Path>,
+    /// Only these cgroups get owners of their own; empty: all.
+    pub only_cgroups: Vec<String>,
+}
+
+/// The stream so far.
+#[derive(Debug)]
+pub struct Timeline {
+    tick_ns: u64,
+    window_ns: u64,
+    bin_ns: u64,
+    tracks: BTreeMap<u32, CpuTrack>,
+    names: Names,
+    irq_names: IrqNames,
+    owners: Owners,
+    window: WindowUse,
+    /// End of the last closed bin and of the last closed window.
+    closed: u64,
+    window_begin: u64,
+    stop: Option<u64>,
+    seen: std::collections::HashSet<u32>,
+    raw: bool,
+    every_slice: bool,
+    /// Losses, in the tables and in sum.
+    pub ledger: Ledger,
+}
+
+impl Timeline {
+    /// An empty time line; what `sink` wants decides how fine the bins are.
+    pub fn new(setup: &Setup<'_>, sink: &Sink) -> Self {
+        let (tick_ns, window_ns) = (setup.plan.tick_ns, setup.plan.window_ns);
+        let start = setup.start_tick * tick_ns;
+        let raw = sink.wants(&runtime::TABLE);
+        let bin_ns = if raw { tick_ns } else { window_ns };
+        let tracks = setup.cpus.iter().map(|&cpu| (cpu, CpuTrack::new(start, bin_ns))).collect();
+        let cgroups = Cgroups::new(setup.cgroup_mount);
+        Self {
+            tick_ns,
+            window_ns,
+            bin_ns,
+            tracks,
+            names: Names::new(setup.root, cgroups, setup.only_cgroups.clone()),
+            irq_names: IrqNames::new(setup.root),
+            owners: Owners::new(setup),
+            window: WindowUse::new(setup),
+            closed: start,
+            window_begin: start,
+            stop: None,
+            seen: std::collections::HashSet::new(),
+            raw,
+            every_slice: sink.wants(&slices::TABLE),
+            ledger: Ledger::default(),
+        }
+    }
+
+    /// Takes one record.
+    pub fn feed(&mut self, record: Record, sink: &mut Sink) {
+        match record {
+            Record::Run(run) => self.run(&run, sink),
+            Record::Irq(irq) => {
+                if let Some(track) = self.tracks.get_mut(&irq.cpu) {
+                    track.irq(&irq);
+                }
+            }
+            Record::Sample(sample) => {
+                if self.raw {
+                    self.owners.rows(&sample, self.tick_ns, &mut sink.readings);
+                }
+                let who = self.owners.wants_who(&sample).then(|| self.owner_of(&sample));
+                self.owners.sample(sample, who, &mut self.ledger);
+            }
+            Record::Task(event) => self.task_event(&event, sink),
+            Record::Cgroup(event) => self.cgroup_event(event, sink),
+        }
+    }
+
+    /// Ends the recording with this tick: windows are closed up to it, and no further.
+    pub const fn stop_at(&mut self, tick: u64) {
+        self.stop = Some(tick * self.tick_ns);
+        self.owners.stop_at(tick);
+    }
+
+    /// Whether everything up to the stop tick is closed.
+    pub fn is_done(&self) -> bool {
+        self.stop.is_some_and(|stop| self.closed >= stop)
+    }
+
+    /// Closes all bins and windows that end by `horizon`. `peek` tells what a CPU has not sent.
+    pub fn advance(
+        &mut self,
+        horizon: u64,
+        sink: &mut Sink,
+        peek: &mut dyn FnMut(u32) -> Option<Peek>,
+    ) {
+        let mut peeked: BTreeMap<u32, (Peek, Task)> = BTreeMap::new();
+        loop {
+            let mut end = (self.closed / self.bin_ns + 1) * self.bin_ns;
+            if let Some(stop) = self.stop {
+                end = end.min(stop);
+            }
+            if end > horizon || self.is_done() {
+                return;
+            }
+            let late = horizon > end + GRACE_NS;
+            if self.ends_window(end) && !late && !self.owners.have(end / self.tick_ns) {
+                return;
+            }
+            if !self.account(end, late, &mut peeked, peek) {
+                return;
+            }
+            self.close(end, sink);
+        }
+    }
+
+    fn ends_window(&self, end: u64) -> bool {
+        end.is_multiple_of(self.window_ns) || self.stop == Some(end)
+    }
+
+    /// Makes every CPU's time known until `end`; `false` if that must wait.
+    fn account(
+        &mut self,
+        end: u64,
+        late: bool,
+        peeked: &mut BTreeMap<u32, (Peek, Task)>,
+        peek: &mut dyn FnMut(u32) -> Option<Peek>,
+    ) -> bool {
+        for (&cpu, track) in &mut self.tracks {
+            if track.accounted() >= end {
+                continue;
+            }
+            if !peeked.contains_key(&cpu) {
+                let state = peek(cpu);
+                let names = &self.names;
+                let running = state.as_ref().and_then(|state| {
+                    let id = |path: &str| names.cgroups.id(path);
+                    names.running(state.next_tid, id)
+                });
+                match (state, running) {
+                    (Some(state), Some(running)) => {
+                        peeked.insert(cpu, (state, running));
+                    }
+                    // The CPU was just switching, or the task has just gone: its record is near.
+                    _ if !late => return false,
+                    _ => continue,
+                }
+            }
+            if let Some((state, running)) = peeked.get(&cpu)
+                && state.run.end < end
+            {
+                track.peek(state, running, end, &mut self.names);
+            }
+        }
+        true
+    }
+
+    fn close(&mut self, end: u64, sink: &mut Sink) {
+        for (&cpu, track) in &mut self.tracks {
+            let bin = track.close(end);
+            if self.raw {
+                window::raw_rows(cpu, &bin, &mut self.irq_names, sink);
+            }
+            self.window.add(cpu, &bin, &mut self.names);
+            if bin.unknown > 0 {
+                self.window.unknown(cpu, bin.unknown);
+            }
+        }
+        self.closed = end;
+        if self.ends_window(end) {
+            let tick = end / self.tick_ns;
+            let times = self.window.take();
+            let mut labels = sink::Labels {
+                names: &mut self.names,
+                irq_names: &mut self.irq_names,
+                now: end,
+            };
+            self.owners.close(tick, &times, &mut labels, &mut sink.fabric, &mut self.ledger);
+            self.window_begin = end;
+        }
+        for (id, time) in self.names.cgroups.take_fresh() {
+            if let Some(path) = self.names.cgroups.known(id) {
+                sink.cgroup(id, path, time);
+            }
+        }
+        self.ledger.rows(sink);
+    }
+
+    /// How each CPU's time divides over the owners, so far.
+    pub fn cpu_time(&self) -> Vec<CpuTime> {
+        self.window.cpu_time()
+    }
+
+    fn owner_of(&mut self, sample: &crate::drain::Sample) -> Who {
+        match sample.context {
+            crate::drain::Context::Task => self.names.who(&sample.task, sample.begin),
+            crate::drain::Context::Irq(number) => Who::Irq(number),
+            crate::drain::Context::Softirq(vector) => Who::Softirq(vector),
+        }
+    }
+
+    fn run(&mut self, run: &Run, sink: &mut Sink) {
+        let Some(track) = self.tracks.get_mut(&run.cpu) else {
+            return;
+        };
+        if let Some((begin, end)) = track.run(run, &mut self.names) {
+            self.ledger.add(Cause::RunGap, end, end - begin, Some(run.cpu), None, 1);
+        }
+        if self.raw {
+            for slot in run.slots.iter().filter(|slot| slot.task.tid != 0) {
+                if self.seen.insert(slot.task.tid) {
+                    sink.task(&slot.task, run.begin, "seen");
+                }
+            }
+        }
+        if self.every_slice {
+            window::slice_rows(run, &mut sink.slices);
+        }
+    }
+
+    fn task_event(&mut self, event: &TaskEvent, sink: &mut Sink) {
+        self.names.task_event(event);
+        let what = match event.change {
+            TaskChange::Exec => "exec",
+            TaskChange::Exit => {
+                self.seen.remove(&event.task.tid);
+                "exit"
+            }
+        };
+        if sink.wants(&tasks::TABLE) {
+            sink.task(&event.task, event.time, what);
+        }
+    }
+
+    fn cgroup_event(&mut self, event: CgroupEvent, sink: &mut Sink) {
+        if let CgroupChange::Attached(tid) = event.change
+            && sink.wants(&tasks::TABLE)
+        {
+            let task = self.names.moved(tid, event.cgroup_id);
+            sink.task(&task, event.time, "move");
+        }
+        self.names.cgroup_event(event);
+    }
+}
+
+// The raw tables are named here so that a reader of this file sees what is made of the stream.
+const _: [&crate::tables::TableDef; 4] =
+    [&readings::TABLE, &runtime::TABLE, &irqs::TABLE, &slices::TABLE];

@@ -1,0 +1,193 @@
+//! Who used the CPUs within the window, by the sets of CPUs that counters see.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::{Setup, irqnames::IrqNames, sink::Sink};
+use crate::{
+    align::{cpu::Bin, names::Names, who::Who},
+    drain::{Context, Run},
+    tables::{irqs, runtime, slices},
+};
+
+/// How the time of one CPU divides over the owners, over the whole recording, ns.
+#[derive(Clone, Copy, Debug, Default, serde::Serialize)]
+pub struct CpuTime {
+    /// Which CPU.
+    pub cpu: u32,
+    /// Start.
+    pub begin_ns: u64,
+    /// End.
+    pub end_ns: u64,
+    /// Tasks, without interrupts.
+    pub task_ns: u64,
+    /// Interrupt handlers.
+    pub irq_ns: u64,
+    /// Softirqs.
+    pub softirq_ns: u64,
+    /// Idle, without interrupts.
+    pub idle_ns: u64,
+    /// Not seen.
+    pub unattributed_ns: u64,
+    /// The most interrupt time that a bin had no room for.
+    pub worst_window_error_ns: u64,
+}
+
+/// Time by owner, for each distinct set of CPUs that a counter sees.
+pub type Times = Vec<Vec<(Who, u64)>>;
+
+/// The window that is being filled.
+#[derive(Debug)]
+pub struct WindowUse {
+    by_cpu: BTreeMap<u32, HashMap<Who, u64>>,
+    sets: Vec<Vec<u32>>,
+    totals: BTreeMap<u32, CpuTime>,
+}
+
+/// The distinct sets of CPUs that the plan's counters see, in the order of their first use.
+pub fn sets(setup: &Setup<'_>) -> Vec<Vec<u32>> {
+    let mut sets: Vec<Vec<u32>> = Vec::new();
+    for counter in &setup.plan.counters {
+        let set: Vec<u32> = counter.sees.iter().collect();
+        if !sets.contains(&set) {
+            sets.push(set);
+        }
+    }
+    sets
+}
+
+impl WindowUse {
+    /// An empty window.
+    pub fn new(setup: &Setup<'_>) -> Self {
+        let begin_ns = setup.start_tick * setup.plan.tick_ns;
+        let total = |cpu| CpuTime { cpu, begin_ns, end_ns: begin_ns, ..CpuTime::default() };
+        Self {
+            by_cpu: setup.cpus.iter().map(|&cpu| (cpu, HashMap::new())).collect(),
+            sets: sets(setup),
+            totals: setup.cpus.iter().map(|&cpu| (cpu, total(cpu))).collect(),
+        }
+    }
+
+    /// Adds a closed bin of a CPU.
+    pub fn add(&mut self, cpu: u32, bin: &Bin, names: &mut Names) {
+        let (Some(use_of), Some(total)) = (self.by_cpu.get_mut(&cpu), self.totals.get_mut(&cpu))
+        else {
+            return;
+        };
+        for slot in &bin.tasks {
+            let who = names.who(&slot.task, bin.end);
+            *use_of.entry(who).or_default() += slot.wall_ns;
+            if who == Who::Idle {
+                total.idle_ns += slot.wall_ns;
+            } else {
+                total.task_ns += slot.wall_ns;
+            }
+        }
+        for irq in &bin.irqs {
+            let who = match irq.source {
+                Context::Softirq(vector) => Who::Softirq(vector),
+                Context::Irq(number) => Who::Irq(number),
+                Context::Task => continue,
+            };
+            *use_of.entry(who).or_default() += irq.ns;
+        }
+        total.irq_ns += bin.irq_ns(false);
+        total.softirq_ns += bin.irq_ns(true);
+        total.end_ns = bin.end;
+        total.worst_window_error_ns = total.worst_window_error_ns.max(bin.excess);
+    }
+
+    /// Adds time of a CPU of which nothing is known.
+    pub fn unknown(&mut self, cpu: u32, ns: u64) {
+        if let Some(use_of) = self.by_cpu.get_mut(&cpu) {
+            *use_of.entry(Who::Unknown).or_default() += ns;
+        }
+        if let Some(total) = self.totals.get_mut(&cpu) {
+            total.unattributed_ns += ns;
+        }
+    }
+
+    /// Ends the window: time by owner for each set, in a fixed order.
+    pub fn take(&mut self) -> Times {
+        let by_cpu = &self.by_cpu;
+        let times = self.sets.iter().map(|set| {
+            let mut sum: HashMap<Who, u64> = HashMap::new();
+            for use_of in set.iter().filter_map(|cpu| by_cpu.get(cpu)) {
+                for (who, ns) in use_of {
+                    *sum.entry(*who).or_default() += ns;
+                }
+            }
+            let mut times: Vec<_> = sum.into_iter().collect();
+            times.sort_unstable();
+            times
+        });
+        let times = times.collect();
+        for use_of in self.by_cpu.values_mut() {
+            use_of.clear();
+        }
+        times
+    }
+
+    /// How each CPU's time divides, so far.
+    pub fn cpu_time(&self) -> Vec<CpuTime> {
+        self.totals.values().copied().collect()
+    }
+}
+
+/// Rows of the raw tables for one bin of one CPU.
+pub fn raw_rows(cpu: u32, bin: &Bin, irq_names: &mut IrqNames, sink: &mut Sink) {
+    let (mono_ns, tick_ns, cpu) = (bin.end as i64, bin.len as i64, cpu as i32);
+    for slot in &bin.tasks {
+        sink.runtime.append(&runtime::Row {
+            mono_ns,
+            tick_ns,
+            cpu,
+            tid: slot.task.tid as i32,
+            pid: slot.task.pid as i32,
+            comm: &slot.task.comm.text(),
+            cgroup_id: slot.task.cgroup_id,
+            run_ns: slot.wall_ns as i64,
+            slices: slot.slices as i32,
+        });
+    }
+    for irq in &bin.irqs {
+        let softirq;
+        let (kind, number, name) = match irq.source {
+            Context::Irq(number) => ("irq", number, irq_names.irq(number)),
+            Context::Softirq(vector) => {
+                softirq = IrqNames::softirq(vector);
+                ("softirq", vector, softirq.as_str())
+            }
+            Context::Task => continue,
+        };
+        sink.irqs.append(&irqs::Row {
+            mono_ns,
+            tick_ns,
+            cpu,
+            kind,
+            number: number as i32,
+            name,
+            ns: irq.ns as i64,
+            count: irq.count as i32,
+        });
+    }
+}
+
+/// Rows of every slice in a record. A record of slices that was not combined follows without a
+/// gap from its begin to its end.
+pub fn slice_rows(run: &Run, builder: &mut slices::Builder) {
+    let mut begin = run.begin;
+    for slot in &run.slots {
+        let end = begin + slot.wall_ns;
+        builder.append(&slices::Row {
+            cpu: run.cpu as i32,
+            begin_ns: begin as i64,
+            end_ns: end as i64,
+            tid: slot.task.tid as i32,
+            pid: slot.task.pid as i32,
+            comm: &slot.task.comm.text(),
+            cgroup_id: slot.task.cgroup_id,
+            irq_ns: slot.irq_ns as i64,
+        });
+        begin = end;
+    }
+}
