@@ -1,0 +1,113 @@
+//! The CPUs of the machine and where they sit: package, die, NUMA node.
+//!
+//! A place the kernel does not tell is `None`, never 0: arm64 firmware without a PPTT gives a
+//! package id of -1, and kernels without NUMA have no nodes.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde::Serialize;
+
+use super::cpulist::CpuList;
+use super::read::Problems;
+
+/// Where one CPU sits.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Place {
+    /// Physical package, the socket.
+    pub package: Option<i16>,
+    /// Die within the package.
+    pub die: Option<i16>,
+    /// NUMA node.
+    pub node: Option<u32>,
+}
+
+/// All CPUs of the machine.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Cpus {
+    /// CPUs that run now.
+    pub online: CpuList,
+    /// CPUs that could ever come online.
+    pub possible: CpuList,
+    /// Place of each possible CPU; topology files exist only for those online.
+    pub places: BTreeMap<u32, Place>,
+}
+
+impl Cpus {
+    /// Reads `sys/devices/system/{cpu,node}` below `root`.
+    pub(super) fn read(root: &Path, problems: &mut Problems) -> Self {
+        let system = root.join("sys/devices/system");
+        let online: CpuList = problems.parsed(&system.join("cpu/online")).unwrap_or_default();
+        let possible = problems.parsed(&system.join("cpu/possible")).unwrap_or_default();
+        let mut places = BTreeMap::new();
+        for cpu in CpuList::iter(&possible).chain(online.iter()) {
+            let topology = system.join(format!("cpu/cpu{cpu}/topology"));
+            let mut id = |file| {
+                let id: Option<i32> = problems.parsed(&topology.join(file));
+                id.and_then(|id| i16::try_from(id).ok()).filter(|&id| id >= 0)
+            };
+            let place = Place { package: id("physical_package_id"), die: id("die_id"), node: None };
+            places.insert(cpu, place);
+        }
+        let nodes = system.join("node");
+        for name in problems.names(&nodes) {
+            let Some(Ok(node)) = name.strip_prefix("node").map(str::parse::<u32>) else { continue };
+            let cpus: CpuList =
+                problems.parsed(&nodes.join(&name).join("cpulist")).unwrap_or_default();
+            for cpu in cpus.iter() {
+                places.entry(cpu).or_default().node = Some(node);
+            }
+        }
+        Self { online, possible, places }
+    }
+
+    /// Where `cpu` sits; all unknown for a CPU the machine does not have.
+    pub fn place(&self, cpu: u32) -> Place {
+        self.places.get(&cpu).copied().unwrap_or_default()
+    }
+
+    /// The online CPUs whose place agrees with that of `cpu` in what `part` takes of it, or `None`
+    /// where that is not known of `cpu`.
+    pub fn sharing<T: PartialEq>(
+        &self,
+        cpu: u32,
+        part: impl Fn(Place) -> Option<T>,
+    ) -> Option<CpuList> {
+        let wanted = part(self.place(cpu))?;
+        let same = |&other: &u32| part(self.place(other)).is_some_and(|its| its == wanted);
+        Some(self.online.iter().filter(same).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn write(root: &Path, path: &str, text: &str) {
+        let path = root.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    #[test]
+    fn unknown_places_are_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path();
+        write(root, "sys/devices/system/cpu/online", "0-1\n");
+        write(root, "sys/devices/system/cpu/possible", "0-2\n");
+        write(root, "sys/devices/system/cpu/cpu0/topology/physical_package_id", "1\n");
+        write(root, "sys/devices/system/cpu/cpu1/topology/physical_package_id", "-1\n");
+        write(root, "sys/devices/system/node/node3/cpulist", "1\n");
+        write(root, "sys/devices/system/node/has_cpu", "3\n");
+        let mut problems = Problems::default();
+        let cpus = Cpus::read(root, &mut problems);
+        assert!(problems.0.is_empty(), "{problems:?}");
+        assert_eq!(cpus.place(0), Place { package: Some(1), die: None, node: None });
+        assert_eq!(cpus.place(1), Place { package: None, die: None, node: Some(3) });
+        assert_eq!(cpus.place(2), Place::default());
+        assert_eq!(cpus.sharing(0, |p| p.package).unwrap().to_string(), "0");
+        assert_eq!(cpus.sharing(1, |p| p.package), None);
+    }
+}

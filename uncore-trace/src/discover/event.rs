@@ -1,0 +1,162 @@
+//! The `events/` files of a PMU: named terms, with the scale and unit beside them.
+//!
+//! Reads what drivers really write: spaces after commas, no newline at the end, `=?` for a value
+//! the user must give, hex, decimal and octal numbers. A file that says anything else is an error,
+//! since a wrong encoding counts the wrong thing.
+
+use anyhow::{Context, Result, bail};
+
+/// What an event file gives a term.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AliasValue {
+    /// `term=0x21`, or a bare `term`, which means 1.
+    Number(u64),
+    /// `term=?`: the user must give it.
+    Asked,
+}
+
+/// One term of an event file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AliasTerm {
+    /// A format of the PMU, or `config`, `config1` to `config4`.
+    pub name: String,
+    /// Its value.
+    pub value: AliasValue,
+}
+
+/// A named event as sysfs gives it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EventAlias {
+    /// What the name stands for, in the order of the file.
+    pub terms: Vec<AliasTerm>,
+    /// `<event>.scale`: value in `unit` per count.
+    pub scale: Option<f64>,
+    /// `<event>.unit`, as written.
+    pub unit: Option<String>,
+    /// `<event>.per-pkg`: counts the same on every CPU of a package.
+    pub per_pkg: bool,
+    /// `<event>.snapshot`: the value is a gauge; differences of it mean nothing.
+    pub snapshot: bool,
+}
+
+impl EventAlias {
+    /// An event without scale or unit from the text of its file.
+    pub fn parse(text: &str) -> Result<Self> {
+        Ok(Self { terms: terms(text)?, scale: None, unit: None, per_pkg: false, snapshot: false })
+    }
+
+    /// The terms that the user must give.
+    pub fn asked(&self) -> impl Iterator<Item = &str> {
+        self.terms.iter().filter(|t| t.value == AliasValue::Asked).map(|t| t.name.as_str())
+    }
+
+    /// The terms as one text, numbers in hex: `eventid=0x70c,type=0x1,lane=?`.
+    pub fn text(&self) -> String {
+        let terms: Vec<String> = self
+            .terms
+            .iter()
+            .map(|term| match term.value {
+                AliasValue::Number(n) => format!("{}={n:#x}", term.name),
+                AliasValue::Asked => format!("{}=?", term.name),
+            })
+            .collect();
+        terms.join(",")
+    }
+}
+
+/// Reads `name=value,name,name=?` into terms.
+fn terms(text: &str) -> Result<Vec<AliasTerm>> {
+    let mut terms = Vec::new();
+    for part in text.trim().split(',') {
+        let part = part.trim();
+        let (name, value) = match part.split_once('=') {
+            None => (part, AliasValue::Number(1)),
+            Some((name, "?")) => (name, AliasValue::Asked),
+            Some((name, value)) => (name, AliasValue::Number(number(value)?)),
+        };
+        if name.is_empty()
+            || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-.".contains(&b))
+        {
+            bail!("event {text:?}: {part:?} is not a term");
+        }
+        terms.push(AliasTerm { name: name.to_owned(), value });
+    }
+    Ok(terms)
+}
+
+/// A number as perf reads it: `0x` hex, a leading `0` octal, else decimal.
+pub fn number(text: &str) -> Result<u64> {
+    let parsed = if let Some(hex) = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        digits(hex, 16)
+    } else if text.len() > 1 && text.starts_with('0') {
+        digits(text, 8)
+    } else {
+        digits(text, 10)
+    };
+    parsed.with_context(|| format!("{text:?} is not a number of at most 64 bits"))
+}
+
+/// `from_str_radix` without its tolerance for a sign.
+fn digits(text: &str, radix: u32) -> Option<u64> {
+    if text.starts_with(['+', '-']) {
+        return None;
+    }
+    u64::from_str_radix(text, radix).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn reads_the_forms_drivers_write() {
+        for (file, text) in [
+            ("event=0x101\n", "event=0x101"),
+            ("config=0x80", "config=0x80"),
+            ("eventid=0x21, type=0x1", "eventid=0x21,type=0x1"),
+            ("eventid=0x70c,type=0x1,lane=?\n", "eventid=0x70c,type=0x1,lane=?"),
+            ("type=0x3", "type=0x3"),
+            ("event=60,in_tx", "event=0x3c,in_tx=0x1"),
+        ] {
+            assert_eq!(EventAlias::parse(file).unwrap().text(), text);
+        }
+        let lane = EventAlias::parse("eventid=0x70c,lane=?").unwrap();
+        assert_eq!(lane.asked().collect::<Vec<_>>(), ["lane"]);
+    }
+
+    #[test]
+    fn numbers_are_decimal_hex_or_octal() {
+        assert_eq!(number("413").unwrap(), 413);
+        assert_eq!(number("0x1A").unwrap(), 26);
+        assert_eq!(number("010").unwrap(), 8);
+        assert_eq!(number("0").unwrap(), 0);
+        assert_eq!(number("0xffffffffffffffff").unwrap(), u64::MAX);
+        for text in ["", "0x", "09", "1x", "+1", "0x+1", "-1", "0x10000000000000000"] {
+            assert!(number(text).is_err(), "{text:?} was accepted");
+        }
+    }
+
+    #[test]
+    fn refuses_what_is_no_event() {
+        for text in ["", "event=", "event=0x1,", "=1", "ev ent=1", "event=cycles", "a\u{1b}=1"] {
+            assert!(EventAlias::parse(text).is_err(), "{text:?} was accepted");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn printing_and_reading_agree(terms in proptest::collection::vec(
+            ("[a-z][a-z0-9_]{0,9}", proptest::option::of(any::<u64>())), 1..5))
+        {
+            let event = EventAlias {
+                terms: terms.into_iter().map(|(name, value)| AliasTerm {
+                    name, value: value.map_or(AliasValue::Asked, AliasValue::Number),
+                }).collect(),
+                scale: None, unit: None, per_pkg: false, snapshot: false,
+            };
+            prop_assert_eq!(EventAlias::parse(&event.text()).unwrap(), event);
+        }
+    }
+}

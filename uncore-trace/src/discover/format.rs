@@ -1,0 +1,188 @@
+//! The `format/` files of a PMU: which bits of the perf event attribute a term fills.
+//!
+//! Guarantees that a value which does not fit its field is an error and never truncated: a
+//! truncated filter counts something else without a word.
+
+use std::fmt;
+use std::str::FromStr;
+
+use anyhow::{Context, Result, bail};
+
+/// Config words a format can name: `config` (0) to `config4` (4), as `struct perf_event_attr` has
+/// them in `include/uapi/linux/perf_event.h` of Linux 7.2; older kernels have fewer.
+pub const WORDS: usize = 5;
+
+/// Where a term's value goes: one config word and the bits of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Format {
+    word: u8,
+    /// The bits that belong to the field. The value's lowest bit goes to the lowest bit set here,
+    /// as perf does (`pmu_format_value` in `tools/perf/util/pmu.c`, Linux 7.2).
+    mask: u64,
+}
+
+impl Format {
+    /// Which config word the field is in: 0 for `config`, N for `configN`.
+    pub fn word(&self) -> usize {
+        usize::from(self.word)
+    }
+
+    /// The bits of the word that the field owns.
+    pub fn mask(&self) -> u64 {
+        self.mask
+    }
+
+    /// Width of the field in bits, 1 to 64.
+    pub fn width(&self) -> u32 {
+        self.mask.count_ones()
+    }
+
+    /// The largest value the field holds.
+    pub fn max(&self) -> u64 {
+        u64::MAX >> (64 - self.width())
+    }
+
+    /// `value` at its place, all other bits 0. Too large a value is an error that says the maximum.
+    pub fn encode(&self, value: u64) -> Result<[u64; WORDS]> {
+        if value > self.max() {
+            bail!("{value:#x} is too large for {self}: the maximum is {max:#x}", max = self.max());
+        }
+        let mut config = [0; WORDS];
+        let mut left = value;
+        let mut bits = self.mask;
+        while bits != 0 {
+            let lowest = bits & bits.wrapping_neg();
+            if left & 1 != 0 {
+                config[self.word()] |= lowest;
+            }
+            left >>= 1;
+            bits ^= lowest;
+        }
+        Ok(config)
+    }
+
+    /// The value that `config` holds in this field; undoes [`Format::encode`].
+    pub fn decode(&self, config: &[u64; WORDS]) -> u64 {
+        let mut value = 0;
+        let mut bits = self.mask;
+        let mut place = 0;
+        while bits != 0 {
+            let lowest = bits & bits.wrapping_neg();
+            value |= u64::from(config[self.word()] & lowest != 0) << place;
+            place += 1;
+            bits ^= lowest;
+        }
+        value
+    }
+}
+
+impl FromStr for Format {
+    type Err = anyhow::Error;
+
+    /// Reads `config[N]:a-b,c,...` (`Documentation/ABI/testing/sysfs-bus-event_source-devices-format`).
+    fn from_str(text: &str) -> Result<Self> {
+        let text = text.trim();
+        let (word, ranges) = text
+            .split_once(':')
+            .with_context(|| format!("format {text:?} has no ':' after its config word"))?;
+        let word = match word {
+            "config" => 0,
+            "config1" => 1,
+            "config2" => 2,
+            "config3" => 3,
+            "config4" => 4,
+            _ => bail!("format {text:?} names the unknown word {word:?}"),
+        };
+        let mut mask = 0;
+        for part in ranges.split(',') {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            let (first, last) = (bit(first, text)?, bit(last, text)?);
+            if first > last {
+                bail!("format {text:?} has a range that runs backwards");
+            }
+            mask |= (u64::MAX >> (63 - (last - first))) << first;
+        }
+        Ok(Self { word, mask })
+    }
+}
+
+fn bit(text: &str, whole: &str) -> Result<u32> {
+    match text.trim().parse() {
+        Ok(bit) if bit < 64 => Ok(bit),
+        _ => bail!("format {whole:?}: {text:?} is not a bit number from 0 to 63"),
+    }
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.word {
+            0 => f.write_str("config")?,
+            n => write!(f, "config{n}")?,
+        }
+        let mut separator = ':';
+        let mut rest = self.mask;
+        while rest != 0 {
+            let first = rest.trailing_zeros();
+            let length = (rest >> first).trailing_ones();
+            if length == 1 {
+                write!(f, "{separator}{first}")?;
+            } else {
+                write!(f, "{separator}{first}-{last}", last = first + length - 1)?;
+            }
+            rest &= !((u64::MAX >> (64 - length)) << first);
+            separator = ',';
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn format(text: &str) -> Format {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn reads_every_word_and_multi_range_fields() {
+        let amd = format("config:0-7,32-37\n");
+        assert_eq!(amd.encode(0x0134).unwrap(), [0x1_0000_0034, 0, 0, 0, 0]);
+        assert_eq!(amd.to_string(), "config:0-7,32-37");
+        assert_eq!(format("config4:63").encode(1).unwrap(), [0, 0, 0, 0, 1 << 63]);
+        assert_eq!(format("config1:0-63").encode(u64::MAX).unwrap()[1], u64::MAX);
+    }
+
+    #[test]
+    fn a_value_too_large_says_the_maximum() {
+        let error = format("config1:0-9").encode(0x400).unwrap_err();
+        assert_eq!(error.to_string(), "0x400 is too large for config1:0-9: the maximum is 0x3ff");
+    }
+
+    #[test]
+    fn refuses_what_is_no_format() {
+        for text in ["", "config", "config5:0", "config:64", "config:7-0", "config:a", "config:"] {
+            assert!(text.parse::<Format>().is_err(), "{text:?} was accepted");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_field_round_trips(word in 0_u8..5, mask in 1_u64.., raw: u64) {
+            let field = Format { word, mask };
+            let value = raw & field.max();
+            let config = field.encode(value).unwrap();
+            prop_assert_eq!(field.decode(&config), value);
+            prop_assert_eq!(config[usize::from(word)] & !mask, 0);
+            prop_assert_eq!(field.to_string().parse::<Format>().unwrap(), field);
+        }
+
+        #[test]
+        fn only_values_that_fit_are_taken(mask in 1_u64.., value: u64) {
+            let field = Format { word: 0, mask };
+            prop_assert_eq!(field.encode(value).is_ok(), value <= field.max());
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Stage 1, DISCOVER: what the machine offers, as plain data.
+//!
+//! Reads sysfs and procfs below a given root and never writes, so a captured tree is as good as a
+//! machine. A single file that cannot be read or understood costs itself and a line in
+//! [`Machine::problems`], nothing else.
+
+pub mod cgroups;
+pub mod cpulist;
+pub mod cpus;
+pub mod event;
+pub mod format;
+pub mod name;
+pub mod pmu;
+mod read;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+
+pub use self::cgroups::CgroupMounts;
+pub use self::cpulist::CpuList;
+pub use self::cpus::Cpus;
+pub use self::pmu::Pmu;
+use self::read::Problems;
+
+/// Where the kernel lists its PMUs, below the root.
+const DEVICES: &str = "sys/bus/event_source/devices";
+
+/// All that planning needs to know of a machine.
+#[derive(Debug, Clone, Serialize)]
+pub struct Machine {
+    /// The root that was read: `/`, or a captured tree.
+    pub root: PathBuf,
+    /// Its PMUs in perf's order ([`name::order`]).
+    pub pmus: Vec<Pmu>,
+    /// Its CPUs.
+    pub cpus: Cpus,
+    /// Its cgroup mounts.
+    pub cgroups: CgroupMounts,
+    /// The kernel's release, such as `6.12.107-arm64`.
+    pub kernel: Option<String>,
+    /// What could not be read or understood, one printable line each.
+    pub problems: Vec<String>,
+}
+
+impl Machine {
+    /// The PMU of this name.
+    pub fn pmu(&self, name: &str) -> Option<&Pmu> {
+        self.pmus.iter().find(|pmu| pmu.name == name)
+    }
+}
+
+/// Reads the machine below `root`.
+///
+/// An error means that there is no machine to speak of: no list of PMUs or no CPU online.
+pub fn machine(root: &Path) -> Result<Machine> {
+    let devices = root.join(DEVICES);
+    fs::read_dir(&devices).with_context(|| {
+        format!(
+            "cannot list the PMUs in {}: mount sysfs (mount -t sysfs sysfs /sys) or give --root DIR",
+            devices.display()
+        )
+    })?;
+    let mut problems = Problems::default();
+    let mut pmus: Vec<Pmu> = Vec::new();
+    for name in problems.names(&devices) {
+        pmus.extend(Pmu::read(&devices.join(&name), &name, &mut problems));
+    }
+    pmus.sort_by(|a, b| name::order(&a.name, &b.name));
+    let cpus = Cpus::read(root, &mut problems);
+    anyhow::ensure!(
+        !cpus.online.is_empty(),
+        "cannot tell which CPUs are online from {}: mount sysfs or give --root DIR",
+        root.join("sys/devices/system/cpu/online").display()
+    );
+    let cgroups = CgroupMounts::read(root, &mut problems);
+    let kernel = problems.line(&root.join("proc/sys/kernel/osrelease"));
+    Ok(Machine { root: root.to_owned(), pmus, cpus, cgroups, kernel, problems: problems.0 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(root: &Path, path: &str, text: &[u8]) {
+        let path = root.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    #[test]
+    fn one_broken_file_loses_only_itself() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path();
+        let pmu = |file: &str| format!("{DEVICES}/{file}");
+        write(root, "sys/devices/system/cpu/online", b"0\n");
+        write(root, &pmu("good/type"), b"11\n");
+        write(root, &pmu("good/cpumask"), b"\n");
+        write(root, &pmu("good/format/event"), b"config:0-7\n");
+        write(root, &pmu("good/format/bad"), b"config:0-99\n");
+        write(root, &pmu("good/events/reads"), b"event=0x1, umask=0x2");
+        write(root, &pmu("good/events/reads.scale"), b"6.103515625e-5");
+        write(root, &pmu("good/events/reads.unit"), b"MiB\n");
+        write(root, &pmu("good/events/unscaled"), b"event=0x2");
+        write(root, &pmu("good/events/unscaled.scale"), b"many");
+        write(root, &pmu("good/events/binary"), b"\xff\xfe");
+        write(root, &pmu("notype/format/event"), b"config:0-7\n");
+        write(root, &pmu("badtype/type"), b"\x1b[2J\n");
+        let machine = machine(root).unwrap();
+        assert_eq!(machine.pmus.len(), 1);
+        let good = machine.pmu("good").unwrap();
+        assert_eq!(good.cpumask, Some(CpuList::default()));
+        assert_eq!(good.formats.keys().collect::<Vec<_>>(), ["event"]);
+        assert_eq!(good.events.keys().collect::<Vec<_>>(), ["reads"]);
+        assert_eq!(good.events["reads"].scale, Some(6.103_515_625e-5));
+        assert_eq!(good.events["reads"].unit.as_deref(), Some("MiB"));
+        // notype, badtype, bad format, bad scale, binary event, no mountinfo.
+        assert_eq!(machine.problems.len(), 6, "{:#?}", machine.problems);
+        assert!(machine.problems.iter().all(|line| !line.contains(['\u{1b}', '\n'])));
+    }
+
+    #[test]
+    fn no_sysfs_says_what_to_do() {
+        let dir = tempfile::tempdir().unwrap();
+        let error = format!("{:#}", machine(dir.path()).unwrap_err());
+        assert!(error.contains("--root DIR") && !error.contains('\n'), "{error}");
+    }
+}

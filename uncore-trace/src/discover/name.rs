@@ -1,0 +1,133 @@
+//! PMU names: their instance suffix, their order, and which of them a user's word means.
+//!
+//! Follows perf, so that a word which works there means the same PMUs here
+//! (`tools/perf/util/pmus.c` and `pmu.c`, Linux 7.2).
+
+use std::cmp::Ordering;
+
+use globset::GlobBuilder;
+
+/// The name without its instance suffix, and the suffix as a number.
+///
+/// A suffix is `_<decimal>` or `_<hex>` of at least three digits, so that the `df` of `amd_df` is
+/// part of the name but the address in `ali_drw_21000` is not.
+pub fn split_suffix(name: &str) -> (&str, Option<u64>) {
+    let Some((stem, suffix)) = name.rsplit_once('_') else { return (name, None) };
+    let decimal = suffix.bytes().all(|b| b.is_ascii_digit());
+    if stem.is_empty() || suffix.is_empty() || !(decimal || suffix.len() > 2) {
+        return (name, None);
+    }
+    if !suffix.bytes().all(|b| b.is_ascii_hexdigit()) {
+        return (name, None);
+    }
+    match u64::from_str_radix(suffix, 16) {
+        Ok(number) => (stem, Some(number)),
+        Err(_) => (name, None),
+    }
+}
+
+/// The name that all instances of a PMU share: `uncore_imc` for `uncore_imc_11`.
+pub fn stem(name: &str) -> &str {
+    split_suffix(name).0
+}
+
+/// By stem, then by suffix as a *hex* number: `_2` before `_10` before `_a0`.
+pub fn order(a: &str, b: &str) -> Ordering {
+    let (stem_a, number_a) = split_suffix(a);
+    let (stem_b, number_b) = split_suffix(b);
+    stem_a.cmp(stem_b).then(number_a.cmp(&number_b)).then_with(|| a.cmp(b))
+}
+
+/// Whether a user who types `word` means the PMU `name`.
+///
+/// `word` is the whole name, a shell glob, or the start of the name where only an instance suffix
+/// follows (see [`follows`]). A leading `uncore_` is ignored on both sides.
+pub fn means(word: &str, name: &str) -> bool {
+    let bare_name = name.strip_prefix("uncore_");
+    let bare_word = word.strip_prefix("uncore_").unwrap_or(word);
+    let one = |word: &str, name: &str| {
+        if word.contains(['*', '?', '[']) { glob(word, name) } else { follows(word, name) }
+    };
+    one(word, name) || bare_name.is_some_and(|bare_name| one(bare_word, bare_name))
+}
+
+/// Whether `name` is `word` and then nothing, or an instance suffix: at most two `_` in all, the
+/// first directly after `word`, and digits; with hex letters in it only if longer than 2.
+fn follows(word: &str, name: &str) -> bool {
+    let Some(rest) = name.strip_prefix(word) else { return false };
+    if rest.is_empty() {
+        return true;
+    }
+    let suffix = rest.strip_prefix('_').unwrap_or(rest);
+    if word.is_empty() || suffix.bytes().filter(|&b| b == b'_').count() > 1 {
+        return false;
+    }
+    if !suffix.bytes().all(|b| b.is_ascii_hexdigit() || b == b'_') {
+        return false;
+    }
+    let has_letters = suffix.bytes().any(|b| b.is_ascii_alphabetic());
+    !has_letters || suffix.len() > 2
+}
+
+/// Shell glob match; a pattern that is none matches nothing.
+pub fn glob(pattern: &str, name: &str) -> bool {
+    GlobBuilder::new(pattern)
+        .case_insensitive(true)
+        .build()
+        .is_ok_and(|glob| glob.compile_matcher().is_match(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn suffixes_are_perfs() {
+        assert_eq!(split_suffix("uncore_imc_10"), ("uncore_imc", Some(0x10)));
+        assert_eq!(split_suffix("ali_drw_c0050"), ("ali_drw", Some(0xc0050)));
+        assert_eq!(split_suffix("nvidia_pcie_pmu_0_rc_4"), ("nvidia_pcie_pmu_0_rc", Some(4)));
+        for whole in ["amd_df", "software", "uncore_pcu", "armv8_pmuv3", "_12", "a_"] {
+            assert_eq!(split_suffix(whole), (whole, None));
+        }
+    }
+
+    #[test]
+    fn instances_sort_by_number() {
+        let mut names =
+            ["uncore_imc_10", "uncore_imc_9", "ali_drw_a10", "ali_drw_210", "uncore_imc"];
+        names.sort_by(|a, b| order(a, b));
+        assert_eq!(
+            names,
+            ["ali_drw_210", "ali_drw_a10", "uncore_imc", "uncore_imc_9", "uncore_imc_10"]
+        );
+    }
+
+    #[test]
+    fn words_mean_what_they_mean_to_perf() {
+        for (word, name) in [
+            ("nvidia_pcie_pmu", "nvidia_pcie_pmu_0"),
+            ("ali_drw", "ali_drw_21000"),
+            ("dwc_rootport", "dwc_rootport_13018"),
+            ("dwc_rootport", "dwc_rootport_0"),
+            ("imc", "uncore_imc_3"),
+            ("imc_3", "uncore_imc_3"),
+            ("uncore_imc", "uncore_imc"),
+            ("imc*", "uncore_imc_free_running_0"),
+            ("nvidia_pcie_pmu_*_rc_?", "nvidia_pcie_pmu_0_rc_4"),
+            ("cpu", "cpu"),
+        ] {
+            assert!(means(word, name), "{word} does not mean {name}");
+        }
+        for (word, name) in [
+            ("nvidia_pcie_pmu", "nvidia_pcie_pmu_0_rc_4"),
+            ("imc", "uncore_imc_free_running_0"),
+            ("amd", "amd_df"),
+            ("nvidia_nvlink_c2c", "nvidia_nvlink_c2c0_pmu_0"),
+            ("cpu", "cpu_core"),
+            ("", "cpu"),
+            ("[", "cpu"),
+        ] {
+            assert!(!means(word, name), "{word} means {name}");
+        }
+    }
+}

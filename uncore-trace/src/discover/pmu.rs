@@ -1,0 +1,133 @@
+//! One PMU as its folder in `/sys/bus/event_source/devices` shows it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde::Serialize;
+
+use super::cpulist::CpuList;
+use super::event::EventAlias;
+use super::format::Format;
+use super::read::Problems;
+
+/// A PMU. What a file would say and does not is `None` or an empty map.
+#[derive(Debug, Clone, Serialize)]
+pub struct Pmu {
+    /// Its folder name.
+    pub name: String,
+    /// `type`: the `perf_event_attr.type` of its events, dynamic for nearly all PMUs.
+    pub attr_type: u32,
+    /// `cpumask`: its owner CPUs. Empty when all CPUs it could be read on are offline; `None`
+    /// (no file) means that it counts each CPU on its own.
+    pub cpumask: Option<CpuList>,
+    /// `cpus`: the CPUs a core PMU is in; only core PMUs have it.
+    pub cpus: Option<CpuList>,
+    /// `associated_cpus`: the CPUs near an `arm_cspmu` PMU.
+    pub associated_cpus: Option<CpuList>,
+    /// `identifier`, or the file Alibaba's driver has in its place.
+    pub identifier: Option<String>,
+    /// `format/`: the terms of its events.
+    #[serde(skip)]
+    pub formats: BTreeMap<String, Format>,
+    /// `events/`: its named events.
+    #[serde(skip)]
+    pub events: BTreeMap<String, EventAlias>,
+    /// `perf_event_mux_interval_ms`: how often events take turns on the counters, in ms.
+    pub mux_interval_ms: Option<u32>,
+    /// `caps/`: what a core PMU can do, by file.
+    pub caps: BTreeMap<String, String>,
+}
+
+impl Pmu {
+    /// Reads the PMU in `dir`; `None`, with a problem noted, where even its type cannot be read.
+    pub(super) fn read(dir: &Path, name: &str, problems: &mut Problems) -> Option<Self> {
+        let type_file = dir.join("type");
+        let noted = problems.0.len();
+        let Some(attr_type) = problems.parsed(&type_file) else {
+            if problems.0.len() == noted {
+                problems.note(&type_file, &"there is no such file, so this PMU cannot be opened");
+            }
+            return None;
+        };
+        let identifier = problems
+            .line(&dir.join("identifier"))
+            // drivers/perf/alibaba_uncore_drw_pmu.c names its attribute so, Linux 6.12 to 7.3.
+            .or_else(|| problems.line(&dir.join("ali_drw_pmu_identifier")));
+        Some(Self {
+            name: name.to_owned(),
+            attr_type,
+            cpumask: problems.parsed(&dir.join("cpumask")),
+            cpus: problems.parsed(&dir.join("cpus")),
+            associated_cpus: problems.parsed(&dir.join("associated_cpus")),
+            identifier,
+            formats: formats(&dir.join("format"), problems),
+            events: events(&dir.join("events"), problems),
+            mux_interval_ms: problems.parsed(&dir.join("perf_event_mux_interval_ms")),
+            caps: caps(&dir.join("caps"), problems),
+        })
+    }
+
+    /// The event called `name`: as written, else whatever its case, since the names of one driver
+    /// changed case between kernels (`dwc_pcie_pmu`, 6.12 and 7.2).
+    pub fn event(&self, name: &str) -> Option<(&str, &EventAlias)> {
+        self.events
+            .get_key_value(name)
+            .or_else(|| self.events.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)))
+            .map(|(known, event)| (known.as_str(), event))
+    }
+
+    /// Whether it counts each CPU on its own, as core and software PMUs do.
+    pub fn is_per_cpu(&self) -> bool {
+        self.cpumask.is_none()
+    }
+}
+
+fn formats(dir: &Path, problems: &mut Problems) -> BTreeMap<String, Format> {
+    let mut formats = BTreeMap::new();
+    for name in problems.names(dir) {
+        if let Some(format) = problems.parsed(&dir.join(&name)) {
+            formats.insert(name, format);
+        }
+    }
+    formats
+}
+
+/// Suffixes of the files that say more about the event they are named after.
+const ASIDES: [&str; 4] = [".scale", ".unit", ".per-pkg", ".snapshot"];
+
+fn events(dir: &Path, problems: &mut Problems) -> BTreeMap<String, EventAlias> {
+    let mut events = BTreeMap::new();
+    for name in problems.names(dir) {
+        if ASIDES.iter().any(|aside| name.ends_with(aside)) {
+            continue;
+        }
+        let path = dir.join(&name);
+        let Some(text) = problems.text(&path) else { continue };
+        let mut event = match EventAlias::parse(&text) {
+            Ok(event) => event,
+            Err(error) => {
+                problems.note(&path, &error);
+                continue;
+            }
+        };
+        let aside = |aside: &str| dir.join(format!("{name}{aside}"));
+        event.scale = problems.parsed(&aside(".scale"));
+        event.unit = problems.line(&aside(".unit"));
+        event.per_pkg = problems.line(&aside(".per-pkg")).is_some_and(|text| text == "1");
+        event.snapshot = problems.line(&aside(".snapshot")).is_some_and(|text| text == "1");
+        if event.scale.is_none() && aside(".scale").exists() {
+            // A count without its scale would be wrong by a factor nobody sees.
+            continue;
+        }
+        events.insert(name, event);
+    }
+    events
+}
+
+fn caps(dir: &Path, problems: &mut Problems) -> BTreeMap<String, String> {
+    let names = problems.names(dir);
+    names
+        .into_iter()
+        .filter_map(|name| Some((name.clone(), problems.line(&dir.join(name))?)))
+        .collect()
+}

@@ -1,0 +1,99 @@
+//! Reads the small text files of sysfs and procfs below a root.
+//!
+//! A file that is not there is `None`; one that is there but cannot be read or understood becomes
+//! a [`Problems`] line and `None`, so that one broken file never hides the rest of the machine.
+
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Read};
+use std::path::Path;
+use std::str::FromStr;
+
+use crate::text::printable;
+
+/// sysfs files are at most one page (4 KiB; 64 KiB on kernels with large pages); mount tables of
+/// busy container hosts reach some megabytes. More than this is no file of a kernel.
+const MAX_LEN: u64 = 16 << 20;
+
+/// What could not be read, one line each, safe to print.
+#[derive(Debug, Default)]
+pub struct Problems(pub Vec<String>);
+
+impl Problems {
+    /// Notes that `path` could not be used, and why.
+    pub fn note(&mut self, path: &Path, why: &impl std::fmt::Display) {
+        let line = format!("{}: {why:#}", path.display());
+        self.0.push(printable(&line).into_owned());
+    }
+
+    /// The whole file as text.
+    pub fn text(&mut self, path: &Path) -> Option<String> {
+        match bytes(path) {
+            Ok(bytes) => match String::from_utf8(bytes) {
+                Ok(text) => Some(text),
+                Err(error) => {
+                    self.note(path, &error);
+                    None
+                }
+            },
+            Err(error) if absent(&error) => None,
+            Err(error) => {
+                self.note(path, &error);
+                None
+            }
+        }
+    }
+
+    /// The file without the whitespace around its text.
+    pub fn line(&mut self, path: &Path) -> Option<String> {
+        self.text(path).map(|text| text.trim().to_owned())
+    }
+
+    /// The file read as a `T`.
+    pub fn parsed<T>(&mut self, path: &Path) -> Option<T>
+    where
+        T: FromStr<Err: std::fmt::Display>,
+    {
+        let text = self.line(path)?;
+        match text.parse() {
+            Ok(value) => Some(value),
+            Err(error) => {
+                self.note(path, &error);
+                None
+            }
+        }
+    }
+
+    /// The names in a folder in ascending order; none where the folder is not there.
+    pub fn names(&mut self, dir: &Path) -> Vec<String> {
+        let entries = match fs::read_dir(dir) {
+            Ok(entries) => entries,
+            Err(error) => {
+                if !absent(&error) {
+                    self.note(dir, &error);
+                }
+                return Vec::new();
+            }
+        };
+        let mut names = Vec::new();
+        for entry in entries {
+            match entry.map(|entry| entry.file_name().into_string()) {
+                Ok(Ok(name)) => names.push(name),
+                Ok(Err(name)) => self.note(&dir.join(name), &"its name is not UTF-8"),
+                Err(error) => self.note(dir, &error),
+            }
+        }
+        names.sort_unstable();
+        names
+    }
+}
+
+/// The file's bytes, up to [`MAX_LEN`].
+pub fn bytes(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(MAX_LEN).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn absent(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
+}
