@@ -2,8 +2,8 @@
 
 pub mod cmd {
     //! One file per subcommand.
-    // pub mod list;
+    pub mod list;
 }
 pub mod discover;
-//pub mod plan;
+pub mod plan;
 pub mod text;
