@@ -3,6 +3,8 @@
 //! The snapshots are the review of the catalog: encodings, units, owner CPUs and filters of every
 //! group on every machine are in them. What a snapshot shows by accident is asserted here by rule.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
 use std::path::{Path, PathBuf};
 
 use uncore_trace::cmd::list::{What, list};
@@ -121,6 +123,14 @@ fn a_plan_is_consistent() {
         let json = serde_json::to_string(&plan).unwrap();
         assert_eq!(serde_json::from_str::<Plan>(&json).unwrap(), plan);
     }
+}
+
+/// Not a capture: the machine these tests run on, whatever it is.
+#[test]
+fn the_machine_at_hand_can_be_planned() {
+    let here = machine(Path::new("/")).unwrap();
+    let plan = plan(&here, &Catalog::embedded().unwrap(), &request(&["host"], &[])).unwrap();
+    assert_eq!(plan.owners(), here.cpus.online);
 }
 
 /// The kernel's own counters are read on every CPU of every machine.

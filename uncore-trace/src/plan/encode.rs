@@ -62,7 +62,7 @@ impl<'a> Words<'a> {
             set(&mut config, field);
         }
         let (unit, scale) = self.unit(event);
-        let (selects, narrows) = self.split(event, &given, defaults);
+        let (selects, narrows) = self.split(event, &given, &defaults);
         Ok(Encoded {
             attr_type: event.or(alias).map_or(self.pmu.attr_type, |event| event.attr_type),
             config,
@@ -287,7 +287,7 @@ impl<'a> Words<'a> {
         &self,
         event: Option<Known<'_>>,
         given: &[Given<'_>],
-        defaults: Vec<Given<'_>>,
+        defaults: &[Given<'_>],
     ) -> (String, String) {
         let covered = event.map(|event| self.covered(event.alias));
         let mut selects = Vec::new();
