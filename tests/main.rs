@@ -1,1 +1,3 @@
-fn main() {}
+//! The tests that need more than one module: `machines` plans on captured machines.
+
+mod machines;

@@ -22,6 +22,11 @@ pub struct Format {
 }
 
 impl Format {
+    /// All of config word `word`, which must be below [`WORDS`].
+    pub fn whole(word: usize) -> Self {
+        Self { word: word as u8, mask: u64::MAX }
+    }
+
     /// Which config word the field is in: 0 for `config`, N for `configN`.
     pub fn word(&self) -> usize {
         usize::from(self.word)

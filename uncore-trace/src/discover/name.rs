@@ -51,6 +51,11 @@ pub fn means(word: &str, name: &str) -> bool {
     one(word, name) || bare_name.is_some_and(|bare_name| one(bare_word, bare_name))
 }
 
+/// Whether `word` is all of `name`, but for a leading `uncore_`.
+pub fn is_whole(word: &str, name: &str) -> bool {
+    word == name || name.strip_prefix("uncore_") == Some(word)
+}
+
 /// Whether `name` is `word` and then nothing, or an instance suffix: at most two `_` in all, the
 /// first directly after `word`, and digits; with hex letters in it only if longer than 2.
 fn follows(word: &str, name: &str) -> bool {
@@ -70,11 +75,8 @@ fn follows(word: &str, name: &str) -> bool {
 }
 
 /// Shell glob match; a pattern that is none matches nothing.
-pub fn glob(pattern: &str, name: &str) -> bool {
-    GlobBuilder::new(pattern)
-        .case_insensitive(true)
-        .build()
-        .is_ok_and(|glob| glob.compile_matcher().is_match(name))
+fn glob(pattern: &str, name: &str) -> bool {
+    GlobBuilder::new(pattern).build().is_ok_and(|glob| glob.compile_matcher().is_match(name))
 }
 
 #[cfg(test)]

@@ -1,0 +1,424 @@
+//! Discovery and planning on captured machines: what `list` and `record --dry-run` say of each.
+//!
+//! The snapshots are the review of the catalog: encodings, units, owner CPUs and filters of every
+//! group on every machine are in them. What a snapshot shows by accident is asserted here by rule.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
+use std::path::{Path, PathBuf};
+
+use uncore_trace::cmd::list::{What, list};
+use uncore_trace::discover::{Machine, machine};
+use uncore_trace::plan::{Catalog, Group, Plan, Request, plan};
+
+const MACHINES: [&str; 4] = ["all-drivers-acpi", "grace-2s", "icelake-2s", "vm-no-uncore"];
+
+fn root(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/machines").join(name)
+}
+
+fn captured(name: &str) -> Machine {
+    machine(&root(name)).unwrap()
+}
+
+fn request(groups: &[&str], events: &[&str]) -> Request {
+    let owned = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect();
+    Request {
+        groups: owned(groups),
+        events: owned(events),
+        tick_ns: 1_000_000,
+        window_ns: 10_000_000,
+    }
+}
+
+fn try_plan(name: &str, groups: &[&str], events: &[&str]) -> Result<Plan, String> {
+    let catalog = Catalog::embedded().unwrap();
+    let error = |error: anyhow::Error| {
+        let error = format!("{error:#}");
+        assert!(!error.contains('\n'), "more than one line: {error}");
+        error
+    };
+    plan(&captured(name), &catalog, &request(groups, events)).map_err(error)
+}
+
+fn planned(name: &str, groups: &[&str], events: &[&str]) -> Plan {
+    try_plan(name, groups, events).unwrap_or_else(|error| panic!("{name} {events:?}: {error}"))
+}
+
+fn refused(name: &str, groups: &[&str], events: &[&str]) -> String {
+    match try_plan(name, groups, events) {
+        Ok(plan) => panic!("{name} {groups:?} {events:?} was planned:\n{}", plan.render()),
+        Err(error) => error,
+    }
+}
+
+/// What a test wants to see of a counter.
+fn brief(plan: &Plan) -> Vec<String> {
+    let one = |c: &uncore_trace::plan::Counter| {
+        let [config, config1, config2, ..] = c.config;
+        let leader = c.leader.map_or(String::new(), |leader| format!(" leader {leader}"));
+        format!(
+            "{} {} [{}] {}x{} {config:#x},{config1:#x},{config2:#x} cpu {}{leader}",
+            c.pmu, c.event, c.filter, c.unit, c.scale, c.cpu
+        )
+    };
+    plan.counters.iter().map(one).collect()
+}
+
+#[test]
+fn every_machine_lists() {
+    let catalog = Catalog::embedded().unwrap();
+    for name in MACHINES {
+        let machine = captured(name);
+        let problems = machine.problems.iter().filter(|line| !line.contains("mountinfo")).count();
+        assert_eq!(problems, 0, "{name}: {:#?}", machine.problems);
+        for (what, part) in
+            [(What::Pmus, "pmus"), (What::Groups, "groups"), (What::Events, "events")]
+        {
+            let mut text = list(&machine, &catalog, what, false).unwrap();
+            // Its path is that of the checkout.
+            text = text.replace(&root(name).display().to_string(), "ROOT");
+            insta::assert_snapshot!(format!("list-{name}-{part}"), text);
+        }
+        let json: String = list(&machine, &catalog, What::All, true).unwrap();
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(json["groups"].as_array().unwrap().len(), Group::ALL.len());
+    }
+}
+
+#[test]
+fn every_group_plans_or_says_why_not() {
+    for name in MACHINES {
+        for group in Group::ALL.iter().map(|(_, group)| *group).chain(["all"]) {
+            let text = match try_plan(name, &[group], &[]) {
+                Ok(plan) => plan.render(),
+                Err(error) => format!("error: {error}\n"),
+            };
+            insta::assert_snapshot!(format!("plan-{name}-{group}"), text);
+        }
+    }
+}
+
+/// Groups open counters that stand alone: a group of two `dwc_pcie` events opens and never counts,
+/// one of two `ali_drw` events is refused.
+#[test]
+fn a_plan_is_consistent() {
+    for name in MACHINES {
+        let machine = captured(name);
+        let plan = planned(name, &["all"], &[]);
+        let mut seen = std::collections::BTreeSet::new();
+        for (at, counter) in plan.counters.iter().enumerate() {
+            assert_eq!(counter.id as usize, at);
+            assert_eq!(counter.leader, None);
+            assert!(machine.cpus.online.contains(counter.cpu));
+            assert!(!counter.sees.is_empty());
+            assert!(counter.scale > 0.0);
+            assert!(seen.insert((counter.attr_type, counter.config, counter.cpu)), "{counter:?}");
+            if let Some(mask) = &machine.pmu(&counter.pmu).unwrap().cpumask {
+                assert!(mask.contains(counter.cpu) && !counter.per_cpu, "{counter:?}");
+            } else {
+                assert!(counter.per_cpu && counter.sees.to_string() == counter.cpu.to_string());
+            }
+        }
+        let json = serde_json::to_string(&plan).unwrap();
+        assert_eq!(serde_json::from_str::<Plan>(&json).unwrap(), plan);
+    }
+}
+
+/// Not a capture: the machine these tests run on, whatever it is.
+#[test]
+fn the_machine_at_hand_can_be_planned() {
+    let here = machine(Path::new("/")).unwrap();
+    let plan = plan(&here, &Catalog::embedded().unwrap(), &request(&["host"], &[])).unwrap();
+    assert_eq!(plan.owners(), here.cpus.online);
+}
+
+/// The kernel's own counters are read on every CPU of every machine.
+#[test]
+fn host_works_everywhere() {
+    for name in MACHINES {
+        let plan = planned(name, &["host"], &[]);
+        let switches: Vec<_> =
+            plan.counters.iter().filter(|c| c.event == "context-switches").collect();
+        assert_eq!(switches.len(), captured(name).cpus.online.len());
+        assert!(switches.iter().all(|c| c.attr_type == 1 && c.config[0] == 3 && c.per_cpu));
+    }
+}
+
+#[test]
+fn grace_events_as_published() {
+    let texts = [
+        "duration_time,'{nvidia_scf_pmu_0/event=cycles/,nvidia_scf_pmu_0/cmem_wb_access/,nvidia_scf_pmu_0/cmem_wr_access/}'",
+        "duration_time,'{nvidia_scf_pmu_0/cmem_wr_total_bytes/,nvidia_scf_pmu_0/cmem_rd_data/}','{nvidia_scf_pmu_1/remote_socket_wr_total_bytes/,nvidia_scf_pmu_1/remote_socket_rd_data/}'",
+        "nvidia_pcie_pmu_0/rd_bytes_loc,root_port=0x3/",
+        "duration_time,'{nvidia_pcie_pmu_1/rd_bytes_rem,root_port=0x4/}'",
+        "{nvidia_nvlink_c2c0_pmu_0/rd_bytes_loc/,nvidia_nvlink_c2c0_pmu_0/wr_bytes_loc/}",
+        "cycles,stalled-cycles-backend",
+        "cycles,instructions,dTLB-loads,dTLB-load-misses",
+        "r80C0",
+        "r1",
+    ];
+    insta::assert_snapshot!("events-grace-2s", planned("grace-2s", &[], &texts).render());
+}
+
+#[test]
+fn tegra_and_yitian_events_as_published() {
+    let texts = [
+        "nvidia_ucf_pmu_0/event=0x0,src_loc_cpu=0x1,dst_loc_cmem=0x1/",
+        "nvidia_ucf_pmu_0/mem_bytes_rd,src_loc_noncpu/",
+        "nvidia_pcie_pmu_0_rc_4/event=0x1,src_rp_mask=0x3,dst_loc_cmem=0x1/",
+        "nvidia_pcie_pmu_0_rc_4/event=0x4,src_bdf=0x0180,src_bdf_en=0x1/",
+        "nvidia_pcie_tgt_pmu_0_rc_2/event=0x0,dst_rp_mask=0x3/",
+        "nvidia_pcie_tgt_pmu_0_rc_2/event=0x1,dst_addr_base=0x10000,dst_addr_mask=0xFFF00,dst_addr_en=0x1/",
+        "{nvidia_cmem_latency_pmu_0/rd_req/,nvidia_cmem_latency_pmu_0/rd_cum_outs/,nvidia_cmem_latency_pmu_0/cycles/}",
+        "nvidia_nvlink_c2c_pmu_0/in_rd_cum_outs,gpu_mask=0x2/",
+        "{nvidia_nvdlink_pmu_0/in_rd_req/,nvidia_nvdlink_pmu_0/in_rd_cum_outs/}",
+        "arm_cmn_0/type=0x105,eventid=0x22,bynodeid=1,nodeid=413/",
+        "arm_cmn_0/dtc_cycles/",
+        "dwc_rootport/Rx_PCIe_TLP_Data_Payload/,dwc_rootport/rx_memory_read,lane=3/",
+        "ali_drw/hif_rd/",
+    ];
+    insta::assert_snapshot!(
+        "events-all-drivers",
+        planned("all-drivers-acpi", &[], &texts).render()
+    );
+}
+
+#[test]
+fn groups_are_per_pmu_and_cpu_and_software_may_lead() {
+    let plan = planned(
+        "icelake-2s",
+        &[],
+        &["{uncore_imc_0/cas_count_read/,imc_1/cas_count_read/,imc_0/cas_count_write/}"],
+    );
+    insta::assert_snapshot!(brief(&plan).join("\n"), @r"
+    uncore_imc_0 cas_count_read [] bytesx64 0xf04,0x0,0x0 cpu 0
+    uncore_imc_0 cas_count_read [] bytesx64 0xf04,0x0,0x0 cpu 2
+    uncore_imc_1 cas_count_read [] bytesx64 0xf04,0x0,0x0 cpu 0
+    uncore_imc_1 cas_count_read [] bytesx64 0xf04,0x0,0x0 cpu 2
+    uncore_imc_0 cas_count_write [] bytesx64 0x3004,0x0,0x0 cpu 0 leader 0
+    uncore_imc_0 cas_count_write [] bytesx64 0x3004,0x0,0x0 cpu 2 leader 1
+    ");
+    assert_eq!(plan.notes.len(), 1, "{:?}", plan.notes);
+
+    let plan =
+        planned("grace-2s", &[], &["{cs,nvidia_scf_pmu_1/cycles/,nvidia_scf_pmu_1/bus_cycles/}"]);
+    let leaders: Vec<_> = plan.counters.iter().map(|c| (c.cpu, c.leader)).collect();
+    assert_eq!(leaders, [(0, None), (1, None), (2, None), (3, None), (2, Some(2)), (2, Some(2))]);
+
+    let plan = planned("all-drivers-acpi", &[], &["{ali_drw/hif_rd/,ali_drw/hif_wr/}"]);
+    assert!(plan.counters.iter().all(|c| c.leader.is_none()) && plan.notes.len() == 1);
+}
+
+#[test]
+fn the_same_event_twice_is_one_counter() {
+    let plan = planned(
+        "grace-2s",
+        &["pcie"],
+        &["nvidia_pcie_pmu_0/rd_bytes_loc/", "nvidia_pcie_pmu_0/event=0,root_port=1023/"],
+    );
+    assert_eq!(plan.counters.len(), 8);
+}
+
+/// The leader's device filter is handed down by the driver; a port mask on a sibling would clash.
+#[test]
+fn a_sibling_leaves_the_filter_to_its_leader() {
+    let plan = planned(
+        "all-drivers-acpi",
+        &[],
+        &[
+            "{nvidia_pcie_pmu_0_rc_4/rd_bytes,src_bdf=0x108,src_bdf_en/,nvidia_pcie_pmu_0_rc_4/wr_bytes/}",
+        ],
+    );
+    assert_eq!(plan.counters[0].config[1], 0x108 << 8 | 1 << 24);
+    assert_eq!(plan.counters[1].config[1], 0);
+    assert_eq!(plan.counters[1].leader, Some(0));
+}
+
+/// Kernels up to 6.12 have no `port` file for C2C and count nothing without its bits.
+#[test]
+fn a_filter_is_set_where_the_kernel_has_no_name_for_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let copied = std::process::Command::new("cp")
+        .arg("-r")
+        .arg(root("grace-2s").join("."))
+        .arg(dir.path())
+        .status()
+        .unwrap();
+    assert!(copied.success());
+    let pmu = dir.path().join("sys/bus/event_source/devices/nvidia_nvlink_c2c0_pmu_0");
+    std::fs::remove_file(pmu.join("format/port")).unwrap();
+    let machine = machine(dir.path()).unwrap();
+    let catalog = Catalog::embedded().unwrap();
+    let text = "nvidia_nvlink_c2c0_pmu_0/rd_bytes_loc/";
+    let plan = plan(&machine, &catalog, &request(&[], &[text])).unwrap();
+    assert_eq!((plan.counters[0].config[1], plan.counters[0].filter.as_str()), (3, "port=0x3"));
+}
+
+#[test]
+fn errors_say_what_is_wrong_and_what_was_meant() {
+    let cases: [(&str, &[&str], &[&str]); 22] = [
+        ("vm-no-uncore", &["pcie"], &[]),
+        ("vm-no-uncore", &["pci"], &[]),
+        ("vm-no-uncore", &[], &["cycles"]),
+        ("vm-no-uncore", &[], &["r80C0"]),
+        ("vm-no-uncore", &[], &["duration_time"]),
+        ("vm-no-uncore", &[], &["context-switch"]),
+        ("vm-no-uncore", &[], &["tscc/tsc/"]),
+        ("vm-no-uncore", &[], &["msr"]),
+        ("vm-no-uncore", &[], &[]),
+        ("icelake-2s", &[], &["cycles"]),
+        ("icelake-2s", &[], &["imc/cas_count_reed/"]),
+        ("icelake-2s", &[], &["uncore_iio_0/event=0x83,umask=0x4,chmask=0xff/"]),
+        ("icelake-2s", &[], &["uncore_iio_0/event=0x83,umask=0x400/"]),
+        ("grace-2s", &[], &["nvidia_pcie_pmu_0/rd_bytes_loc,root_port=0x400/"]),
+        ("grace-2s", &[], &["nvidia_pcie_pmu_0/rd_bytes_loc,root_port/"]),
+        ("grace-2s", &[], &["nvidia_scf_pmu/cycles,cmem_rd_data/"]),
+        ("grace-2s", &[], &["nvidia_scf_pmu/event=cycle/"]),
+        ("grace-2s", &[], &["nvidia_scf_pmu_0/cycles/u"]),
+        ("all-drivers-acpi", &[], &["nvidia_pcie_pmu_0_rc_4/rd_bytes,src_bdf=0x108/"]),
+        (
+            "all-drivers-acpi",
+            &[],
+            &["nvidia_pcie_pmu_0_rc_4/rd_bytes,src_rp_mask=1,src_bdf=0x108,src_bdf_en/"],
+        ),
+        ("all-drivers-acpi", &[], &["dwc_rootport/rx_memory_read/"]),
+        ("all-drivers-acpi", &[], &["nvidia_pcie_pmu_0_rc/rd_byte/"]),
+    ];
+    let errors: Vec<_> = cases
+        .iter()
+        .map(|(name, groups, events)| {
+            format!("{groups:?} {events:?}\n  {}", refused(name, groups, events))
+        })
+        .collect();
+    insta::assert_snapshot!("errors", errors.join("\n"));
+}
+
+#[test]
+fn times_that_make_no_sense_are_refused() {
+    let (machine, catalog) = (captured("vm-no-uncore"), Catalog::embedded().unwrap());
+    for (tick_ns, window_ns) in [
+        (0, 0),
+        (1, 1),
+        (1_000_000, 0),
+        (1_000_000, 1_500_000),
+        (1_000_000, 31_536_000_000_000_000),
+    ] {
+        let request = Request { tick_ns, window_ns, ..request(&["host"], &[]) };
+        assert!(plan(&machine, &catalog, &request).is_err(), "{tick_ns} {window_ns}");
+    }
+}
+
+/// An empty `cpumask` is what `arm_cspmu` shows when its CPUs are offline, a stale one what
+/// `ali_drw` keeps after its CPU went.
+#[test]
+fn offline_owners_are_named() {
+    let catalog = Catalog::embedded().unwrap();
+    let mut machine = captured("grace-2s");
+    let scf = machine.pmus.iter_mut().find(|pmu| pmu.name == "nvidia_scf_pmu_1").unwrap();
+    scf.cpumask = Some("".parse().unwrap());
+    let only = plan(&machine, &catalog, &request(&[], &["nvidia_scf_pmu_1/cycles/"]));
+    insta::assert_snapshot!(only.unwrap_err(), @"the cpumask of nvidia_scf_pmu_1 is empty, which means that every CPU it can be read on is offline: bring one online, one of 2-3 (echo 1 > /sys/devices/system/cpu/cpuN/online)");
+    let both = plan(&machine, &catalog, &request(&["mem"], &[])).unwrap();
+    assert!(both.counters.iter().all(|c| c.pmu == "nvidia_scf_pmu_0"));
+    assert_eq!(both.notes.len(), 1, "{:?}", both.notes);
+
+    let mut machine = captured("all-drivers-acpi");
+    machine.cpus.online = "0-2".parse().unwrap();
+    let stale = plan(&machine, &catalog, &request(&["mem"], &[])).unwrap();
+    assert!(stale.counters.iter().all(|c| c.family != "ali_drw"));
+    assert!(stale.notes.iter().any(|note| note.contains("ali_drw_c0050")), "{:?}", stale.notes);
+}
+
+/// A machine of two CPUs with the PMUs given as (file below the device folder, text).
+fn made(files: &[(&str, &str)]) -> (tempfile::TempDir, Machine) {
+    let dir = tempfile::tempdir().unwrap();
+    let cpus = ("../../../devices/system/cpu/online", "0-1\n");
+    for (file, text) in files.iter().chain([&cpus]) {
+        let path = dir.path().join("sys/bus/event_source/devices").join(file);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+    let machine = machine(dir.path()).unwrap();
+    (dir, machine)
+}
+
+/// Formats as in `arch/x86/events/{amd/uncore.c,intel/uncore_snbep.c}`; events only in the catalog.
+#[test]
+fn families_without_sysfs_events_use_the_catalog() {
+    let (_dir, machine) = made(&[
+        ("amd_umc_0/type", "20"),
+        ("amd_umc_0/cpumask", "0"),
+        ("amd_umc_0/format/event", "config:0-7"),
+        ("amd_umc_0/format/rdwrmask", "config:8-9"),
+        ("uncore_upi_0/type", "21"),
+        ("uncore_upi_0/cpumask", "0"),
+        ("uncore_upi_0/format/event", "config:0-7"),
+        ("uncore_upi_0/format/umask", "config:8-15,32-55"),
+    ]);
+    let catalog = Catalog::embedded().unwrap();
+    let plan = plan(&machine, &catalog, &request(&["mem", "c2c"], &[])).unwrap();
+    insta::assert_snapshot!(brief(&plan).join("\n"), @r"
+    amd_umc_0 umc_cas_cmd.rd [] bytesx64 0x10a,0x0,0x0 cpu 0
+    amd_umc_0 umc_cas_cmd.wr [] bytesx64 0x20a,0x0,0x0 cpu 0
+    uncore_upi_0 unc_upi_txl_flits.all_data [] bytesx7.111111111111111 0xf02,0x0,0x0 cpu 0
+    uncore_upi_0 unc_upi_rxl_flits.all_data [] bytesx7.111111111111111 0xf03,0x0,0x0 cpu 0
+    ");
+    // Nothing says which package: every CPU may have caused the traffic.
+    assert!(plan.counters.iter().all(|c| c.socket.is_none() && c.sees.len() == 2));
+}
+
+/// One PMU, two kernels: other names, other encodings, another unit.
+#[test]
+fn cloud_kernel_ports_count_sixteen_bytes() {
+    let (_dir, machine) = made(&[
+        ("pcie_bdf_200/type", "20"),
+        ("pcie_bdf_200/cpumask", "1"),
+        ("pcie_bdf_200/format/eventid", "config:0-15"),
+        ("pcie_bdf_200/format/type", "config:16-19"),
+        ("pcie_bdf_200/events/Rx_PCIe_TLP_Data_Payload", "eventid=0x21, type=0x1"),
+        ("pcie_bdf_200/events/Tx_PCIe_TLP_Data_Payload", "eventid=0x20, type=0x1"),
+    ]);
+    let catalog = Catalog::embedded().unwrap();
+    let events =
+        ["pcie_bdf_200/Rx_PCIe_TLP_Data_Payload/", "pcie_bdf_200/Tx_PCIe_TLP_Data_Payload/"];
+    let named = plan(&machine, &catalog, &request(&[], &events)).unwrap();
+    insta::assert_snapshot!(brief(&named).join("\n"), @r"
+    pcie_bdf_200 Rx_PCIe_TLP_Data_Payload [] bytesx16 0x10021,0x0,0x0 cpu 1
+    pcie_bdf_200 Tx_PCIe_TLP_Data_Payload [] bytesx16 0x10020,0x0,0x0 cpu 1
+    ");
+    let group = plan(&machine, &catalog, &request(&["pcie"], &[])).unwrap();
+    assert_eq!(brief(&group), brief(&named));
+}
+
+/// A kernel that is older than the hardware gives a Tegra410 PMU the name of a Grace one.
+#[test]
+fn a_pmu_with_a_predecessors_name_is_left_out_and_reported() {
+    let (_dir, machine) = made(&[
+        ("nvidia_scf_pmu_0/type", "20"),
+        ("nvidia_scf_pmu_0/cpumask", "0"),
+        ("nvidia_scf_pmu_0/identifier", "2cf2036b\n"),
+        ("nvidia_scf_pmu_0/format/event", "config:0-32"),
+        ("nvidia_scf_pmu_0/events/cmem_rd_data", "event=0x1a5"),
+        ("software/type", "1"),
+    ]);
+    let catalog = Catalog::embedded().unwrap();
+    assert!(plan(&machine, &catalog, &request(&["mem"], &[])).is_err());
+    let text = list(&machine, &catalog, What::Pmus, false).unwrap();
+    assert!(text.contains("identifier 2cf2036b is not that of nvidia_scf"), "{text}");
+}
+
+/// Names come from drivers and from whoever made the tree: they must not reach a terminal raw.
+#[test]
+fn hostile_names_are_shown_escaped() {
+    let (_dir, machine) = made(&[
+        ("evil\u{1b}[2J\n_0/type", "20"),
+        ("evil\u{1b}[2J\n_0/events/x\ny", "config=1"),
+        ("evil\u{1b}[2J\n_0/events/bad", "\u{1b}"),
+    ]);
+    let catalog = Catalog::embedded().unwrap();
+    let text = list(&machine, &catalog, What::All, false).unwrap();
+    assert!(!text.contains('\u{1b}') && text.contains("x\\ny"), "{text}");
+    let error = plan(&machine, &catalog, &request(&[], &["evil/x/"])).unwrap_err().to_string();
+    assert!(!error.contains(['\u{1b}', '\n']), "{error}");
+}

@@ -1,0 +1,156 @@
+//! Resolved events into counters: one per owner CPU, no event twice, groups with their leaders.
+
+use std::collections::HashSet;
+
+use anyhow::Result;
+
+use super::catalog::Kind;
+use super::place::{Spot, spots};
+use super::resolve::Resolved;
+use super::{Counter, Plan};
+use crate::discover::format::WORDS;
+use crate::discover::{CpuList, Machine};
+
+/// What makes two counters the same: attribute type, config words and CPU.
+type Identity = (u32, [u64; WORDS], u32);
+
+/// Collects the counters of a plan.
+#[derive(Debug)]
+pub struct Assembly<'a> {
+    machine: &'a Machine,
+    seen: HashSet<Identity>,
+    plan: Plan,
+}
+
+/// The group that is open on one CPU.
+struct Open<'a> {
+    cpu: u32,
+    leader: u32,
+    /// The PMU of its members; `None` while all are software events.
+    pmu: Option<&'a str>,
+}
+
+impl<'a> Assembly<'a> {
+    /// An empty plan for `machine`.
+    pub fn new(machine: &'a Machine, tick_ns: u64, window_ns: u64) -> Self {
+        let plan = Plan { tick_ns, window_ns, counters: Vec::new(), notes: Vec::new() };
+        Self { machine, seen: HashSet::new(), plan }
+    }
+
+    /// Adds counters that stand alone. A PMU without a CPU to read it on is an error if it was
+    /// asked for by itself, a note if others go on.
+    pub fn add(&mut self, events: &[Resolved<'a>]) -> Result<()> {
+        for (event, spot) in self.placed(events)? {
+            self.push(event, spot, None);
+        }
+        Ok(())
+    }
+
+    /// Adds the members of a brace group.
+    ///
+    /// As perf does since 7.2, members on different PMUs or CPUs become groups of their own. The
+    /// first member on a CPU leads; software events join, and may lead, the group that is there.
+    pub fn add_group(&mut self, text: &str, weak: bool, events: &[Resolved<'a>]) -> Result<()> {
+        let placed = self.placed(events)?;
+        let mut open: Vec<Open<'a>> = Vec::new();
+        let mut pmus = HashSet::new();
+        let mut alone = HashSet::new();
+        for (event, spot) in placed {
+            let software = event.words.family.is_some_and(|f| f.kind == Kind::Software);
+            let pmu = (!software).then_some(event.words.pmu.name.as_str());
+            pmus.extend(pmu);
+            if event.words.family.is_some_and(|family| !family.groupable) {
+                alone.insert(event.words.pmu.name.as_str());
+                self.push(event, spot, None);
+                continue;
+            }
+            let cpu = spot.cpu;
+            let mine = |group: &&mut Open<'a>| {
+                group.cpu == cpu && (pmu.is_none() || group.pmu.is_none() || group.pmu == pmu)
+            };
+            // A group of the same PMU comes before one that has only software events so far.
+            open.sort_by_key(|group| group.pmu != pmu);
+            let group = open.iter_mut().find(mine);
+            let leader = group.as_ref().map(|group| group.leader);
+            let Some(id) = self.push(event, spot, leader) else { continue };
+            match group {
+                Some(group) => group.pmu = group.pmu.or(pmu),
+                None => open.push(Open { cpu, leader: id, pmu }),
+            }
+        }
+        if pmus.len() > 1 && alone.is_empty() {
+            self.note(format!("{text}: a group cannot span PMUs, each has a group of its own"));
+        }
+        if !alone.is_empty() {
+            let weak = if weak { "" } else { "; their events take turns" };
+            self.note(format!("{text}: this PMU cannot count in groups, opened one by one{weak}"));
+        }
+        Ok(())
+    }
+
+    /// Each event with each CPU it is read on.
+    fn placed<'e>(&mut self, events: &'e [Resolved<'a>]) -> Result<Vec<(&'e Resolved<'a>, Spot)>> {
+        let mut placed = Vec::new();
+        let mut unreadable = Vec::new();
+        for event in events {
+            match spots(self.machine, event.words) {
+                Ok(spots) => placed.extend(spots.into_iter().map(|spot| (event, spot))),
+                Err(error) => unreadable.push(error),
+            }
+        }
+        if placed.is_empty() && !unreadable.is_empty() {
+            return Err(unreadable.swap_remove(0));
+        }
+        for error in unreadable {
+            self.note(format!("{error:#}"));
+        }
+        Ok(placed)
+    }
+
+    /// Adds one counter unless it is there already; returns its id.
+    fn push(&mut self, event: &Resolved<'_>, spot: Spot, leader: Option<u32>) -> Option<u32> {
+        let Spot { cpu, socket, sees } = spot;
+        let encoded = &event.encoded;
+        if !self.seen.insert((encoded.attr_type, encoded.config, cpu)) {
+            return None;
+        }
+        let id = self.plan.counters.len() as u32;
+        self.plan.counters.push(Counter {
+            id,
+            pmu: event.words.pmu.name.clone(),
+            family: event.words.family_name().to_owned(),
+            group: event.group.to_owned(),
+            event: encoded.event.clone(),
+            filter: encoded.filter.clone(),
+            unit: encoded.unit.clone(),
+            scale: encoded.scale,
+            attr_type: encoded.attr_type,
+            config: encoded.config,
+            cpu,
+            socket,
+            sees,
+            per_cpu: event.words.pmu.is_per_cpu(),
+            leader,
+        });
+        Some(id)
+    }
+
+    /// Adds a note, once.
+    pub fn note(&mut self, note: String) {
+        if !self.plan.notes.contains(&note) {
+            self.plan.notes.push(note);
+        }
+    }
+
+    /// The plan.
+    pub fn finish(self) -> Plan {
+        self.plan
+    }
+}
+
+impl Plan {
+    /// The owner CPUs: those a timer has to run on.
+    pub fn owners(&self) -> CpuList {
+        self.counters.iter().map(|counter| counter.cpu).collect()
+    }
+}

@@ -1,0 +1,344 @@
+//! Terms into config words: what one event means on one PMU.
+//!
+//! Takes names and fields from sysfs and, where it has none, from the catalog. A value that does
+//! not fit, a term nobody knows or a filter that would count nothing is an error at its column.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+
+use super::spec::{At, Term, TermValue};
+use super::suggest::{did_you_mean, list};
+use super::words::{Known, WHOLE_WORDS, Words};
+use crate::discover::event::{AliasValue, EventAlias};
+use crate::discover::format::{Format, WORDS};
+use crate::text::printable;
+
+/// Terms that say which event, where sysfs names none to tell; all others narrow it.
+const SELECTORS: [&str; 5] = ["event", "eventid", "type", "umask", "config"];
+
+/// One event, encoded.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Encoded {
+    /// `perf_event_attr.type`.
+    pub attr_type: u32,
+    /// `config` to `config4`.
+    pub config: [u64; WORDS],
+    /// The event's name, or the terms that select it, values in hex.
+    pub event: String,
+    /// The terms that narrow it, values in hex.
+    pub filter: String,
+    /// Unit of the scaled value.
+    pub unit: String,
+    /// Value in `unit` per count.
+    pub scale: f64,
+    /// Whether sysfs calls it a gauge.
+    pub snapshot: bool,
+}
+
+/// A field that has been given a value.
+struct Given<'a> {
+    name: Cow<'a, str>,
+    format: Format,
+    value: u64,
+}
+
+impl<'a> Words<'a> {
+    /// Encodes the terms of one event. `leader` are the terms of its group leader, whose filter
+    /// some drivers hand down.
+    pub fn encode(&self, terms: &[Term], leader: &[Term]) -> Result<Encoded, At> {
+        let start = terms.first().map_or(1, |term| term.column);
+        let (alias, given) = self.given(terms)?;
+        self.check_filters(&given, start)?;
+        let mut config = [0; WORDS];
+        if let Some(event) = alias {
+            self.apply_alias(event, &mut config).map_err(|message| At::new(start, message))?;
+        }
+        for field in &given {
+            set(&mut config, field);
+        }
+        let event = self.name_of(&config, alias, &given);
+        let defaults = self.defaults(event.or(alias), &given, leader);
+        for field in &defaults {
+            set(&mut config, field);
+        }
+        let (unit, scale) = self.unit(event);
+        let (selects, narrows) = self.split(event, &given, &defaults);
+        Ok(Encoded {
+            attr_type: event.or(alias).map_or(self.pmu.attr_type, |event| event.attr_type),
+            config,
+            event: event.map_or(selects, |event| event.name.to_owned()),
+            filter: narrows,
+            unit,
+            scale,
+            snapshot: event.is_some_and(|event| event.alias.snapshot),
+        })
+    }
+
+    /// Sorts the typed terms into the named event, if there is one, and fields with their values.
+    fn given<'t>(&self, terms: &'t [Term]) -> Result<(Option<Known<'a>>, Vec<Given<'t>>), At> {
+        let mut alias: Option<Known<'a>> = None;
+        let mut given = Vec::new();
+        for term in terms {
+            let at = |message: String| At::new(term.column, message);
+            let field = |value| -> Result<Given<'t>, At> {
+                let format = self.format(&term.name).ok_or_else(|| self.unknown(term))?;
+                format.encode(value).map_err(|error| {
+                    at(format!("{}: {}: {error}", self.shown(), printable(&term.name)))
+                })?;
+                Ok(Given { name: Cow::Borrowed(&term.name), format, value })
+            };
+            match &term.value {
+                TermValue::Number(value) => given.push(field(*value)?),
+                TermValue::Symbol(symbol) => given.push(field(self.symbol(term, symbol)?)?),
+                TermValue::Bare => match (self.event(&term.name), self.format(&term.name)) {
+                    (Some(event), _) => {
+                        if let Some(other) = alias.replace(event) {
+                            let message =
+                                format!("a second event after {}: one at a time", other.name);
+                            return Err(at(message));
+                        }
+                    }
+                    (None, Some(format)) if format.width() == 1 => given.push(field(1)?),
+                    (None, Some(format)) => {
+                        let message = format!(
+                            "{} needs a value, up to {:#x} ({format})",
+                            term.name,
+                            format.max()
+                        );
+                        return Err(at(message));
+                    }
+                    (None, None) => return Err(self.unknown(term)),
+                },
+            }
+        }
+        let missing = alias.and_then(|event| {
+            let asked = event.alias.asked();
+            asked.into_iter().find(|asked| !given.iter().any(|field| field.name == *asked))
+        });
+        if let (Some(event), Some(missing)) = (alias, missing) {
+            let max = self.format(missing).map_or(u64::MAX, |format| format.max());
+            let message = format!("{} needs {missing}=N with it, N up to {max:#x}", event.name);
+            return Err(At::new(terms.first().map_or(1, |term| term.column), message));
+        }
+        Ok((alias, given))
+    }
+
+    /// The value that the event called `symbol` has for `term`.
+    fn symbol(&self, term: &Term, symbol: &str) -> Result<u64, At> {
+        self.format(&term.name).ok_or_else(|| self.unknown(term))?;
+        let event = self.event(symbol);
+        let value = event.and_then(|event| {
+            event.alias.terms.iter().find_map(|its| match its.value {
+                AliasValue::Number(value) if its.name == term.name => Some(value),
+                _ => None,
+            })
+        });
+        value.ok_or_else(|| {
+            let names: Vec<_> = self.events().map(|event| event.name).collect();
+            let near = did_you_mean(symbol, names.iter().copied());
+            let message = format!(
+                "{symbol:?} is neither a number nor an event of {} with a value for {}{near}",
+                self.shown(),
+                term.name
+            );
+            At::new(term.column, message)
+        })
+    }
+
+    fn apply_alias(&self, event: Known<'_>, config: &mut [u64; WORDS]) -> Result<(), String> {
+        for term in &event.alias.terms {
+            let AliasValue::Number(value) = term.value else { continue };
+            let Some(format) = self.format(&term.name) else {
+                return Err(format!(
+                    "{}: its event {} uses the unknown field {}",
+                    self.shown(),
+                    printable(event.name),
+                    term.name
+                ));
+            };
+            format.encode(value).map_err(|error| {
+                format!("{}: its event {}: {error}", self.shown(), printable(event.name))
+            })?;
+            set(config, &Given { name: Cow::Borrowed(&term.name), format, value });
+        }
+        Ok(())
+    }
+
+    /// Refuses combinations that the driver takes and that then count nothing.
+    fn check_filters(&self, given: &[Given<'_>], start: usize) -> Result<(), At> {
+        let Some(family) = self.family else { return Ok(()) };
+        let set = |term: &str| given.iter().any(|field| field.name == term && field.value != 0);
+        if let Some(needs) = family.needs.iter().find(|n| set(&n.term) && !set(&n.with)) {
+            let message = format!(
+                "{}: {} counts nothing without {}=1: add it",
+                self.shown(),
+                needs.term,
+                needs.with
+            );
+            return Err(At::new(start, message));
+        }
+        if let Some(both) = family.excludes.iter().find(|e| set(&e.term) && set(&e.other)) {
+            let message = format!(
+                "{}: {} and {} exclude each other, such an event never runs: give one of them",
+                self.shown(),
+                both.term,
+                both.other
+            );
+            return Err(At::new(start, message));
+        }
+        Ok(())
+    }
+
+    /// The default filters that apply where the user gave `given`.
+    fn defaults(
+        &self,
+        event: Option<Known<'_>>,
+        given: &[Given<'_>],
+        leader: &[Term],
+    ) -> Vec<Given<'static>> {
+        let Some(family) = self.family else { return Vec::new() };
+        let mut names: BTreeSet<&str> = given.iter().map(|field| field.name.as_ref()).collect();
+        names.extend(event.iter().flat_map(|event| &event.alias.terms).map(|t| t.name.as_str()));
+        let mut defaults = Vec::new();
+        for filter in &family.filters {
+            let unless = |name: &str| filter.unless.iter().any(|term| term == name);
+            let inherited = leader.iter().any(|term| unless(&term.name));
+            let fields: Option<Vec<Given<'static>>> = filter
+                .terms
+                .terms
+                .iter()
+                .map(|term| match term.value {
+                    AliasValue::Number(value) => self.format(&term.name).map(|format| Given {
+                        name: Cow::Owned(term.name.clone()),
+                        format,
+                        value,
+                    }),
+                    AliasValue::Asked => None,
+                })
+                .collect();
+            // A kernel that has no such field has no such filter.
+            let Some(fields) = fields else { continue };
+            let taken = |field: &Given<'_>| {
+                let word = field.format.word();
+                names.contains(field.name.as_ref()) || word > 0 && names.contains(WHOLE_WORDS[word])
+            };
+            if !inherited && !names.iter().any(|name| unless(name)) && !fields.iter().any(taken) {
+                defaults.extend(fields);
+            }
+        }
+        defaults
+    }
+
+    /// The event that `config` selects: the one that was named, unless a term after it says
+    /// otherwise, else the one whose encoding covers everything that was typed to select it.
+    fn name_of(
+        &self,
+        config: &[u64; WORDS],
+        named: Option<Known<'a>>,
+        given: &[Given<'_>],
+    ) -> Option<Known<'a>> {
+        let holds = |event: &Known<'a>| {
+            event.alias.terms.iter().all(|term| match (term.value, self.format(&term.name)) {
+                (AliasValue::Number(value), Some(format)) => format.decode(config) == value,
+                (AliasValue::Asked, Some(_)) => given.iter().any(|field| field.name == term.name),
+                (_, None) => false,
+            })
+        };
+        if named.is_some_and(|event| holds(&event)) {
+            return named;
+        }
+        let mut wanted = [0; WORDS];
+        for field in given.iter().filter(|field| self.selects(&field.name)) {
+            wanted[field.format.word()] |= field.format.mask();
+        }
+        let covers = |event: &Known<'a>| {
+            let covered = self.covered(event.alias);
+            wanted != [0; WORDS]
+                && wanted.iter().zip(covered).all(|(wanted, its)| wanted & !its == 0)
+        };
+        // A generic event of another attribute type has the same bits with another meaning.
+        let same_type = |event: &Known<'a>| event.attr_type == self.pmu.attr_type;
+        let fits = self.events().filter(|event| same_type(event) && holds(event) && covers(event));
+        fits.max_by_key(|event| event.alias.terms.len())
+    }
+
+    /// The config bits that an event's own numbers fill.
+    fn covered(&self, alias: &EventAlias) -> [u64; WORDS] {
+        let mut covered = [0; WORDS];
+        for term in alias.terms.iter().filter(|term| term.value != AliasValue::Asked) {
+            if let Some(format) = self.format(&term.name) {
+                covered[format.word()] |= format.mask();
+            }
+        }
+        covered
+    }
+
+    /// Whether a term says which event is meant, rather than narrowing it.
+    fn selects(&self, term: &str) -> bool {
+        SELECTORS.contains(&term)
+            || self.events().any(|event| {
+                let mut terms = event.alias.terms.iter();
+                terms.any(|its| its.name == term && its.value != AliasValue::Asked)
+            })
+    }
+
+    /// The given terms as texts: those that select an event without a name, and those that narrow.
+    fn split(
+        &self,
+        event: Option<Known<'_>>,
+        given: &[Given<'_>],
+        defaults: &[Given<'_>],
+    ) -> (String, String) {
+        let covered = event.map(|event| self.covered(event.alias));
+        let mut selects = Vec::new();
+        let mut narrows = Vec::new();
+        for (at, field) in given.iter().enumerate() {
+            let text = format!("{}={:#x}", field.name, field.value);
+            if given[at + 1..].iter().any(|later| later.name == field.name) {
+                continue; // The last one counts.
+            }
+            match covered {
+                Some(covered) if field.format.mask() & !covered[field.format.word()] == 0 => {}
+                None if self.selects(&field.name) => selects.push(text),
+                _ => narrows.push(text),
+            }
+        }
+        narrows.extend(defaults.iter().map(|field| format!("{}={:#x}", field.name, field.value)));
+        if selects.is_empty() {
+            selects.push("config=0x0".to_owned());
+        }
+        (selects.join(","), narrows.join(","))
+    }
+
+    fn unknown(&self, term: &Term) -> At {
+        let events: Vec<&str> = self.events().map(|event| event.name).collect();
+        let fields: Vec<&str> = self.pmu.formats.keys().map(String::as_str).collect();
+        let (what, known) = match term.value {
+            TermValue::Bare => ("event or term", [events.as_slice(), &fields].concat()),
+            _ => ("term", fields.clone()),
+        };
+        let near = did_you_mean(&term.name, known);
+        let events = match term.value {
+            TermValue::Bare => format!(" (events: {})", list(events)),
+            _ => String::new(),
+        };
+        let message = format!(
+            "{} has no {what} {}{near}{events} (terms: {})",
+            self.shown(),
+            printable(&term.name),
+            list(fields.into_iter().chain(WHOLE_WORDS))
+        );
+        At::new(term.column, message)
+    }
+
+    fn shown(&self) -> Cow<'a, str> {
+        printable(&self.pmu.name)
+    }
+}
+
+/// Puts a value that is known to fit into its field, over whatever was there.
+fn set(config: &mut [u64; WORDS], field: &Given<'_>) {
+    let word = field.format.word();
+    let bits = field.format.encode(field.value).unwrap_or_default();
+    config[word] = config[word] & !field.format.mask() | bits[word];
+}

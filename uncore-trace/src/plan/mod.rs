@@ -1,0 +1,148 @@
+//! Stage 2, PLAN: what the user typed and what the machine has, into exactly what will be opened.
+//!
+//! Pure: the same machine, catalog and request give the same plan, on any computer. A plan is
+//! complete (every perf attribute that matters is in it) and printable, and nothing in it is
+//! silently less than what was asked for: what is left out is an error or a note.
+
+mod assemble;
+pub mod catalog;
+pub mod encode;
+mod place;
+pub mod render;
+pub mod resolve;
+pub mod spec;
+pub mod suggest;
+pub mod words;
+
+use anyhow::{Result, bail, ensure};
+use serde::{Deserialize, Serialize};
+
+use self::assemble::Assembly;
+pub use self::catalog::{Catalog, Group};
+use self::resolve::{Resolver, in_text};
+use self::spec::Item;
+use self::suggest::list;
+use crate::discover::format::WORDS;
+use crate::discover::{CpuList, Machine};
+
+/// Shortest tick, 100 us: at 10 kHz a timer is already the largest part of the cost.
+pub const MIN_TICK_NS: u64 = 100_000;
+
+/// Longest window, one hour: beyond it a row says nothing about when.
+pub const MAX_WINDOW_NS: u64 = 3_600_000_000_000;
+
+/// What the user typed.
+#[derive(Debug, Clone, Default)]
+pub struct Request {
+    /// Names after `-p`, split at commas.
+    pub groups: Vec<String>,
+    /// Texts after `-e`, one per option.
+    pub events: Vec<String>,
+    /// Time between readings, in ns.
+    pub tick_ns: u64,
+    /// Time a row of the timeline covers, in ns: a whole number of ticks.
+    pub window_ns: u64,
+}
+
+/// One perf event on one CPU.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Counter {
+    /// Its index in the plan.
+    pub id: u32,
+    /// The PMU instance.
+    pub pmu: String,
+    /// What the PMU is, whatever its index.
+    pub family: String,
+    /// The group it is recorded under; `other` for a PMU the catalog does not know.
+    pub group: String,
+    /// The event's name, or the terms that select it.
+    pub event: String,
+    /// The terms that narrow it, values in hex; empty if none.
+    pub filter: String,
+    /// Unit of the value: `bytes`, `requests`, `cycles`, `request_cycles`, `ns`, `count`, or what
+    /// sysfs says.
+    pub unit: String,
+    /// Value in `unit` per raw count.
+    pub scale: f64,
+    /// `perf_event_attr.type`.
+    pub attr_type: u32,
+    /// `perf_event_attr.config` to `config4`.
+    pub config: [u64; WORDS],
+    /// The owner CPU, the one it is opened and read on.
+    pub cpu: u32,
+    /// Package of the owner CPU, where the machine tells.
+    pub socket: Option<i16>,
+    /// The online CPUs whose traffic it can see.
+    pub sees: CpuList,
+    /// Whether it counts its own CPU and nothing else.
+    pub per_cpu: bool,
+    /// The counter that leads its group; `None` for a leader and for one that stands alone. A
+    /// leader comes before its siblings.
+    pub leader: Option<u32>,
+}
+
+/// Exactly what will be opened.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// Time between readings, in ns.
+    pub tick_ns: u64,
+    /// Time a row of the timeline covers, in ns.
+    pub window_ns: u64,
+    /// The counters; the id of each is its index.
+    pub counters: Vec<Counter>,
+    /// What the user should know, one line each.
+    pub notes: Vec<String>,
+}
+
+/// Resolves `request` on `machine`.
+///
+/// Errors are one line and say what is wrong where, what exists, and what was probably meant.
+pub fn plan(machine: &Machine, catalog: &Catalog, request: &Request) -> Result<Plan> {
+    check_times(request)?;
+    let mut resolver = Resolver::new(machine, catalog);
+    let mut assembly = Assembly::new(machine, request.tick_ns, request.window_ns);
+    assembly.add(&resolver.groups(&request.groups)?)?;
+    for text in &request.events {
+        for item in spec::parse(text).map_err(|error| in_text(text, &error))? {
+            let at = |error| in_text(text, &error);
+            match item {
+                Item::One(event) => {
+                    let events = resolver.event(&event, &[]).map_err(at)?;
+                    assembly.add(&events)?;
+                }
+                Item::Group { members, weak } => {
+                    let leader = members.first().map_or(&[][..], |first| &first.terms).to_vec();
+                    let mut events = Vec::new();
+                    for (place, member) in members.iter().enumerate() {
+                        let leader = if place == 0 { &[] } else { leader.as_slice() };
+                        events.extend(resolver.event(member, leader).map_err(at)?);
+                    }
+                    assembly.add_group(text, weak, &events)?;
+                }
+            }
+        }
+    }
+    for note in std::mem::take(&mut resolver.notes) {
+        assembly.note(note);
+    }
+    let plan = assembly.finish();
+    if plan.counters.is_empty() {
+        bail!(
+            "nothing to count: give -p GROUP or -e EVENT; the groups here are {}",
+            list(resolver.groups_here())
+        );
+    }
+    Ok(plan)
+}
+
+fn check_times(request: &Request) -> Result<()> {
+    let Request { tick_ns, window_ns, .. } = *request;
+    ensure!(tick_ns >= MIN_TICK_NS, "a tick of {tick_ns}ns is too short: the least is 100us");
+    ensure!(window_ns <= MAX_WINDOW_NS, "a window of {window_ns}ns is too long: the most is 1h");
+    ensure!(
+        window_ns >= tick_ns && window_ns % tick_ns == 0,
+        "a window of {window_ns}ns is not a whole number of ticks of {tick_ns}ns: change --interval \
+         or --tick"
+    );
+    Ok(())
+}

@@ -1,0 +1,88 @@
+//! The plan as a table, for `record --dry-run`.
+
+use std::fmt::Write as _;
+
+use comfy_table::{ContentArrangement, Table, presets};
+
+use super::{Counter, Plan};
+use crate::discover::format::WORDS;
+use crate::text::printable;
+
+/// An empty plain table: columns by spaces, one row per line whatever the terminal, safe to pipe.
+pub fn table<const N: usize>(header: [&str; N]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(header);
+    table
+}
+
+/// The table's lines without trailing spaces.
+pub fn lines(table: &Table) -> String {
+    let mut text = String::new();
+    for line in table.lines() {
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+/// `config=0x2,config1=0x3ff`: the words that are not 0, or `config=0x0`.
+pub fn config(words: &[u64; WORDS]) -> String {
+    let name = |word| if word == 0 { "config".to_owned() } else { format!("config{word}") };
+    let used = words.iter().enumerate().filter(|(_, value)| **value != 0);
+    let used: Vec<_> = used.map(|(word, value)| format!("{}={value:#x}", name(word))).collect();
+    if used.is_empty() { "config=0x0".to_owned() } else { used.join(",") }
+}
+
+impl Plan {
+    /// The whole plan as text: what is read how often, one line per counter, then the notes.
+    pub fn render(&self) -> String {
+        let mut table = table([
+            "id", "group", "pmu", "event", "filter", "unit", "scale", "type", "config", "cpu",
+            "socket", "sees", "leader",
+        ]);
+        for counter in &self.counters {
+            table.add_row(row(counter));
+        }
+        let mut text = format!(
+            "{} counters on CPU {}, read every {} in windows of {}\n\n{}",
+            self.counters.len(),
+            self.owners(),
+            duration(self.tick_ns),
+            duration(self.window_ns),
+            lines(&table)
+        );
+        if !self.notes.is_empty() {
+            text.push('\n');
+        }
+        for note in &self.notes {
+            // Writing to a String cannot fail.
+            let _infallible = writeln!(text, "note: {}", printable(note));
+        }
+        text
+    }
+}
+
+fn row(counter: &Counter) -> [String; 13] {
+    let dash = || "-".to_owned();
+    let shown = |text: &str| if text.is_empty() { dash() } else { printable(text).into_owned() };
+    [
+        counter.id.to_string(),
+        shown(&counter.group),
+        shown(&counter.pmu),
+        shown(&counter.event),
+        shown(&counter.filter),
+        shown(&counter.unit),
+        counter.scale.to_string(),
+        counter.attr_type.to_string(),
+        config(&counter.config),
+        counter.cpu.to_string(),
+        counter.socket.map_or_else(dash, |socket| socket.to_string()),
+        counter.sees.to_string(),
+        counter.leader.map_or_else(dash, |leader| leader.to_string()),
+    ]
+}
+
+fn duration(ns: u64) -> String {
+    humantime::format_duration(std::time::Duration::from_nanos(ns)).to_string()
+}

@@ -1,0 +1,298 @@
+//! What `-p` and `-e` name, on this machine: which PMUs, which events.
+
+use anyhow::{Result, anyhow, bail};
+
+use super::catalog::{Catalog, Family, Group, Kind, matches_event};
+use super::encode::Encoded;
+use super::spec::{At, EventSpec, Term, TermValue};
+use super::suggest::{did_you_mean, list};
+use super::words::Words;
+use crate::discover::{Machine, Pmu, name};
+use crate::text::printable;
+
+/// perf's pseudo event for the length of the measurement; every row has that anyway.
+const DURATION: &str = "duration_time";
+
+/// One event on one PMU.
+#[derive(Debug, Clone)]
+pub struct Resolved<'a> {
+    /// The PMU and its family.
+    pub words: Words<'a>,
+    /// The group it is recorded under.
+    pub group: &'static str,
+    /// How it is opened.
+    pub encoded: Encoded,
+}
+
+/// Resolves names on one machine; collects notes on what was left out.
+#[derive(Debug)]
+pub struct Resolver<'a> {
+    machine: &'a Machine,
+    catalog: &'a Catalog,
+    /// What the user should know, one line each.
+    pub notes: Vec<String>,
+}
+
+impl<'a> Resolver<'a> {
+    /// A resolver without notes.
+    pub fn new(machine: &'a Machine, catalog: &'a Catalog) -> Self {
+        Self { machine, catalog, notes: Vec::new() }
+    }
+
+    fn words(&self) -> impl Iterator<Item = Words<'a>> + use<'a> {
+        let catalog = self.catalog;
+        self.machine.pmus.iter().map(move |pmu| Words::new(catalog, pmu))
+    }
+
+    /// The groups of `-p`, in order; `all` is every group that resolves here.
+    pub fn groups(&mut self, names: &[String]) -> Result<Vec<Resolved<'a>>> {
+        let mut resolved = Vec::new();
+        for typed in names {
+            if typed == "all" {
+                resolved.extend(Group::ALL.iter().flat_map(|(group, _)| self.group(*group)));
+                continue;
+            }
+            let Some(group) = Group::named(typed) else {
+                let known = || Group::ALL.iter().map(|(_, name)| *name).chain(["all"]);
+                bail!(
+                    "there is no group {}{}; the groups are {}",
+                    printable(typed),
+                    did_you_mean(typed, known()),
+                    list(known())
+                );
+            };
+            let opened = self.group(group);
+            if opened.is_empty() {
+                bail!(
+                    "no PMU of this machine is in the group {group}; the groups here are {}; run \
+                     uncore-trace doctor to see which drivers are missing",
+                    list(self.groups_here())
+                );
+            }
+            resolved.extend(opened);
+        }
+        Ok(resolved)
+    }
+
+    /// The groups that open something on this machine.
+    pub fn groups_here(&self) -> Vec<&'static str> {
+        let opens = |group| !Resolver::new(self.machine, self.catalog).group(group).is_empty();
+        Group::ALL.iter().filter(|(group, _)| opens(*group)).map(|(_, name)| *name).collect()
+    }
+
+    /// Everything a group opens here: on each PMU the events its family lists.
+    pub fn group(&mut self, group: Group) -> Vec<Resolved<'a>> {
+        let mut resolved = Vec::new();
+        for family in &self.catalog.families {
+            let Some(globs) = family.opens.get(&group) else { continue };
+            let here: Vec<_> = self.of_family(family).collect();
+            if here.is_empty() {
+                continue;
+            }
+            if let Some(better) = family.yields_to.as_ref().filter(|better| self.has(better)) {
+                self.notes.push(format!(
+                    "{}: not opened for {group}, {better} counts the same traffic",
+                    family.family
+                ));
+                continue;
+            }
+            for glob in globs {
+                if !here.iter().any(|words| words.events().any(|e| matches_event(glob, e.name))) {
+                    self.notes.push(format!("{}: no event {glob} on this machine", family.family));
+                }
+            }
+            for words in here {
+                resolved.extend(globs.iter().flat_map(|glob| self.matching(words, glob, group)));
+            }
+        }
+        resolved
+    }
+
+    fn of_family(&self, family: &'a Family) -> impl Iterator<Item = Words<'a>> + use<'a> {
+        let named =
+            move |words: &Words<'a>| words.family.is_some_and(|its| its.family == family.family);
+        self.words().filter(named)
+    }
+
+    fn has(&self, family: &str) -> bool {
+        self.words().any(|words| words.family.is_some_and(|its| its.family == family))
+    }
+
+    /// The events of one PMU that a group's glob names.
+    fn matching(&mut self, words: Words<'a>, glob: &str, group: Group) -> Vec<Resolved<'a>> {
+        let mut resolved = Vec::new();
+        for event in words.events().filter(|event| matches_event(glob, event.name)) {
+            let term = Term { name: event.name.to_owned(), value: TermValue::Bare, column: 1 };
+            match words.encode(&[term], &[]) {
+                Ok(encoded) => resolved.push(Resolved { words, group: group.name(), encoded }),
+                Err(error) => self.notes.push(error.message),
+            }
+        }
+        resolved
+    }
+
+    /// What one event text names: on every PMU it means, in the machine's order.
+    pub fn event(&mut self, spec: &EventSpec, leader: &[Term]) -> Result<Vec<Resolved<'a>>, At> {
+        let Some(typed) = &spec.pmu else { return self.bare(spec) };
+        // A whole name is that PMU alone: uncore_imc_1 must not bring uncore_imc_10 along.
+        let exact: Vec<_> =
+            self.words().filter(|words| name::is_whole(typed, &words.pmu.name)).collect();
+        let meant = if exact.is_empty() {
+            self.words().filter(|words| name::means(typed, &words.pmu.name)).collect()
+        } else {
+            exact
+        };
+        if meant.is_empty() {
+            return Err(At::new(spec.column, self.no_such_pmu(typed)));
+        }
+        self.on_each(meant, &spec.terms, leader)
+    }
+
+    /// Encodes on each PMU; where a glob names PMUs that lack the event, the others go on.
+    fn on_each(
+        &mut self,
+        meant: Vec<Words<'a>>,
+        terms: &[Term],
+        leader: &[Term],
+    ) -> Result<Vec<Resolved<'a>>, At> {
+        let mut resolved = Vec::new();
+        let mut refused: Vec<(&str, At)> = Vec::new();
+        for words in meant {
+            match words.encode(terms, leader) {
+                Ok(encoded) => {
+                    if encoded.snapshot {
+                        refused.push((&words.pmu.name, gauge(terms, &encoded.event)));
+                        continue;
+                    }
+                    let group = group_of(words, &encoded.event);
+                    resolved.push(Resolved { words, group, encoded });
+                }
+                Err(error) => refused.push((&words.pmu.name, error)),
+            }
+        }
+        if resolved.is_empty() {
+            let first = refused.into_iter().next().map(|(_, error)| error);
+            return Err(first.unwrap_or_else(|| At::new(1, "it names no PMU")));
+        }
+        if let Some((_, error)) = refused.first() {
+            let names = refused.iter().map(|(name, _)| *name);
+            self.notes.push(format!("left out {}: {}", list(names), error.message));
+        }
+        Ok(resolved)
+    }
+
+    /// A bare name: `duration_time`, a software or hardware event, an event of any PMU, `rNNN`.
+    fn bare(&mut self, spec: &EventSpec) -> Result<Vec<Resolved<'a>>, At> {
+        let Some(term) = spec.terms.first() else { return Ok(Vec::new()) };
+        let typed = term.name.as_str();
+        if typed == DURATION {
+            let note = format!("{DURATION}: nothing to count, every row has its window's length");
+            self.notes.push(note);
+            return Ok(Vec::new());
+        }
+        let having: Vec<_> = self.words().filter(|words| words.event(typed).is_some()).collect();
+        let symbolic =
+            |words: &Words<'_>| words.family.is_some_and(|family| family.kind != Kind::Uncore);
+        let (first, others): (Vec<_>, Vec<_>) = having.into_iter().partition(symbolic);
+        if !first.is_empty() {
+            return self.on_each(first, &spec.terms, &[]);
+        }
+        if self.is_hardware_name(typed) {
+            return Err(At::new(term.column, self.no_core(typed)));
+        }
+        if !others.is_empty() {
+            return self.on_each(others, &spec.terms, &[]);
+        }
+        match raw(typed) {
+            Some(config) => self.raw(term, config),
+            None => Err(At::new(term.column, self.no_such_event(typed))),
+        }
+    }
+
+    /// `rNNN` on every core PMU.
+    fn raw(&mut self, term: &Term, config: u64) -> Result<Vec<Resolved<'a>>, At> {
+        let core = |words: &Words<'_>| words.family.is_some_and(|f| f.kind == Kind::Core);
+        let cores: Vec<_> = self.words().filter(core).collect();
+        if cores.is_empty() {
+            return Err(At::new(term.column, self.no_core(&term.name)));
+        }
+        let whole = Term {
+            name: "config".to_owned(),
+            value: TermValue::Number(config),
+            column: term.column,
+        };
+        let mut resolved = self.on_each(cores, &[whole], &[])?;
+        for event in resolved.iter_mut().filter(|event| event.encoded.event.starts_with("config="))
+        {
+            event.encoded.event = format!("r{config:x}");
+        }
+        Ok(resolved)
+    }
+
+    fn is_hardware_name(&self, typed: &str) -> bool {
+        let families = self.catalog.families.iter().filter(|family| family.kind == Kind::Core);
+        let mut names = families.flat_map(|family| &family.events).flat_map(|event| &event.names);
+        names.any(|name| name.eq_ignore_ascii_case(typed))
+    }
+
+    fn no_core(&self, typed: &str) -> String {
+        let uncore = self.words().filter(|words| words.event(typed).is_some());
+        let uncore: Vec<_> = uncore.map(|words| words.pmu.name.as_str()).collect();
+        let instead = match uncore.as_slice() {
+            [] => String::new(),
+            [first, ..] => format!("; an uncore PMU has one too: {}/{typed}/", printable(first)),
+        };
+        format!(
+            "{typed} needs a core PMU and this machine shows none (a virtual machine without \
+             counters?){instead}; the groups here are {}",
+            list(self.groups_here())
+        )
+    }
+
+    fn no_such_pmu(&self, typed: &str) -> String {
+        let mut stems: Vec<&str> =
+            self.machine.pmus.iter().map(|pmu: &Pmu| name::stem(&pmu.name)).collect();
+        stems.dedup();
+        let names = self.machine.pmus.iter().map(|pmu| pmu.name.as_str());
+        let near = did_you_mean(typed, names.chain(stems.iter().copied()));
+        format!("there is no PMU {}{near} (PMUs here: {})", printable(typed), list(stems))
+    }
+
+    fn no_such_event(&self, typed: &str) -> String {
+        let names: Vec<_> = self.words().flat_map(|w| w.events().map(|event| event.name)).collect();
+        let pmus = self.machine.pmus.iter().map(|pmu| pmu.name.as_str());
+        if let Some(pmu) = pmus.clone().find(|pmu| name::means(typed, pmu)) {
+            return format!("{0} is a PMU, name an event of it: {0}/EVENT/", printable(pmu));
+        }
+        let near = did_you_mean(typed, names.into_iter().chain(pmus));
+        format!(
+            "there is no event {}{near}; `uncore-trace list events` shows those of this machine",
+            printable(typed)
+        )
+    }
+}
+
+fn gauge(terms: &[Term], event: &str) -> At {
+    let column = terms.first().map_or(1, |term| term.column);
+    At::new(
+        column,
+        format!("{} is a gauge, not a count: it cannot be shared out", printable(event)),
+    )
+}
+
+/// The group an event asked for by name is recorded under; `other` for an unknown PMU.
+fn group_of(words: Words<'_>, event: &str) -> &'static str {
+    words.family.map_or("other", |family| family.group_of(event).name())
+}
+
+/// `r80C0` as 0x80c0.
+fn raw(typed: &str) -> Option<u64> {
+    let hex = typed.strip_prefix('r')?;
+    let digits = !hex.is_empty() && hex.bytes().all(|b| b.is_ascii_hexdigit());
+    digits.then(|| u64::from_str_radix(hex, 16).ok())?
+}
+
+/// Points an error of a text at the text.
+pub fn in_text(text: &str, error: &At) -> anyhow::Error {
+    anyhow!("-e '{}': {error}", printable(text))
+}
