@@ -9,6 +9,8 @@
 
 use serde::Serialize;
 
+use crate::text::printable;
+
 mod bpf;
 mod btf;
 mod cgroups;
@@ -62,7 +64,7 @@ pub struct Finding {
     pub name: &'static str,
     /// How it stands.
     pub state: State,
-    /// What was found, on one line and free of control characters.
+    /// What was found, on one line that cannot steer a terminal.
     pub what: String,
     /// The exact command that mends it; where no command can, what to use instead.
     pub mend: Option<String>,
@@ -70,11 +72,11 @@ pub struct Finding {
 
 impl Finding {
     fn new(name: &'static str, state: State, what: impl Into<String>) -> Self {
-        Self { name, state, what: printable(&what.into()), mend: None }
+        Self { name, state, what: printable(&what.into()).into_owned(), mend: None }
     }
 
     fn mend(mut self, command: impl Into<String>) -> Self {
-        self.mend = Some(printable(&command.into()));
+        self.mend = Some(printable(&command.into()).into_owned());
         self
     }
 }
@@ -106,16 +108,6 @@ pub fn examine(machine: &Machine) -> Vec<Finding> {
 /// Whether `record` can work: nothing that it needs has failed.
 pub fn ready(findings: &[Finding]) -> bool {
     findings.iter().all(|finding| finding.state != State::Fail)
-}
-
-/// The text with every control character escaped: names from the machine may hold any byte, and
-/// what is printed is one line that cannot steer a terminal.
-fn printable(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        if c.is_control() { out.extend(c.escape_default()) } else { out.push(c) }
-    }
-    out
 }
 
 #[cfg(test)]
