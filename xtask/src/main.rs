@@ -1,5 +1,40 @@
-//! The project's own tasks.
+//! The project's own tasks, run as `cargo xtask TASK`: one file each, dispatched here.
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+mod bench;
 mod bpf;
-fn main() -> anyhow::Result<()> {
-    bpf::run(std::env::args().any(|arg| arg == "--check"))
+mod setup;
+mod target;
+
+/// The project's own tasks
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask")]
+struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Debug, Subcommand)]
+enum Task {
+    /// Compile the BPF programs and renew the committed object
+    Bpf {
+        /// Only fail if the committed object is not what the sources compile to
+        #[arg(long)]
+        check: bool,
+    },
+    /// Measure what recording costs
+    #[command(subcommand)]
+    Bench(bench::Bench),
+    /// Install what building the BPF programs and running the tests need
+    Setup(setup::Args),
+}
+
+fn main() -> Result<()> {
+    match Cli::parse().task {
+        Task::Bpf { check } => bpf::run(check),
+        Task::Bench(bench) => bench::run(&bench),
+        Task::Setup(args) => setup::run(&args),
+    }
 }

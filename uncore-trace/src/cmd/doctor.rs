@@ -1,0 +1,99 @@
+//! `uncore-trace doctor`: each requirement, its state, and the command that mends it.
+
+use std::fmt::Write as _;
+use std::io::{self, ErrorKind, Write as _};
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+use clap::Args;
+use serde::Serialize;
+
+use crate::doctor::{self, Finding, Machine, State};
+
+/// Check what recording needs from this machine, and say what mends it
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// Print the findings as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What `--json` prints.
+#[derive(Debug, Serialize)]
+struct Report<'a> {
+    /// Whether `record` can work.
+    ready: bool,
+    findings: &'a [Finding],
+}
+
+/// Examines the machine under `root` and prints the findings: exit code 0 when `record` can work,
+/// 2 when something it needs is missing.
+pub fn run(args: &DoctorArgs, root: &Path) -> Result<u8> {
+    let findings = doctor::examine(&Machine::at(root));
+    let ready = doctor::ready(&findings);
+    let text = if args.json {
+        let report = Report { ready, findings: &findings };
+        serde_json::to_string_pretty(&report).context("writing the findings as JSON")? + "\n"
+    } else {
+        render(&findings)
+    };
+    match io::stdout().lock().write_all(text.as_bytes()) {
+        // Whoever reads has seen enough: the answer is still the exit code.
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
+        written => written.context("writing the findings to standard output")?,
+    }
+    Ok(if ready { 0 } else { 2 })
+}
+
+/// One line a finding, its mend below it, and the verdict last.
+fn render(findings: &[Finding]) -> String {
+    let width = findings.iter().map(|finding| finding.name.len()).max().unwrap_or_default();
+    let mut out = String::new();
+    for Finding { name, state, what, mend } in findings {
+        // Writing to a String cannot fail.
+        let _ok = writeln!(out, "{:<4}  {name:<width$}  {what}", state.word());
+        if let Some(mend) = mend {
+            let _ok = writeln!(out, "{:<4}  {:<width$}  mend: {mend}", "", "");
+        }
+    }
+    let mut failed: Vec<_> =
+        findings.iter().filter(|f| f.state == State::Fail).map(|f| f.name).collect();
+    failed.dedup();
+    let verdict = match failed.as_slice() {
+        [] => "record works here".to_owned(),
+        names => format!("record cannot work here: mend {} first", names.join(", ")),
+    };
+    let _ok = writeln!(out, "\n{verdict}");
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn finding(name: &'static str, state: State, mend: Option<&str>) -> Finding {
+        Finding { name, state, what: "as it is".to_owned(), mend: mend.map(str::to_owned) }
+    }
+
+    #[test]
+    fn lines_are_aligned_and_the_verdict_names_what_failed() {
+        let findings = [
+            finding("BTF", State::Ok, None),
+            finding("privileges", State::Fail, Some("sudo uncore-trace doctor")),
+        ];
+        assert_eq!(
+            render(&findings),
+            "ok    BTF         as it is\n\
+             FAIL  privileges  as it is\n\
+             \u{20}                 mend: sudo uncore-trace doctor\n\n\
+             record cannot work here: mend privileges first\n"
+        );
+        assert!(render(&findings[..1]).ends_with("\nrecord works here\n"));
+    }
+
+    #[test]
+    fn an_empty_root_is_exit_code_2() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(run(&DoctorArgs { json: true }, dir.path()).unwrap(), 2);
+    }
+}

@@ -1,0 +1,64 @@
+//! The kernel's own type information.
+//!
+//! The programs attach to typed tracepoints (`tp_btf`) and read a few kernel structures at offsets
+//! taken from it, so recording does not work without.
+
+use std::io::ErrorKind;
+
+use super::{Finding, Machine, State};
+
+const NAME: &str = "BTF";
+const PATH: &str = "sys/kernel/btf/vmlinux";
+/// First two bytes of BTF in the machine's byte order (`include/uapi/linux/btf.h`, `BTF_MAGIC`).
+const MAGIC: u16 = 0xeb9f;
+
+pub(super) fn check(machine: &Machine) -> Vec<Finding> {
+    let finding = match machine.bytes(PATH) {
+        Ok(bytes) if bytes.get(..2).is_some_and(is_magic) => {
+            let kib = bytes.len() >> 10;
+            Finding::new(NAME, State::Ok, format!("/{PATH}, {kib} KiB"))
+        }
+        Ok(_) => Finding::new(NAME, State::Fail, format!("/{PATH} is not BTF"))
+            .mend("boot a kernel built with CONFIG_DEBUG_INFO_BTF=y"),
+        Err(error) if error.kind() == ErrorKind::NotFound && !machine.has("sys/kernel") => {
+            Finding::new(NAME, State::Fail, "sysfs is not mounted at /sys")
+                .mend("mount -t sysfs sysfs /sys")
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            Finding::new(NAME, State::Fail, format!("/{PATH} does not exist: this kernel has none"))
+                .mend("boot a kernel built with CONFIG_DEBUG_INFO_BTF=y")
+        }
+        Err(error) => Finding::new(NAME, State::Fail, format!("reading /{PATH}: {error}"))
+            .mend("sudo uncore-trace doctor"),
+    };
+    vec![finding]
+}
+
+fn is_magic(bytes: &[u8]) -> bool {
+    // Either byte order: a captured tree may come from the other one.
+    bytes == MAGIC.to_le_bytes() || bytes == MAGIC.to_be_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::machine::{fake, finding};
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn present() {
+        let dir = fake(&[(PATH, "")]);
+        fs::write(dir.path().join(PATH), [0x9f, 0xeb, 1, 0]).unwrap();
+        assert_eq!(check(&Machine::at(dir.path()))[0].state, State::Ok);
+    }
+
+    #[test]
+    fn absent_foreign_or_no_sysfs() {
+        assert_eq!(finding(check, &[(PATH, "ELF?")]).state, State::Fail);
+        assert_eq!(finding(check, &[(PATH, "")]).state, State::Fail);
+        let absent = finding(check, &[("sys/kernel/notes", "")]);
+        assert_eq!(absent.state, State::Fail);
+        assert!(absent.mend.unwrap().contains("CONFIG_DEBUG_INFO_BTF=y"));
+        assert_eq!(finding(check, &[]).mend.as_deref(), Some("mount -t sysfs sysfs /sys"));
+    }
+}

@@ -1,0 +1,72 @@
+//! The cgroup tree that gives tasks their names.
+//!
+//! `bpf_get_current_cgroup_id` answers for the v2 hierarchy whatever else is mounted, so that tree
+//! must be mounted for an id to become a path. Beside v1 controllers (a hybrid host) the v2 tree is
+//! mounted but only what is placed in it, as systemd does, has a name of its own there.
+
+use super::{Finding, Machine, State};
+
+const NAME: &str = "cgroups";
+
+pub(super) fn check(machine: &Machine) -> Vec<Finding> {
+    let (Some(v2), Some(v1)) = (machine.mounts("cgroup2"), machine.mounts("cgroup")) else {
+        let what = "/proc/self/mountinfo cannot be read: cannot tell what is mounted";
+        return vec![Finding::new(NAME, State::Warn, what).mend("mount -t proc proc /proc")];
+    };
+    // A v1 mount without controllers (`name=systemd`) only groups processes.
+    let controllers = v1.iter().filter(|mount| !mount.options.contains("name=")).count();
+    let finding = match (v2.first(), v1.is_empty()) {
+        (Some(mount), true) => Finding::new(NAME, State::Ok, format!("v2 at {}", mount.point)),
+        (Some(mount), false) => {
+            let what = format!(
+                "hybrid: names come from the v2 tree at {}; groups made only under the {controllers} \
+                 v1 controllers share one name there",
+                mount.point
+            );
+            Finding::new(NAME, State::Ok, what)
+        }
+        (None, true) => Finding::new(NAME, State::Warn, "none mounted: rows have no cgroup path")
+            .mend("mount -t cgroup2 none /sys/fs/cgroup"),
+        (None, false) => {
+            let what = "v1 only: rows have no cgroup path, the v2 tree is not mounted";
+            Finding::new(NAME, State::Warn, what).mend(
+                "mkdir -p /sys/fs/cgroup/unified && mount -t cgroup2 none /sys/fs/cgroup/unified",
+            )
+        }
+    };
+    vec![finding]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::machine::finding;
+    use super::*;
+
+    const V2: &str = "30 22 0:26 / /sys/fs/cgroup rw shared:9 - cgroup2 cgroup2 rw\n";
+    const UNIFIED: &str = "30 22 0:26 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n";
+    const V1: &str = "31 22 0:27 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n\
+                      32 22 0:28 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,name=systemd\n";
+
+    fn with(info: &str) -> Finding {
+        finding(check, &[("proc/self/mountinfo", info)])
+    }
+
+    #[test]
+    fn unified_and_hybrid_both_name_tasks() {
+        assert_eq!(with(V2).state, State::Ok);
+        assert_eq!(with(V2).what, "v2 at /sys/fs/cgroup");
+        let hybrid = with(&format!("{V1}{UNIFIED}"));
+        assert_eq!(hybrid.state, State::Ok);
+        assert!(hybrid.what.contains("/sys/fs/cgroup/unified") && hybrid.what.contains("the 1 v1"));
+    }
+
+    #[test]
+    fn without_v2_there_are_no_names() {
+        let v1 = with(V1);
+        assert_eq!(v1.state, State::Warn);
+        assert!(v1.mend.unwrap().contains("/sys/fs/cgroup/unified"));
+        let none = with("22 1 0:20 / / rw - ext4 a rw\n");
+        assert_eq!(none.mend.as_deref(), Some("mount -t cgroup2 none /sys/fs/cgroup"));
+        assert_eq!(finding(check, &[]).state, State::Warn);
+    }
+}

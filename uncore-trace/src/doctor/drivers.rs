@@ -1,0 +1,185 @@
+//! Why is there no PMU: the uncore drivers that the CPU here should have, and where each one is.
+//!
+//! Distribution kernels for arm64 often ship the mesh driver alone, so a machine full of counters
+//! shows none. A driver is never required: recording works with the PMUs there are.
+
+use super::cpu::Cpu;
+use super::kconfig::{Config, Setting};
+use super::kernel::{self, Version};
+use super::platforms::{Device, Driver, PLATFORMS};
+use super::{Finding, Machine, State};
+
+const NAME: &str = "PMU drivers";
+
+pub(super) fn check(machine: &Machine) -> Vec<Finding> {
+    let Some(cpu) = Cpu::read(machine) else {
+        let what = "the CPU cannot be told from midr_el1 or /proc/cpuinfo";
+        return vec![Finding::new(NAME, State::NotHere, what)];
+    };
+    if cpu.hypervisor {
+        let what = format!("{} in a VM: the hypervisor hides uncore PMUs", cpu.name);
+        return vec![Finding::new(NAME, State::NotHere, what)];
+    }
+    let Some(platform) = PLATFORMS.iter().find(|platform| platform.cpu.matches(cpu.id)) else {
+        let what = format!("{}: no list of drivers for this CPU", cpu.name);
+        return vec![Finding::new(NAME, State::NotHere, what)];
+    };
+    let (config, unreadable) = match Config::read(machine) {
+        Ok(config) => (config, None),
+        Err(error) => (None, Some(format!("{error:#}"))),
+    };
+    let mut findings: Vec<Finding> = platform
+        .drivers
+        .iter()
+        .map(|driver| judge(machine, platform.name, driver, config.as_ref()))
+        .collect();
+    findings.extend(unreadable.map(|what| Finding::new(NAME, State::Warn, what)));
+    findings
+}
+
+/// One driver: loaded or built in, to be loaded, to be built, or without a device.
+fn judge(machine: &Machine, platform: &str, driver: &Driver, config: Option<&Config>) -> Finding {
+    let Driver { counts, option, module, since, device } = driver;
+    let about = format!("{platform}: {module} ({counts})");
+    let finding = |state, what: &str| Finding::new(NAME, state, format!("{about}: {what}"));
+    if machine.has(&format!("sys/module/{module}")) {
+        return finding(State::Ok, "loaded");
+    }
+    let setting = config.map(|config| config.setting(option));
+    if setting == Some(Setting::BuiltIn) {
+        return finding(State::Ok, "built in");
+    }
+    if let Some(absent) = missing_device(machine, device) {
+        return finding(State::NotHere, &absent);
+    }
+    let version = kernel::release(machine).as_deref().and_then(Version::parse);
+    let Version(major, minor) = *since;
+    match (config, setting) {
+        (_, Some(Setting::Module)) => {
+            finding(State::Warn, "a module that is not loaded").mend(format!("modprobe {module}"))
+        }
+        (Some(config), _) => {
+            let too_old = version.is_some_and(|version| version < *since);
+            let why = if too_old { "this kernel is too old for it" } else { "not in this kernel" };
+            let what = format!("{why} ({option} is not set in {})", config.source);
+            finding(State::Warn, &what).mend(format!(
+                "boot a kernel >= {major}.{minor} built with {option}=m, then modprobe {module}"
+            ))
+        }
+        (None, _) => {
+            let what = format!("not loaded, and no kernel configuration tells whether {option} is");
+            finding(State::Warn, &what).mend(format!("modprobe {module}"))
+        }
+    }
+}
+
+/// Why the firmware has nothing for the driver; `None` where it has, or where it cannot be asked.
+fn missing_device(machine: &Machine, device: &Device) -> Option<String> {
+    let (directory, what, prefixes) = match device {
+        Device::Cpu => return None,
+        Device::AcpiTable(table) => {
+            ("sys/firmware/acpi/tables", "table", std::slice::from_ref(table))
+        }
+        Device::AcpiId(ids) => ("sys/bus/acpi/devices", "device", *ids),
+    };
+    let names = machine.names(directory).ok().filter(|names| !names.is_empty())?;
+    let found = names.iter().any(|name| prefixes.iter().any(|prefix| name.starts_with(prefix)));
+    (!found).then(|| format!("the firmware has no ACPI {what} {}", prefixes.join(" or ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::machine::examine;
+    use super::*;
+
+    const MIDR: &str = "sys/devices/system/cpu/cpu0/regs/identification/midr_el1";
+    const RELEASE: (&str, &str) = ("proc/sys/kernel/osrelease", "7.2.13\n");
+    const CONFIG: &str = "boot/config-7.2.13";
+    const APMT: (&str, &str) = ("sys/firmware/acpi/tables/APMT", "");
+
+    #[test]
+    fn grace_on_a_kernel_without_the_drivers() {
+        let findings = examine(
+            check,
+            &[(MIDR, "0x00000000410fd4f0\n"), RELEASE, APMT, (CONFIG, "CONFIG_ARM_CMN=m\n")],
+        );
+        assert_eq!(findings.len(), 2);
+        assert!(findings.iter().all(|finding| finding.state == State::Warn), "{findings:?}");
+        let mend = findings[0].mend.as_deref().unwrap();
+        assert!(mend.contains("CONFIG_ARM_CORESIGHT_PMU_ARCH_SYSTEM_PMU=m"), "{mend}");
+    }
+
+    #[test]
+    fn grace_with_modules_loaded_and_not() {
+        let config = "CONFIG_ARM_CORESIGHT_PMU_ARCH_SYSTEM_PMU=m\n\
+                      CONFIG_NVIDIA_CORESIGHT_PMU_ARCH_SYSTEM_PMU=m\n";
+        let findings = examine(
+            check,
+            &[
+                (MIDR, "0x410fd4f0\n"),
+                RELEASE,
+                APMT,
+                (CONFIG, config),
+                ("sys/module/arm_cspmu_module/refcnt", "0\n"),
+            ],
+        );
+        assert_eq!(findings[0].state, State::Ok);
+        assert_eq!(findings[1].mend.as_deref(), Some("modprobe nvidia_cspmu"));
+    }
+
+    /// The same cores in another maker's machine: no table, so nothing is missing.
+    #[test]
+    fn neoverse_v2_without_the_devices() {
+        let tables = ("sys/firmware/acpi/tables/FACP", "");
+        let findings = examine(check, &[(MIDR, "0x411fd4f1\n"), RELEASE, tables, (CONFIG, "")]);
+        assert!(findings.iter().all(|finding| finding.state == State::NotHere), "{findings:?}");
+    }
+
+    #[test]
+    fn vera_on_an_old_kernel() {
+        let findings = examine(
+            check,
+            &[
+                (MIDR, "0x000000004e0f0100\n"),
+                ("proc/sys/kernel/osrelease", "6.12.107\n"),
+                ("boot/config-6.12.107", "# nothing\n"),
+                ("sys/bus/acpi/devices/NVDA2021:00/status", "15\n"),
+            ],
+        );
+        assert_eq!(findings.len(), 4);
+        let latency = &findings[2];
+        assert!(latency.what.contains("too old"), "{latency:?}");
+        assert!(latency.mend.as_deref().unwrap().contains(">= 7.2"), "{latency:?}");
+        assert_eq!(findings[3].state, State::NotHere);
+    }
+
+    #[test]
+    fn yitian_without_a_configuration() {
+        let findings = examine(check, &[(MIDR, "0x410fd490\n"), RELEASE]);
+        let mends: Vec<_> = findings.iter().filter_map(|finding| finding.mend.as_deref()).collect();
+        let expected =
+            ["modprobe arm_cmn", "modprobe dwc_pcie_pmu", "modprobe alibaba_uncore_drw_pmu"];
+        assert_eq!(mends, expected);
+    }
+
+    #[test]
+    fn x86_bare_and_in_a_vm() {
+        let bare = "vendor_id : GenuineIntel\nmodel name : Xeon\nflags : fpu\n";
+        let config = (CONFIG, "CONFIG_PERF_EVENTS_INTEL_UNCORE=y\n");
+        let findings = examine(check, &[("proc/cpuinfo", bare), RELEASE, config]);
+        assert_eq!(findings[0].state, State::Ok);
+        let vm = "vendor_id : AuthenticAMD\nmodel name : EPYC\nflags : fpu hypervisor\n";
+        let findings = examine(check, &[("proc/cpuinfo", vm), RELEASE]);
+        assert_eq!(findings[0].state, State::NotHere);
+        assert!(findings[0].what.contains("a VM: the hypervisor hides uncore PMUs"));
+    }
+
+    #[test]
+    fn unknown_cpus_and_damaged_configurations() {
+        assert_eq!(examine(check, &[])[0].state, State::NotHere);
+        let other = examine(check, &[(MIDR, "0x000000006f1f0000\n")]);
+        assert!(other[0].what.contains("no list of drivers"));
+        let damaged = examine(check, &[(MIDR, "0x410fd490\n"), ("proc/config.gz", "x")]);
+        assert!(damaged.last().unwrap().what.contains("/proc/config.gz"));
+    }
+}

@@ -1,0 +1,156 @@
+//! Reading the machine under a root directory.
+//!
+//! Everything a check reads goes through [`Machine`], so that it is bounded in size, decoded
+//! without failing on foreign bytes, and comes from the same tree.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use super::Privileges;
+
+/// Most a check reads from one file, in bytes. The largest file read is `/sys/kernel/btf/vmlinux`:
+/// 4 to 8 MiB on distribution kernels, up to about 20 MiB where modules are built in.
+const LIMIT: u64 = 64 << 20;
+
+/// A machine as seen under a root directory: `/`, or a captured tree.
+#[derive(Debug, Clone)]
+pub struct Machine {
+    root: PathBuf,
+    /// What this process may do there; `None` where `proc/self/status` is not part of the tree.
+    pub privileges: Option<Privileges>,
+}
+
+impl Machine {
+    /// The machine under `root`, with the privileges that its `proc/self` tells.
+    pub fn at(root: &Path) -> Self {
+        let mut machine = Self { root: root.to_owned(), privileges: None };
+        machine.privileges = Privileges::read(&machine);
+        machine
+    }
+
+    /// The bytes of a file; `path` is relative to the root.
+    pub(super) fn bytes(&self, path: &str) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        File::open(self.root.join(path))?.take(LIMIT).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// The text of a file without surrounding white space; foreign bytes become U+FFFD.
+    pub(super) fn text(&self, path: &str) -> io::Result<String> {
+        Ok(String::from_utf8_lossy(&self.bytes(path)?).trim().to_owned())
+    }
+
+    /// The whole number a file holds, `None` where it cannot be read or holds something else.
+    pub(super) fn number(&self, path: &str) -> Option<i64> {
+        self.text(path).ok()?.parse().ok()
+    }
+
+    /// Whether the path exists, as far as this process can see.
+    pub(super) fn has(&self, path: &str) -> bool {
+        self.root.join(path).exists()
+    }
+
+    /// The names in a directory, sorted.
+    pub(super) fn names(&self, path: &str) -> io::Result<Vec<String>> {
+        let mut names = fs::read_dir(self.root.join(path))?
+            .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
+            .collect::<io::Result<Vec<_>>>()?;
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    /// Where file systems of this type are mounted, from `proc/self/mountinfo`; `None` where that
+    /// cannot be read. Mount points keep the kernel's octal escapes (`\040` for a space).
+    pub(super) fn mounts(&self, fs_type: &str) -> Option<Vec<Mount>> {
+        let info = self.text("proc/self/mountinfo").ok()?;
+        Some(parse_mounts(&info).into_iter().filter(|mount| mount.fs_type == fs_type).collect())
+    }
+}
+
+/// A line of `proc/self/mountinfo`, as far as the checks use it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Mount {
+    pub(super) point: String,
+    pub(super) fs_type: String,
+    pub(super) options: String,
+}
+
+/// Reads mountinfo (proc(5)): `id parent dev root POINT opts [tags..] - TYPE source SUPER_OPTS`.
+/// By hand, since a parser that rejects the whole file for one odd line would hide the others.
+fn parse_mounts(info: &str) -> Vec<Mount> {
+    let line = |line: &str| {
+        let (before, after) = line.split_once(" - ")?;
+        let mut after = after.split(' ');
+        Some(Mount {
+            point: before.split(' ').nth(4)?.to_owned(),
+            fs_type: after.next()?.to_owned(),
+            options: after.nth(1).unwrap_or_default().to_owned(),
+        })
+    };
+    info.lines().filter_map(line).collect()
+}
+
+/// A tree of files in a temporary directory, for the tests of the checks.
+#[cfg(test)]
+pub(super) fn fake(files: &[(&str, &str)]) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    for (path, content) in files {
+        let path = dir.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    }
+    dir
+}
+
+/// The findings of one check on a made-up tree.
+#[cfg(test)]
+pub(super) fn examine(
+    check: fn(&Machine) -> Vec<super::Finding>,
+    files: &[(&str, &str)],
+) -> Vec<super::Finding> {
+    check(&Machine::at(fake(files).path()))
+}
+
+/// The only finding of one check on a made-up tree.
+#[cfg(test)]
+pub(super) fn finding(
+    check: fn(&Machine) -> Vec<super::Finding>,
+    files: &[(&str, &str)],
+) -> super::Finding {
+    let mut findings = examine(check, files);
+    assert_eq!(findings.len(), 1, "{findings:?}");
+    findings.remove(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn mounts_survive_optional_tags_and_odd_lines() {
+        let info = "22 1 0:20 / /sys rw - sysfs sysfs rw\n\
+                    garbage\n\
+                    30 22 0:26 / /sys/fs/cgroup/a\\040b rw,nosuid shared:9 master:1 - cgroup2 none rw,nsdelegate\n";
+        let mounts = parse_mounts(info);
+        assert_eq!(mounts.len(), 2);
+        assert_eq!(mounts[1].point, "/sys/fs/cgroup/a\\040b");
+        assert_eq!(mounts[1].fs_type, "cgroup2");
+        assert_eq!(mounts[1].options, "rw,nsdelegate");
+    }
+
+    #[test]
+    fn foreign_bytes_are_text() {
+        let dir = fake(&[]);
+        fs::write(dir.path().join("f"), b" a\xffb\n").unwrap();
+        assert_eq!(Machine::at(dir.path()).text("f").unwrap(), "a\u{fffd}b");
+    }
+
+    proptest! {
+        #[test]
+        fn mountinfo_never_panics(info in ".*") {
+            let _mounts = parse_mounts(&info);
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! The uncore PMUs that the kernel shows, and signs that one is not what its name says.
+
+use std::collections::BTreeMap;
+
+use super::{Finding, Machine, State};
+
+const NAME: &str = "uncore PMUs";
+const DEVICES: &str = "sys/bus/event_source/devices";
+
+/// PMUs that have a `cpumask` like an uncore PMU but count no traffic: CPU idle states and energy
+/// (`arch/x86/events/{intel/cstate,rapl}.c`), statistical profiling (`drivers/perf/arm_spe_pmu.c`)
+/// and graphics engines (`drivers/gpu/drm/i915/i915_pmu.c`).
+const OTHERS: &[&str] = &["cstate_", "power", "arm_spe_", "i915", "xe_"];
+
+/// Device name prefix and the product that bits 31:12 of its `identifier` must show, in the
+/// place of PMIIDR (`drivers/perf/arm_cspmu/nvidia_cspmu.c` of Linux 7.2). The driver of 6.12
+/// compares bits 31:20 alone and gives Tegra410 devices the names and events of Grace.
+const PRODUCTS: &[(&str, u32)] = &[
+    ("nvidia_scf_pmu_", 0x2cf0_0000),
+    ("nvidia_nvlink_c2c0_pmu_", 0x1050_0000),
+    ("nvidia_nvlink_c2c1_pmu_", 0x1040_0000),
+    ("nvidia_cnvlink_pmu_", 0x1060_0000),
+];
+
+pub(super) fn check(machine: &Machine) -> Vec<Finding> {
+    let names = match machine.names(DEVICES) {
+        Ok(names) => names,
+        Err(error) => {
+            let what = format!("reading /{DEVICES}: {error}");
+            return vec![Finding::new(NAME, State::Warn, what).mend("mount -t sysfs sysfs /sys")];
+        }
+    };
+    let uncore: Vec<String> = names.into_iter().filter(|name| is_uncore(machine, name)).collect();
+    if uncore.is_empty() {
+        let what = "none here: `record -p host` counts what the kernel itself counts";
+        return vec![Finding::new(NAME, State::NotHere, what)];
+    }
+    let mut findings = vec![Finding::new(NAME, State::Ok, summary(&uncore))];
+    findings.extend(uncore.iter().filter_map(|name| mistaken(machine, name)));
+    findings.extend(uncore.iter().filter_map(|name| ownerless(machine, name)));
+    findings
+}
+
+/// Uncore PMUs have a `cpumask`; core PMUs have `cpus`, software PMUs neither.
+fn is_uncore(machine: &Machine, name: &str) -> bool {
+    machine.has(&format!("{DEVICES}/{name}/cpumask"))
+        && !OTHERS.iter().any(|other| name.starts_with(other))
+}
+
+/// `arm_cmn x2, nvidia_scf_pmu`: families with their number of instances.
+fn summary(names: &[String]) -> String {
+    let mut families = BTreeMap::<&str, usize>::new();
+    for name in names {
+        let family = name.trim_end_matches(|c: char| c.is_ascii_digit()).trim_end_matches('_');
+        *families.entry(family).or_default() += 1;
+    }
+    let one = |(family, count): (&str, usize)| {
+        if count == 1 { family.to_owned() } else { format!("{family} x{count}") }
+    };
+    families.into_iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
+/// A PMU whose identifier belongs to another product than its name.
+fn mistaken(machine: &Machine, name: &str) -> Option<Finding> {
+    let (_, product) = PRODUCTS.iter().find(|(prefix, _)| name.starts_with(prefix))?;
+    let identifier = machine.text(&format!("{DEVICES}/{name}/identifier")).ok()?;
+    let found = u32::from_str_radix(identifier.trim_start_matches("0x"), 16).ok()?;
+    // Variant and revision, bits 19:12, may differ within a product; its upper half may not.
+    if found >> 16 == product >> 16 {
+        return None;
+    }
+    let what = format!(
+        "{name} identifies as {found:#x}, not {product:#x}: this kernel's driver takes it for \
+         another PMU and its event names are wrong"
+    );
+    Some(Finding::new(NAME, State::Warn, what).mend("boot a kernel >= 7.2"))
+}
+
+/// A PMU that no CPU can read, because all that belong to it are offline.
+fn ownerless(machine: &Machine, name: &str) -> Option<Finding> {
+    let mask = machine.text(&format!("{DEVICES}/{name}/cpumask")).ok()?;
+    mask.is_empty().then(|| {
+        let what = format!("{name} has no CPU that can read it: all of its CPUs are offline");
+        Finding::new(NAME, State::Warn, what)
+            .mend("for c in /sys/devices/system/cpu/cpu*/online; do echo 1 > $c; done")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::machine::{examine, finding};
+    use super::*;
+
+    fn file(name: &str) -> String {
+        format!("{DEVICES}/{name}")
+    }
+
+    #[test]
+    fn present_ones_are_summed_up_by_family() {
+        let finding = finding(
+            check,
+            &[
+                (&file("nvidia_scf_pmu_0/cpumask"), "0\n"),
+                (&file("nvidia_scf_pmu_0/identifier"), "2cf0036b\n"),
+                (&file("nvidia_scf_pmu_1/cpumask"), "72\n"),
+                (&file("arm_cmn_0/cpumask"), "0\n"),
+                (&file("power/cpumask"), "0\n"),
+                (&file("cpu/type"), "4\n"),
+            ],
+        );
+        assert_eq!(finding.state, State::Ok);
+        assert_eq!(finding.what, "arm_cmn, nvidia_scf_pmu x2");
+    }
+
+    #[test]
+    fn none_is_no_fault_and_no_sysfs_is() {
+        assert_eq!(finding(check, &[(&file("software/type"), "1\n")]).state, State::NotHere);
+        assert_eq!(finding(check, &[]).state, State::Warn);
+    }
+
+    /// A 6.12 driver names the UCF of Tegra410 as the SCF of Grace.
+    #[test]
+    fn a_product_under_another_name() {
+        let findings = examine(
+            check,
+            &[
+                (&file("nvidia_scf_pmu_0/cpumask"), "0\n"),
+                (&file("nvidia_scf_pmu_0/identifier"), "2cf2036b\n"),
+            ],
+        );
+        assert_eq!(findings.len(), 2);
+        assert_eq!(findings[1].state, State::Warn);
+        assert!(findings[1].what.contains("0x2cf2036b"), "{}", findings[1].what);
+    }
+
+    #[test]
+    fn a_pmu_without_a_cpu() {
+        let findings = examine(check, &[(&file("arm_cmn_0/cpumask"), "\n")]);
+        assert!(findings[1].what.contains("offline"));
+    }
+}

@@ -1,0 +1,60 @@
+//! `kernel.perf_event_max_sample_rate` and `kernel.perf_cpu_time_max_percent`.
+//!
+//! The kernel lowers the first when perf interrupts take longer than the second allows
+//! (`kernel/events/core.c`, `perf_sample_event_took`), and throttles whoever samples faster.
+//! Counters are ticked by a BPF timer, which neither limits; clock-driven perf events are, and a
+//! lowered rate tells that interrupts are slow on this machine.
+
+use super::{Finding, Machine, State};
+
+const NAME: &str = "sample rate";
+const RATE: &str = "proc/sys/kernel/perf_event_max_sample_rate";
+const PERCENT: &str = "proc/sys/kernel/perf_cpu_time_max_percent";
+/// Samples a second: the fastest tick, 100 us, is as much.
+const ENOUGH: i64 = 10_000;
+
+pub(super) fn check(machine: &Machine) -> Vec<Finding> {
+    let Some(rate) = machine.number(RATE) else {
+        return vec![Finding::new(NAME, State::NotHere, format!("/{RATE} cannot be read"))];
+    };
+    let limit = match machine.number(PERCENT) {
+        None => "the limit on its CPU time cannot be read".to_owned(),
+        // Both ends switch the mechanism off (`perf_cpu_time_max_percent_handler`).
+        Some(0 | 100) => "no limit on its CPU time".to_owned(),
+        Some(percent) => format!("at most {percent} % of CPU time"),
+    };
+    let finding = if rate < ENOUGH {
+        let what = format!(
+            "perf samples are throttled above {rate} a second ({limit}): ticks are not affected, \
+             clock-driven perf events beside a recording are"
+        );
+        Finding::new(NAME, State::Warn, what)
+            .mend("sysctl -w kernel.perf_event_max_sample_rate=100000")
+    } else {
+        Finding::new(NAME, State::Ok, format!("{rate} perf samples a second, {limit}"))
+    };
+    vec![finding]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::machine::finding;
+    use super::*;
+
+    #[test]
+    fn the_default_is_enough_and_a_lowered_one_is_not() {
+        let fine = finding(check, &[(RATE, "100000\n"), (PERCENT, "25\n")]);
+        assert_eq!(fine.state, State::Ok);
+        assert!(fine.what.contains("25 %"));
+        let lowered = finding(check, &[(RATE, "4250\n"), (PERCENT, "25\n")]);
+        assert_eq!(lowered.state, State::Warn);
+        assert!(lowered.mend.unwrap().starts_with("sysctl -w"));
+        assert!(finding(check, &[(RATE, "100000"), (PERCENT, "0")]).what.contains("no limit"));
+    }
+
+    #[test]
+    fn without_the_file_the_question_does_not_arise() {
+        assert_eq!(finding(check, &[]).state, State::NotHere);
+        assert_eq!(finding(check, &[(RATE, "many")]).state, State::NotHere);
+    }
+}

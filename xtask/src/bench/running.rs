@@ -1,0 +1,173 @@
+//! What runs beside a measured workload, stopped and removed however the measurement ends.
+
+use std::fs;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use aya::programs::BtfTracePoint;
+use aya::{Btf, Ebpf};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// How long a recorder may take to finish its file after SIGINT, before it is killed.
+const STOP: Duration = Duration::from_secs(30);
+
+/// Something that runs until it is stopped; dropping it stops it too, without a verdict.
+pub trait Running {
+    /// Stops it in the ordinary way; fails if it had not been running to the end.
+    fn stop(self: Box<Self>) -> Result<()>;
+}
+
+/// Nothing at all.
+pub struct Nothing;
+
+impl Running for Nothing {
+    fn stop(self: Box<Self>) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// A BPF program on a typed tracepoint, detached and unloaded on drop.
+pub struct Attached {
+    _programs: Ebpf,
+}
+
+impl Attached {
+    /// Loads the object and attaches its program `name` to `tracepoint`.
+    pub fn new(object: &Path, name: &str, tracepoint: &str) -> Result<Self> {
+        let mut programs =
+            Ebpf::load_file(object).with_context(|| format!("cannot load {}", object.display()))?;
+        let btf = Btf::from_sys_fs().context("cannot read /sys/kernel/btf/vmlinux")?;
+        let program: &mut BtfTracePoint = programs
+            .program_mut(name)
+            .with_context(|| format!("{} has no program {name}", object.display()))?
+            .try_into()
+            .with_context(|| format!("{name} is not a typed tracepoint program"))?;
+        program.load(tracepoint, &btf).with_context(|| format!("the kernel refused {name}"))?;
+        program.attach().with_context(|| format!("cannot attach {name} to {tracepoint}"))?;
+        Ok(Self { _programs: programs })
+    }
+}
+
+impl Running for Attached {
+    fn stop(self: Box<Self>) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// A recorder in a process of its own.
+pub struct Recorder {
+    name: String,
+    child: Child,
+    /// Standard error: a file, since a pipe that nobody reads would stop the recorder.
+    log: PathBuf,
+}
+
+impl Recorder {
+    /// Starts the command and gives it `settle` to attach; fails if it ends before that.
+    pub fn start(mut command: Command, log: &Path, settle: Duration) -> Result<Self> {
+        let name = command.get_program().to_string_lossy().into_owned();
+        let file =
+            fs::File::create(log).with_context(|| format!("cannot create {}", log.display()))?;
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(file)
+            .spawn()
+            .with_context(|| format!("cannot run {command:?}"))?;
+        let mut recorder = Self { name, child, log: log.to_owned() };
+        thread::sleep(settle);
+        if let Some(status) = recorder.child.try_wait().context("cannot wait for a recorder")? {
+            bail!("{command:?} ended at once with {status}: {}", recorder.said());
+        }
+        Ok(recorder)
+    }
+
+    /// The last of what it wrote to standard error.
+    fn said(&self) -> String {
+        let mut text = Vec::new();
+        if let Ok(file) = fs::File::open(&self.log) {
+            let _read = file.take(64 << 10).read_to_end(&mut text);
+        }
+        let text = String::from_utf8_lossy(&text);
+        text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("(nothing)").to_owned()
+    }
+
+    fn kill(&mut self) {
+        // Both fail only where the process is gone already, which is what is wanted.
+        let _gone = self.child.kill();
+        let _gone = self.child.wait();
+    }
+}
+
+impl Running for Recorder {
+    fn stop(mut self: Box<Self>) -> Result<()> {
+        let early = self.child.try_wait().context("cannot wait for a recorder")?;
+        if let Some(status) = early {
+            bail!("{} ended with {status} while measured: {}", self.name, self.said());
+        }
+        let pid = Pid::from_child(&self.child);
+        kill_process(pid, Signal::INT).with_context(|| format!("cannot stop {}", self.name))?;
+        let since = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().context("cannot wait for a recorder")? {
+                // perf ends by the signal it was sent; 1 is a recording with losses.
+                let fine = status.code().is_none_or(|code| code < 2);
+                ensure!(fine, "{} failed with {status}: {}", self.name, self.said());
+                return Ok(());
+            }
+            ensure!(since.elapsed() < STOP, "{} did not stop within {STOP:?}", self.name);
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn start(script: &str) -> Result<(tempfile::TempDir, Recorder)> {
+        let dir = tempfile::tempdir()?;
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        let log = dir.path().join("log");
+        Ok((dir, Recorder::start(command, &log, Duration::from_millis(300))?))
+    }
+
+    #[test]
+    fn one_that_ends_at_once_is_an_error_with_its_last_words() {
+        let error = start("echo no such PMU >&2; exit 2").err().unwrap();
+        assert!(format!("{error:#}").ends_with("no such PMU"), "{error:#}");
+    }
+
+    #[test]
+    fn stopped_by_interrupt() {
+        let (_dir, recorder) = start("exec sleep 60").unwrap();
+        Box::new(recorder).stop().unwrap();
+    }
+
+    #[test]
+    fn one_that_fails_when_stopped_is_an_error() {
+        let (_dir, recorder) =
+            start("trap 'echo disk full >&2; exit 2' INT; while :; do sleep 0.05; done").unwrap();
+        let error = Box::new(recorder).stop().unwrap_err();
+        assert!(format!("{error:#}").contains("disk full"), "{error:#}");
+    }
+
+    #[test]
+    fn dropping_kills_it() {
+        let (_dir, recorder) = start("trap '' INT; exec sleep 60").unwrap();
+        let pid = recorder.child.id();
+        drop(recorder);
+        assert!(!Path::new(&format!("/proc/{pid}")).exists());
+    }
+}

@@ -1,0 +1,205 @@
+//! `cargo xtask setup`: installs what building the BPF programs and running the tests need.
+//!
+//! Each step first looks whether its thing is there, so that a second run changes nothing, and
+//! `--check` only reports. Building and recording need none of it: stable Rust and a C compiler
+//! are enough for them.
+#![expect(clippy::print_stdout, reason = "a task tells what it does")]
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use uncore_trace_ebpf::build;
+
+use crate::target;
+
+/// The distribution's Rust with the source of `core`, and the LLVM that `bpf-linker` links. The
+/// two must be of one LLVM major version: rustc 1.96 is built with LLVM 22.
+const BPF_PACKAGES: &[&str] = &["rustc-web", "cargo-web", "rust-web-src", "llvm-22-dev"];
+const LLVM: &str = "/usr/lib/llvm-22";
+const LLVM_FEATURE: &str = "llvm-22";
+
+/// What to install where the distribution has no such packages.
+const BPF_BY_HAND: &str = "install it by hand: `rustup toolchain install nightly --component \
+                           rust-src` and `cargo install bpf-linker`";
+
+/// The readers that recordings are compared with, pinned so that a failure is ours.
+const PYTHON_PACKAGES: &[&str] = &["duckdb==2.0.0", "pandas==3.1.1", "pyarrow==26.0.1"];
+
+/// Options of `cargo xtask setup`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Only report what is there; fail if something is missing
+    #[arg(long)]
+    check: bool,
+}
+
+/// One thing to have: how to see that it is there, and how to get it.
+struct Step {
+    name: &'static str,
+    /// What is there, in a few words.
+    look: fn() -> Result<String>,
+    install: fn() -> Result<()>,
+}
+
+/// In this order: the linker is built with what the packages bring.
+const STEPS: &[Step] = &[
+    Step { name: "C compiler", look: || version("cc"), install: || apt(&["gcc", "libc6-dev"]) },
+    Step { name: "git", look: || version("git"), install: || apt(&["git"]) },
+    Step { name: "perf", look: || version("perf"), install: || apt(&["linux-perf"]) },
+    Step { name: "BPF toolchain", look: look_bpf, install: install_bpf },
+    Step { name: "Python readers", look: look_python, install: install_python },
+];
+
+/// Goes through all steps; with `--check` changes nothing.
+pub fn run(args: &Args) -> Result<()> {
+    let mut missing = Vec::new();
+    for step in STEPS {
+        match (step.look)() {
+            Ok(found) => println!("setup: {}: {found}", step.name),
+            Err(error) if args.check => {
+                println!("setup: {}: missing: {error:#}", step.name);
+                missing.push(step.name);
+            }
+            Err(error) => {
+                println!("setup: {}: installing ({error:#})", step.name);
+                (step.install)().with_context(|| format!("cannot install: {}", step.name))?;
+                let found =
+                    (step.look)().with_context(|| format!("{} is still not usable", step.name))?;
+                println!("setup: {}: {found}", step.name);
+            }
+        }
+    }
+    ensure!(missing.is_empty(), "missing: {}; run `cargo xtask setup`", missing.join(", "));
+    Ok(())
+}
+
+/// The first line of `TOOL --version`.
+fn version(tool: &str) -> Result<String> {
+    let output = Command::new(tool)
+        .arg("--version")
+        .stderr(Stdio::piped())
+        .output()
+        .with_context(|| format!("cannot run {tool}"))?;
+    ensure!(output.status.success(), "{tool} --version failed: {}", output.status);
+    let text = String::from_utf8_lossy(&output.stdout);
+    Ok(text.lines().next().unwrap_or_default().to_owned())
+}
+
+/// Installs packages, or says what to install where there is no apt or no such package.
+fn apt(packages: &[&str]) -> Result<()> {
+    let list = packages.join(" ");
+    if version("apt-get").is_err() {
+        bail!("no apt here: install what your distribution has for `{list}`");
+    }
+    for package in packages {
+        let output = Command::new("apt-cache")
+            .args(["show", "--no-all-versions", package])
+            .output()
+            .context("cannot run apt-cache")?;
+        ensure!(
+            output.status.success() && !output.stdout.is_empty(),
+            "apt knows no package {package}: run `apt-get update`, or install it another way"
+        );
+    }
+    let mut command = if is_root() {
+        Command::new("apt-get")
+    } else {
+        let mut sudo = Command::new("sudo");
+        sudo.arg("apt-get");
+        sudo
+    };
+    command.args(["install", "--yes", "--no-install-recommends"]).args(packages);
+    succeed(command.env("DEBIAN_FRONTEND", "noninteractive"))
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+fn look_bpf() -> Result<String> {
+    Ok(build::toolchain()?.versions()?.replace('\n', ", "))
+}
+
+/// The packages where the distribution has them, then the linker that matches their LLVM.
+fn install_bpf() -> Result<()> {
+    let has_linker = linker_path().is_some_and(|path| path.is_file());
+    apt(BPF_PACKAGES).context(BPF_BY_HAND)?;
+    if has_linker {
+        return Ok(());
+    }
+    ensure!(Path::new(LLVM).is_dir(), "no {LLVM} after installing llvm-22-dev");
+    let path = env::var_os("PATH").unwrap_or_default();
+    let bin = PathBuf::from(LLVM).join("bin");
+    let path = env::join_paths(std::iter::once(bin).chain(env::split_paths(&path)))
+        .context("a directory of PATH holds a colon")?;
+    let mut command = target::cargo();
+    command
+        .args(["install", "bpf-linker", "--no-default-features", "--features", LLVM_FEATURE])
+        .env("LLVM_PREFIX", LLVM)
+        .env("PATH", path);
+    succeed(&mut command)
+}
+
+/// Where `cargo install` puts the linker.
+fn linker_path() -> Option<PathBuf> {
+    let home = env::var_os("CARGO_HOME").map(PathBuf::from);
+    let home = home.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cargo")))?;
+    Some(home.join("bin/bpf-linker"))
+}
+
+/// The environment the tests run Python from.
+fn venv() -> Result<PathBuf> {
+    Ok(target::dir()?.join("venv"))
+}
+
+/// The pinned versions, as this file writes them once all of them are installed.
+fn pins() -> String {
+    PYTHON_PACKAGES.join("\n") + "\n"
+}
+
+fn look_python() -> Result<String> {
+    let venv = venv()?;
+    let installed = fs::read_to_string(venv.join("pins.txt"))
+        .with_context(|| format!("no complete environment in {}", venv.display()))?;
+    ensure!(installed == pins(), "other versions are pinned now");
+    let mut python = Command::new(venv.join("bin/python"));
+    let output = python
+        .args(["-c", "import duckdb, pandas, pyarrow"])
+        .output()
+        .with_context(|| format!("cannot run {}", venv.join("bin/python").display()))?;
+    let error = String::from_utf8_lossy(&output.stderr);
+    let error = error.trim().lines().last().unwrap_or_default();
+    ensure!(output.status.success(), "the packages do not import: {error}");
+    Ok(format!("{} in {}", PYTHON_PACKAGES.join(", "), venv.display()))
+}
+
+fn install_python() -> Result<()> {
+    let venv = venv()?;
+    // `python3 -m venv` runs everywhere; `ensurepip` is the part Debian splits off.
+    let has_venv = Command::new("python3")
+        .args(["-c", "import venv, ensurepip"])
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success());
+    if !has_venv {
+        apt(&["python3", "python3-venv"])?;
+    }
+    succeed(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&venv))?;
+    succeed(
+        Command::new(venv.join("bin/python"))
+            .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"])
+            .args(PYTHON_PACKAGES),
+    )?;
+    let path = venv.join("pins.txt");
+    fs::write(&path, pins()).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Runs a command with its output shown; fails if it does.
+fn succeed(command: &mut Command) -> Result<()> {
+    let status = command.status().with_context(|| format!("cannot run {command:?}"))?;
+    ensure!(status.success(), "{command:?} failed: {status}");
+    Ok(())
+}

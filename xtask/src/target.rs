@@ -1,0 +1,39 @@
+//! Where cargo builds: the one answer for every task, as the tests find it too.
+
+use std::env;
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context as _, Result, bail};
+use serde::Deserialize;
+
+/// The part of `cargo metadata` that is read.
+#[derive(Deserialize)]
+struct Metadata {
+    target_directory: PathBuf,
+}
+
+/// The target directory: `CARGO_TARGET_DIR`, else what `cargo metadata` says.
+pub fn dir() -> Result<PathBuf> {
+    if let Some(dir) = env::var_os("CARGO_TARGET_DIR").filter(|dir| !dir.is_empty()) {
+        return std::path::absolute(&dir)
+            .with_context(|| format!("CARGO_TARGET_DIR {} is no path", dir.display()));
+    }
+    let output = cargo()
+        .args(["metadata", "--format-version=1", "--no-deps"])
+        .output()
+        .context("cannot run cargo metadata")?;
+    if !output.status.success() {
+        bail!("cargo metadata failed: {}", String::from_utf8_lossy(&output.stderr).trim());
+    }
+    let metadata: Metadata =
+        serde_json::from_slice(&output.stdout).context("cannot read what cargo metadata said")?;
+    Ok(metadata.target_directory)
+}
+
+/// The cargo that runs this task, in the workspace.
+pub fn cargo() -> Command {
+    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(uncore_trace_ebpf::stamp::workspace_root());
+    command
+}
