@@ -5,14 +5,13 @@ use std::io::{self, ErrorKind, Write as _};
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
-use clap::Args;
 use serde::Serialize;
 
 use crate::doctor::{self, Finding, Machine, State};
 
 /// Check what recording needs from this machine, and say what mends it
-#[derive(Debug, Args)]
-pub struct DoctorArgs {
+#[derive(Debug, clap::Args)]
+pub struct Args {
     /// Print the findings as JSON
     #[arg(long)]
     pub json: bool,
@@ -28,7 +27,7 @@ struct Report<'a> {
 
 /// Examines the machine under `root` and prints the findings: exit code 0 when `record` can work,
 /// 2 when something it needs is missing.
-pub fn run(args: &DoctorArgs, root: &Path) -> Result<u8> {
+pub fn run(args: &Args, root: &Path) -> Result<u8> {
     let findings = doctor::examine(&Machine::at(root));
     let ready = doctor::ready(&findings);
     let text = if args.json {
@@ -94,6 +93,6 @@ mod tests {
     #[test]
     fn an_empty_root_is_exit_code_2() {
         let dir = tempfile::tempdir().unwrap();
-        assert_eq!(run(&DoctorArgs { json: true }, dir.path()).unwrap(), 2);
+        assert_eq!(run(&Args { json: true }, dir.path()).unwrap(), 2);
     }
 }

@@ -1,22 +1,47 @@
 //! `uncore-trace list`: the PMUs, groups and events of a machine, as text or JSON.
 //!
-//! Makes the text and prints nothing. Groups show what planning them gives, so the list and a
-//! recording cannot disagree.
+//! Groups show what planning them gives, so the list and a recording cannot disagree.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use std::io::{self, Write as _};
+use std::path::Path;
 
 use anyhow::{Context, Result};
 use serde::Serialize;
 
-use crate::discover::{CpuList, Machine, name};
+use crate::discover::{self, CpuList, Machine, name};
 use crate::plan::render::{lines, table};
 use crate::plan::words::Words;
 use crate::plan::{Catalog, Group, Request, plan};
 use crate::text::printable;
 
+/// List the PMUs, groups and events of this machine
+///
+/// A group shows the counters that `record -p GROUP` would open here.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Example: what `record -p pcie` would open
+  uncore-trace list groups")]
+pub struct Args {
+    /// Which part
+    #[arg(value_enum, default_value = "all")]
+    what: What,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Lists the machine under `root`; exit code 0.
+pub fn run(args: &Args, root: &Path) -> Result<u8> {
+    let text = list(&discover::machine(root)?, &Catalog::embedded()?, args.what, args.json)?;
+    io::stdout().lock().write_all(text.as_bytes()).context("cannot write the list")?;
+    Ok(0)
+}
+
 /// Which part to list.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum What {
     /// All of it.
     All,

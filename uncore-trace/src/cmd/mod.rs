@@ -1,3 +1,37 @@
-//! The subcommands, one file each: what was typed, and the few lines that run the stages for it.
+//! The subcommands, one file each: `Args` is what was typed, `run` runs the stages for it and
+//! returns the exit code. Adding one adds a file and its line in [`Command`]'s list.
 
-pub mod doctor;
+pub mod log;
+
+macro_rules! commands {
+    ($($module:ident: $name:ident,)*) => {
+        $(pub mod $module;)*
+
+        /// What was asked for.
+        #[derive(Debug, clap::Subcommand)]
+        pub enum Command {
+            $(
+                #[expect(missing_docs, reason = "clap takes the help text from the arguments' own doc")]
+                $name(Box<$module::Args>),
+            )*
+        }
+
+        impl Command {
+            /// Runs it on the machine whose files are under `root`; returns the exit code.
+            pub fn run(&self, root: &std::path::Path) -> anyhow::Result<u8> {
+                match self {
+                    $(Self::$name(args) => $module::run(args, root),)*
+                }
+            }
+        }
+    };
+}
+
+commands! {
+    record: Record,
+    report: Report,
+    check: Check,
+    repair: Repair,
+    list: List,
+    doctor: Doctor,
+}

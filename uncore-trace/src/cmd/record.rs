@@ -4,7 +4,6 @@
 use std::{ffi::OsString, path::{Path, PathBuf}, time::Duration};
 
 use anyhow::{Context as _, Result, bail};
-use clap::Args;
 
 use crate::{
     discover,
@@ -27,9 +26,9 @@ Exit code: 0 complete (with a command: the command's), 1 recorded but incomplete
 ///
 /// Opens the counters of the groups and events asked for, samples each on its owner CPU, keeps
 /// who ran on every CPU, and writes the counts attributed to processes and cgroups.
-#[derive(Args, Debug)]
+#[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
-pub struct RecordArgs {
+pub struct Args {
     /// Groups to record, by commas: mem, cache, pcie, c2c, mesh, latency, core, host, all
     #[arg(short = 'p', long = "groups", value_name = "GROUPS", value_delimiter = ',')]
     groups: Vec<String>,
@@ -116,7 +115,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
 }
 
 /// Plans and records.
-pub fn run(args: RecordArgs, root: &Path) -> Result<u8> {
+pub fn run(args: &Args, root: &Path) -> Result<u8> {
     let (tick, interval) = record::tick_and_interval(args.tick, args.interval)?;
     let machine = discover::machine(root)?;
     for problem in &machine.problems {
@@ -128,7 +127,7 @@ pub fn run(args: RecordArgs, root: &Path) -> Result<u8> {
         tick_ns: tick.as_nanos() as u64,
         window_ns: interval.as_nanos() as u64,
     };
-    let plan = plan::plan(&machine, &Catalog::builtin()?, &request)?;
+    let plan = plan::plan(&machine, &Catalog::embedded()?, &request)?;
     if args.dry_run {
         return dry_run(&plan, args.json);
     }
@@ -155,7 +154,7 @@ pub fn run(args: RecordArgs, root: &Path) -> Result<u8> {
     })
 }
 
-fn options(args: RecordArgs, root: &Path, tick: Duration, interval: Duration) -> Result<Options> {
+fn options(args: &Args, root: &Path, tick: Duration, interval: Duration) -> Result<Options> {
     let show = humantime::format_duration;
     let year = Duration::from_secs(366 * 86_400);
     for (name, value) in [("--duration", args.duration), ("--delay", Some(args.delay))] {
@@ -176,28 +175,28 @@ fn options(args: RecordArgs, root: &Path, tick: Duration, interval: Duration) ->
     if !args.buffer.is_power_of_two() || args.buffer > 1024 {
         bail!("--buffer {} is not a power of two from 1 to 1024 (MiB)", args.buffer);
     }
-    let output = args.output.context("-o is needed: FILE.parquet, a directory, or - for a stream")?;
+    let output = args.output.as_ref().context("-o is needed: FILE.parquet, a directory, or - for a stream")?;
     if args.slices && output.extension().is_some_and(|extension| extension == "parquet") {
         bail!("--slices fills a raw table: name a directory, e.g. -o run/");
     }
     let cgroups = args.cgroups.iter().map(|path| cgroup(path)).collect();
     Ok(Options {
         root: root.to_owned(),
-        output,
+        output: output.clone(),
         force: args.force,
         tick,
         interval,
         duration: args.duration,
         delay: args.delay,
         slices: args.slices,
-        sample_on: args.sample_on,
+        sample_on: args.sample_on.clone(),
         min_gap: args.min_gap,
         flush: args.flush,
         cgroups,
         timer: args.timer,
         buffer: args.buffer << 20,
         quiet: args.quiet,
-        command: args.command,
+        command: args.command.clone(),
     })
 }
 
@@ -212,7 +211,7 @@ fn dry_run(plan: &Plan, json: bool) -> Result<u8> {
     if json {
         println!("{}", serde_json::to_string_pretty(plan).context("cannot write the plan as JSON")?);
     } else {
-        println!("{plan}");
+        println!("{}", plan.render());
     }
     Ok(0)
 }

@@ -1,1 +1,12 @@
-//! stub
+//! Stage 7, VIEWS: questions put to a recording's tables.
+//!
+//! Views read tables only, so live and recorded answers cannot disagree. One question per file.
+//! Guarantee: memory grows with the number of different answers, never with the recording's length.
+
+pub mod check;
+pub mod render;
+pub mod units;
+pub mod usage;
+
+#[cfg(test)]
+mod sample;

@@ -66,6 +66,9 @@ impl Recording {
 
     /// The tables there are.
     pub fn tables(&self) -> Vec<&'static TableDef> {
+        if !self.dataset {
+            return vec![&fabric::TABLE];
+        }
         ALL.iter().copied().filter(|def| self.path_of(def).is_file()).collect()
     }
 
@@ -186,7 +189,10 @@ pub struct Scan {
 
 impl std::fmt::Debug for Scan {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Scan").field("path", &self.path).field("rows", &self.rows).finish()
+        f.debug_struct("Scan")
+            .field("path", &self.path)
+            .field("rows", &self.rows)
+            .finish_non_exhaustive()
     }
 }
 

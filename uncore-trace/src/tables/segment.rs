@@ -16,9 +16,11 @@ use anyhow::{Context as _, Result, bail};
 use arrow::array::{RecordBatch, UInt32Array};
 use arrow::compute::{SortColumn, concat_batches, lexsort_to_indices, take_record_batch};
 use parquet::arrow::ArrowWriter;
-use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ParquetRecordBatchReaderBuilder};
+use parquet::arrow::arrow_reader::{
+    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder,
+};
 use parquet::column::writer::ColumnCloseResult;
-use parquet::file::metadata::ParquetMetaData;
+use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
 
@@ -250,14 +252,15 @@ fn reencode(path: &Path, def: &TableDef, props: WriterProperties, parts: &[PathB
 /// Reads a segment's footer.
 pub fn footer(path: &Path) -> Result<Arc<ParquetMetaData>> {
     let file = disk::doing("open", path, File::open(path))?;
-    let loaded = disk::doing("read", path, ArrowReaderMetadata::load(&file, Default::default()))?;
+    let loaded =
+        disk::doing("read", path, ArrowReaderMetadata::load(&file, ArrowReaderOptions::new()))?;
     Ok(Arc::clone(loaded.metadata()))
 }
 
 /// Whether the row groups of a segment are large enough to be copied as they are.
 pub fn is_large(footer: &ParquetMetaData) -> bool {
     let groups = footer.num_row_groups() as i64;
-    let bytes: i64 = footer.row_groups().iter().map(|group| group.compressed_size()).sum();
+    let bytes: i64 = footer.row_groups().iter().map(RowGroupMetaData::compressed_size).sum();
     groups > 0
         && (footer.file_metadata().num_rows() / groups >= LARGE_ROWS
             || bytes / groups >= LARGE_BYTES)

@@ -72,8 +72,8 @@ pub struct Writer {
 
 #[derive(Debug)]
 enum Output {
-    Files(Box<Files>),
-    Stream(Stream),
+    Files(Files),
+    Stream(Box<Stream>),
 }
 
 #[derive(Debug)]
@@ -105,7 +105,7 @@ impl Writer {
         metadata: &BTreeMap<String, String>,
     ) -> Result<Writer> {
         let output = match target {
-            Target::Stream(sink) => Output::Stream(Stream::create(sink, metadata)?),
+            Target::Stream(sink) => Output::Stream(Box::new(Stream::create(sink, metadata)?)),
             Target::File(path) => {
                 if path.is_dir() {
                     bail!(
@@ -114,7 +114,7 @@ impl Writer {
                     );
                 }
                 let tables = vec![(&fabric::TABLE, path.clone())];
-                Output::Files(Box::new(Files::create(path, tables, None, overwrite, metadata)?))
+                Output::Files(Files::create(path, tables, None, overwrite, metadata)?)
             }
             Target::Dataset(path) => {
                 let tables = ALL.iter().map(|def| (*def, table_path(&path, def))).collect();
@@ -124,7 +124,7 @@ impl Writer {
                     // Empty or not ours to remove; the error that counts is the one at hand.
                     fs::remove_dir(made).ok();
                 }
-                Output::Files(Box::new(files?))
+                Output::Files(files?)
             }
         };
         Ok(Writer { output, metadata: metadata.clone() })
@@ -294,7 +294,7 @@ impl Files {
         }
     }
 
-    fn finish(mut self: Box<Self>, metadata: &BTreeMap<String, String>) -> Result<Finished> {
+    fn finish(mut self, metadata: &BTreeMap<String, String>) -> Result<Finished> {
         let sealed = self.seal(metadata);
         sealed?;
         // From here on the segments are all there is: a failure must not remove them.

@@ -1,0 +1,43 @@
+//! `uncore-trace check`: do the invariants hold on this recording?
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+
+use crate::report::check::{Outcome, check};
+use crate::tables::reader::Recording;
+use crate::text::printable;
+
+use super::report::print;
+
+/// Verify a recording against the invariants uncore-trace promises.
+///
+/// One line for each: `ok`, `FAILED` with the first row that breaks it, or `not verifiable here`
+/// with the reason (a single file has no raw tables to compare with). Exit code 0 when none
+/// failed, 1 when one did, 2 when the recording cannot be read.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  uncore-trace check run.parquet && echo trustworthy")]
+pub struct Args {
+    /// The recording: a .parquet file or the directory of a dataset.
+    #[arg(value_name = "FILE|DIR")]
+    pub path: PathBuf,
+}
+
+/// Prints the findings; 0 or 1. An error means the recording cannot be read: exit code 2.
+pub fn run(args: &Args, _root: &Path) -> Result<u8> {
+    let recording = Recording::open(&args.path)?;
+    let findings = check(&recording)?;
+    let mut text = String::new();
+    for finding in &findings {
+        let (word, detail) = match &finding.outcome {
+            Outcome::Ok(detail) => ("ok", detail),
+            Outcome::Failed(detail) => ("FAILED", detail),
+            Outcome::NotHere(detail) => ("not verifiable here", detail),
+        };
+        // Writing to a String cannot fail.
+        writeln!(text, "{:<24} {word}: {}", finding.name, printable(detail)).unwrap_or_default();
+    }
+    print(&text)?;
+    Ok(u8::from(findings.iter().any(|finding| matches!(finding.outcome, Outcome::Failed(_)))))
+}

@@ -1,0 +1,45 @@
+//! `uncore-trace repair`: a file from what a killed recorder left.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+
+use crate::report::units;
+use crate::tables::repair::{Repaired, repair};
+
+use super::report::print;
+
+/// Make a file of what a killed recording left.
+///
+/// While it records, uncore-trace keeps FILE.partial/ beside the file it will write. If it is
+/// killed, this ends its work: everything up to the last flush is put into FILE (or into the
+/// tables of DIR), marked as not complete. A good recording is left as it is.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  uncore-trace repair run.parquet")]
+pub struct Args {
+    /// The file or directory given to `record -o`, or the .partial directory itself.
+    #[arg(value_name = "FILE|DIR")]
+    pub path: PathBuf,
+}
+
+/// Repairs and says what was done; 0, or 1 when segments had to be left out.
+pub fn run(args: &Args, _root: &Path) -> Result<u8> {
+    match repair(&args.path)? {
+        Repaired::Good => {
+            print(&format!("{} is good; nothing was changed\n", args.path.display()))?;
+            Ok(0)
+        }
+        Repaired::Made { path, finished, unreadable } => {
+            for reason in &unreadable {
+                print(&format!("left out: {reason}\n"))?;
+            }
+            print(&format!(
+                "{}: {} rows, {}\n",
+                path.display(),
+                finished.rows,
+                units::human(finished.bytes as f64, "bytes"),
+            ))?;
+            Ok(u8::from(!unreadable.is_empty()))
+        }
+    }
+}

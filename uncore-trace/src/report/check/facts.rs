@@ -1,0 +1,138 @@
+//! What a recording's metadata says about itself, parsed; and whether it fits its loss table.
+//!
+//! Guarantee: metadata that is missing or malformed is a reason, never a default.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, Result};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use super::Outcome;
+use crate::tables::columns::{i64s, words};
+use crate::tables::reader::Recording;
+use crate::tables::{loss, metadata};
+
+/// Both clocks at one moment.
+#[derive(Debug, Clone, Copy, Deserialize)]
+pub(super) struct Clock {
+    pub(super) mono_ns: i64,
+    pub(super) wall_ns: i64,
+}
+
+/// How the time of one CPU divides over the owners, ns.
+#[derive(Debug, Clone, Copy, Deserialize)]
+pub(super) struct CpuTime {
+    pub(super) cpu: i32,
+    pub(super) begin_ns: i64,
+    pub(super) end_ns: i64,
+    pub(super) task_ns: i64,
+    pub(super) irq_ns: i64,
+    pub(super) softirq_ns: i64,
+    pub(super) idle_ns: i64,
+    pub(super) unattributed_ns: i64,
+    pub(super) worst_window_error_ns: i64,
+}
+
+/// The metadata, each part or the reason it is not there.
+#[derive(Debug)]
+pub(super) struct Facts {
+    pub(super) clocks: Result<Vec<Clock>, String>,
+    pub(super) cpu_time: Result<Vec<CpuTime>, String>,
+    pub(super) loss: Result<BTreeMap<String, i64>, String>,
+    pub(super) complete: Result<bool, String>,
+    pub(super) repaired: bool,
+}
+
+impl Facts {
+    pub(super) fn of(pairs: &BTreeMap<String, String>) -> Facts {
+        Facts {
+            clocks: parse(pairs, metadata::CLOCKS),
+            cpu_time: parse(pairs, metadata::CPU_TIME),
+            loss: parse(pairs, metadata::LOSS),
+            complete: parse(pairs, metadata::COMPLETE),
+            repaired: pairs.get(metadata::REPAIRED).is_some_and(|value| value == "true"),
+        }
+    }
+
+    /// How many things were lost; none where that is not known.
+    pub(super) fn lost(&self) -> Option<i64> {
+        self.loss.as_ref().ok().map(|loss| loss.values().fold(0_i64, |a, b| a.saturating_add(*b)))
+    }
+
+    /// Whether gaps are to be expected: something was lost, or the end was.
+    pub(super) fn may_have_gaps(&self) -> bool {
+        self.lost().is_none_or(|lost| lost > 0)
+    }
+}
+
+fn parse<T: DeserializeOwned>(pairs: &BTreeMap<String, String>, key: &str) -> Result<T, String> {
+    let text = pairs.get(key).ok_or_else(|| format!("the metadata has no {key}"))?;
+    serde_json::from_str(text).map_err(|error| format!("{key} is malformed: {error}"))
+}
+
+/// Loss totals are there, agree with `complete`, and in a dataset with the loss table.
+pub(super) fn loss(recording: &Recording, facts: &Facts) -> Outcome {
+    let (totals, complete) = match (&facts.loss, &facts.complete) {
+        (Ok(totals), Ok(complete)) => (totals, *complete),
+        (Err(reason), _) | (_, Err(reason)) if facts.repaired => {
+            return Outcome::NotHere(format!(
+                "{reason}; the recorder was killed before it was known"
+            ));
+        }
+        (Err(reason), _) | (_, Err(reason)) => return Outcome::Failed(reason.clone()),
+    };
+    if let Some((cause, count)) = totals.iter().find(|(_, count)| **count < 0) {
+        return Outcome::Failed(format!("loss of cause {cause} is {count}"));
+    }
+    let lost: i64 = totals.values().fold(0_i64, |a, b| a.saturating_add(*b));
+    if complete && lost > 0 {
+        return Outcome::Failed(format!("it says complete, yet {lost} things were lost"));
+    }
+    if !complete && lost == 0 && !facts.repaired {
+        return Outcome::Failed("it says not complete, yet no loss is recorded".to_owned());
+    }
+    let told = format!("{lost} lost, complete={complete}");
+    if !recording.is_dataset() {
+        return Outcome::Ok(told);
+    }
+    match table_totals(recording) {
+        Err(error) => Outcome::Failed(format!("{error:#}")),
+        // The totals are of the last flush, the table may be a flush ahead.
+        Ok(_) if facts.repaired => Outcome::Ok(told),
+        Ok(found) => {
+            let wrong = totals
+                .iter()
+                .find(|(cause, count)| found.get(*cause).copied().unwrap_or(0) != **count)
+                .map(|(cause, _)| cause)
+                .or_else(|| found.keys().find(|cause| !totals.contains_key(*cause)));
+            match wrong {
+                None => Outcome::Ok(format!("{told}, as the loss table has it")),
+                Some(cause) => Outcome::Failed(format!(
+                    "loss of cause {cause}: {} in the metadata, {} in the loss table",
+                    totals.get(cause).copied().unwrap_or(0),
+                    found.get(cause).copied().unwrap_or(0),
+                )),
+            }
+        }
+    }
+}
+
+/// Sums of the loss table by cause.
+fn table_totals(recording: &Recording) -> Result<BTreeMap<String, i64>> {
+    let mut totals = BTreeMap::new();
+    for batch in recording.table(&loss::TABLE)?.scan(&["cause", "count"])? {
+        let batch = batch?;
+        let (cause, count) = (words(&batch, "cause")?, i64s(&batch, "count")?);
+        for row in 0..batch.num_rows() {
+            let cause = cause.get(row).context("a loss row without a cause")?;
+            if !totals.contains_key(cause) {
+                totals.insert(cause.to_owned(), 0);
+            }
+            if let Some(total) = totals.get_mut(cause) {
+                *total = i64::saturating_add(*total, count.value(row));
+            }
+        }
+    }
+    Ok(totals)
+}

@@ -1,0 +1,136 @@
+//! Time adds up: what each CPU spent on tasks, interrupts and idling is the time that passed.
+//!
+//! Tolerances. Over the recording: [`SHARE`] of it, and at least [`EDGE_NS`], because the first and
+//! the last slice are cut by a read that takes that long. Per window and per tick: [`EDGE_NS`], the
+//! width of a read on a loaded machine.
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+
+use super::facts::{CpuTime, Facts};
+use super::{First, Outcome};
+use crate::tables::columns::{i32s, i64s};
+use crate::tables::reader::{Recording, Scan};
+use crate::tables::{irqs, runtime};
+
+/// Error allowed at the edge of a window or tick, ns.
+const EDGE_NS: i64 = 50_000;
+/// Error allowed over a whole recording, relative.
+const SHARE: f64 = 1e-6;
+/// How far behind the newest row a tick is taken to be whole, ns. CPUs flush independently.
+const SLACK_NS: i64 = 2_000_000_000;
+
+/// The totals of each CPU, from the metadata.
+pub(super) fn summed(facts: &Facts) -> Outcome {
+    let cpus = match &facts.cpu_time {
+        Ok(cpus) => cpus,
+        Err(reason) => return Outcome::NotHere(reason.clone()),
+    };
+    let mut first = First::default();
+    for cpu in cpus {
+        first.look(|| wrong(cpu));
+    }
+    first.outcome("CPUs")
+}
+
+fn wrong(time: &CpuTime) -> Option<String> {
+    let parts = [time.task_ns, time.irq_ns, time.softirq_ns, time.idle_ns, time.unattributed_ns];
+    let cpu = time.cpu;
+    if parts.iter().any(|part| *part < 0) {
+        return Some(format!("CPU {cpu}: a negative time"));
+    }
+    let sum: i64 = parts.iter().fold(0_i64, |a, b| a.saturating_add(*b));
+    let span = time.end_ns.saturating_sub(time.begin_ns);
+    let allowed = EDGE_NS.max((span as f64 * SHARE) as i64);
+    if sum.abs_diff(span) > allowed as u64 {
+        return Some(format!("CPU {cpu}: the parts sum to {sum} ns, {span} ns passed"));
+    }
+    let worst = time.worst_window_error_ns;
+    (worst.unsigned_abs() > EDGE_NS as u64)
+        .then(|| format!("CPU {cpu}: one window is {worst} ns off (allowed: {EDGE_NS})"))
+}
+
+/// One tick of one CPU.
+type Key = (i64, i32);
+
+#[derive(Default)]
+struct Tick {
+    length: i64,
+    sum: i64,
+}
+
+/// Each CPU and tick, from `runtime` and `irqs`.
+pub(super) fn per_tick(recording: &Recording) -> Outcome {
+    if !recording.is_dataset() {
+        return Outcome::NotHere("a single file has no runtime and irqs tables".to_owned());
+    }
+    match join(recording) {
+        Ok(first) => first.outcome("ticks in the runtime table"),
+        Err(error) => Outcome::Failed(format!("{error:#}")),
+    }
+}
+
+/// Goes over both tables in step and sums what belongs together.
+fn join(recording: &Recording) -> Result<First> {
+    let mut first = First::default();
+    let mut ticks: BTreeMap<Key, Tick> = BTreeMap::new();
+    let columns = |ns| ["mono_ns", "tick_ns", "cpu", ns];
+    let mut sides = [
+        Side::new(recording.table(&runtime::TABLE)?.scan(&columns("run_ns"))?, "run_ns"),
+        Side::new(recording.table(&irqs::TABLE)?.scan(&columns("ns"))?, "ns"),
+    ];
+    // The side that is behind goes on; a tick both are well past is whole.
+    while let Some(side) = sides.iter_mut().filter(|s| !s.done).min_by_key(|s| s.newest) {
+        side.step(&mut ticks)?;
+        let behind = sides.iter().filter(|s| !s.done).map(|s| s.newest).min();
+        if let Some(limit) = behind.map(|newest| newest.saturating_sub(SLACK_NS)) {
+            let rest = ticks.split_off(&(limit, i32::MIN));
+            judge(&std::mem::replace(&mut ticks, rest), &mut first);
+        }
+    }
+    judge(&ticks, &mut first);
+    Ok(first)
+}
+
+fn judge(ticks: &BTreeMap<Key, Tick>, first: &mut First) {
+    for ((mono_ns, cpu), tick) in ticks {
+        first.look(|| {
+            (tick.sum.abs_diff(tick.length) > EDGE_NS as u64).then(|| {
+                format!(
+                    "CPU {cpu}, tick ending at mono_ns {mono_ns}: {} ns of {} are accounted for",
+                    tick.sum, tick.length
+                )
+            })
+        });
+    }
+}
+
+struct Side {
+    scan: Scan,
+    ns: &'static str,
+    newest: i64,
+    done: bool,
+}
+
+impl Side {
+    fn new(scan: Scan, ns: &'static str) -> Side {
+        Side { scan, ns, newest: i64::MIN, done: false }
+    }
+
+    fn step(&mut self, ticks: &mut BTreeMap<Key, Tick>) -> Result<()> {
+        let Some(batch) = self.scan.next().transpose()? else {
+            self.done = true;
+            return Ok(());
+        };
+        let (mono_ns, tick_ns) = (i64s(&batch, "mono_ns")?, i64s(&batch, "tick_ns")?);
+        let (cpu, ns) = (i32s(&batch, "cpu")?, i64s(&batch, self.ns)?);
+        for row in 0..batch.num_rows() {
+            let tick = ticks.entry((mono_ns.value(row), cpu.value(row))).or_default();
+            tick.length = tick_ns.value(row);
+            tick.sum = tick.sum.saturating_add(ns.value(row));
+            self.newest = self.newest.max(mono_ns.value(row));
+        }
+        Ok(())
+    }
+}
