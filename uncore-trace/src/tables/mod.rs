@@ -74,6 +74,12 @@ pub struct TableDef {
 /// times the time; level 1 costs 3 to 8 % more bytes.
 const ZSTD_LEVEL: i32 = 3;
 
+/// Rows of a page at most: the encoder holds 8 bytes a row for each of some 20 dictionary columns
+/// until a page is full (`DictEncoder::indices`, parquet 60), 3 MiB with this.
+const PAGE_ROWS: usize = 20_000;
+/// Bytes of a page at most: held before compression for each column.
+const PAGE_BYTES: usize = 256 << 10;
+
 impl TableDef {
     /// The Parquet writer's settings for this table, without row group limits and metadata.
     ///
@@ -85,7 +91,8 @@ impl TableDef {
             .set_compression(Compression::ZSTD(level))
             .set_statistics_enabled(EnabledStatistics::Chunk)
             .set_offset_index_disabled(true)
-            .set_data_page_row_count_limit(usize::MAX)
+            .set_data_page_row_count_limit(PAGE_ROWS)
+            .set_data_page_size_limit(PAGE_BYTES)
             .set_created_by(concat!("uncore-trace ", env!("CARGO_PKG_VERSION")).to_owned());
         for (column, encoding) in self.encodings {
             let path = ColumnPath::from(*column);
