@@ -70,8 +70,9 @@ pub struct TableDef {
     pub sort: &'static [&'static str],
 }
 
-/// zstd level. On synthetic `readings` and `fabric` level 9 saves under 4 % over level 3 for three
-/// times the time; level 1 costs 3 to 8 % more bytes.
+/// zstd level, its own default. On 1.8 million synthetic rows each, levels 1, 3 and 9 give 3.12, 3.03
+/// and 2.93 MB of `readings` and 15.1, 15.2 and 15.1 MB of `fabric`: the encodings leave little, and
+/// level 9 takes half as long again.
 const ZSTD_LEVEL: i32 = 3;
 
 /// Rows of a page at most: the encoder holds 8 bytes a row for each of some 20 dictionary columns
