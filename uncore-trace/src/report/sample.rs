@@ -89,6 +89,7 @@ fn pairs() -> BTreeMap<String, String> {
 const COUNTERS: [(&str, &str, f64, u64); 2] =
     [("read_bytes", "bytes", 64.0, 1000), ("page-faults", "count", 1.0, 3)];
 /// Their owners' parts.
+#[expect(clippy::type_complexity, reason = "a table of literals, read once")]
 const OWNERS: [(&str, Option<i32>, Option<&str>, Option<&str>, f64); 4] = [
     ("task", Some(100), Some("train"), Some("/tenant\u{1b}[2J"), 0.5),
     ("task", Some(200), Some("serve"), Some("/other"), 0.25),

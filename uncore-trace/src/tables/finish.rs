@@ -1,7 +1,7 @@
 //! From the segments of a table to its final file; recording's end and `repair` both come here.
 //!
 //! Guarantees: the final file is complete before it gets its name; the segments are removed only
-//! after that; killed at any point, the same function run again comes to the same end.
+//! after that; `run` has the metadata's pairs even if nobody wrote them; killed at any point, the same function run again comes to the same end.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,8 +9,8 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use super::disk;
 use super::segment::{self, Partial};
+use super::{disk, run};
 
 /// The temporary name of the final file, within the partial directory: the same file system, and
 /// out of sight of `*.parquet`.
@@ -22,6 +22,9 @@ pub fn assemble(
     target: &Path,
     pairs: &BTreeMap<String, String>,
 ) -> Result<(u64, u64)> {
+    if partial.def.name == run::TABLE.name && partial.segments.is_empty() {
+        partial.seal(&[run::of(pairs)], pairs)?;
+    }
     merge_small(&mut partial, pairs)?;
     let temporary = partial.dir.join(TEMPORARY);
     let written = segment::concatenate(&partial, &temporary, pairs)

@@ -2,14 +2,14 @@
 //!
 //! Guarantees: nothing here is scaled or derived. Rows of one segment are sorted by counter, so
 //! that each column is a steady series that `Delta` packs to its jitter; within a counter they are
-//! in time order, over the whole file. Measured on a synthetic 60 s of 6 counters at 1 kHz
-//! (+-10 us jitter, two clock-like and four slow counters; `cost` tests): see `tests` for the
-//! asserted figure. `mono_ns` and `width_ns` are shared by the counters of a tick; `Split` lets
-//! zstd find the repetition that bit packing hides.
+//! in time order, over the whole file. `mono_ns` and `width_ns` are shared by the counters of a
+//! tick; `Split` lets zstd find the repetition that bit packing hides.
 //!
-//! `enabled` and `running` cost 2 bytes each when they are written for every row, because their
-//! low bits are the noise of the kernel's clock at each read. [`times`] leaves them out where
-//! they say nothing: a counter that was never multiplexed.
+//! Measured on a synthetic 60 s of 6 counters at 1 kHz (+-10 us of jitter, two clock-like and four
+//! slow counters; the tests of `tables` assert it): 1.7 bytes a row with [`times`], of which
+//! `value` is 1.1, `mono_ns` 0.4, `width_ns` 0.2. With `enabled` and `running` in every row it is
+//! 6.3: 2.3 bytes each, because their low bits are the noise of the kernel's clock at each read.
+//! [`times`] leaves them out where they say nothing: a counter that was never multiplexed.
 
 use super::kind::{I32, I64, Null, U64, Word, table};
 

@@ -32,11 +32,12 @@ pub const FAN: u32 = 32;
 const GROUP_ROWS: usize = 1 << 20;
 /// Encoded bytes of a row group at most: the writer holds them in memory until it is full.
 const GROUP_BYTES: usize = 6 << 20;
-/// Segments whose row groups have at least this many rows, or bytes, on average are copied rather
-/// than encoded again: bigger groups would compress no better.
-const LARGE_ROWS: i64 = 1 << 18;
+/// Segments whose row groups have at least this many rows, or bytes, on average go into the final
+/// file as they are: encoding them again would keep the user waiting, and there are at most
+/// `FAN` that a longer recording would have merged.
+const LARGE_ROWS: i64 = 1 << 16;
 /// See [`LARGE_ROWS`].
-const LARGE_BYTES: i64 = 2 << 20;
+const LARGE_BYTES: i64 = 1 << 20;
 /// Rows decoded at a time while segments are merged; a row is 200 bytes at most in memory.
 const MERGE_ROWS: usize = 8192;
 
