@@ -110,7 +110,8 @@ pub fn object(target_dir: &Path) -> Result<(PathBuf, Origin)> {
         Ok(object) => return Ok((object, Origin::Source)),
         Err(error) => format!("{error:#}"),
     };
-    stamp::verify_sources().with_context(|| format!("{reason}; and the committed object is of no use"))?;
+    stamp::verify_sources()
+        .with_context(|| format!("{reason}; and the committed object is of no use"))?;
     Ok((stamp::object_path(), Origin::Committed(reason)))
 }
 
@@ -127,7 +128,9 @@ fn rustflags(toolchain: &Toolchain, root: &Path) -> Result<String> {
     );
     let registries = home.join("registry/src");
     if registries.is_dir() {
-        for entry in fs::read_dir(&registries).with_context(|| format!("cannot read {registries:?}"))? {
+        for entry in
+            fs::read_dir(&registries).with_context(|| format!("cannot read {registries:?}"))?
+        {
             remap(&entry?.path(), "registry");
         }
     }

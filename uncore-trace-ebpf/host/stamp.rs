@@ -104,7 +104,8 @@ fn source_digest() -> Result<String> {
         digest.update(read(file)?);
     }
     let lock = fs::read_to_string(root.join("Cargo.lock")).context("cannot read Cargo.lock")?;
-    for package in lock.split("[[package]]").filter(|package| package.starts_with("\nname = \"aya-"))
+    for package in
+        lock.split("[[package]]").filter(|package| package.starts_with("\nname = \"aya-"))
     {
         digest.update(package);
     }

@@ -96,7 +96,8 @@ fn sweep(sampler: &Sampler, sample: &mut Sample) -> u32 {
             )
         };
         if read < 0 {
-            *reading = Reading { value: read.wrapping_neg() as u64, enabled: READ_FAILED, running: 0 };
+            *reading =
+                Reading { value: read.wrapping_neg() as u64, enabled: READ_FAILED, running: 0 };
         }
         len += 1;
     }

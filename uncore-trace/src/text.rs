@@ -1,10 +1,12 @@
-//! Strings from the machine, made fit to print.
+//! Text for a terminal: strings from the machine made fit to print, and plain tables.
 //!
 //! Guarantee: what [`printable`] returns holds no control character and nothing that changes the
 //! direction or visibility of text, so a process name cannot move the cursor, forge a line or hide.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
+
+use comfy_table::{ContentArrangement, Table, presets};
 
 /// Whether a character must not reach a terminal as it is: C0, DEL and C1 controls, line and
 /// paragraph separators, and the invisible and bidirectional controls of Unicode 16 (UAX #9).
@@ -33,6 +35,24 @@ pub fn printable(text: &str) -> Cow<'_, str> {
         }
     }
     Cow::Owned(out)
+}
+
+/// An empty plain table: columns by spaces, one row per line whatever the terminal, safe to pipe.
+pub fn plain_table(header: impl IntoIterator<Item = impl Into<comfy_table::Cell>>) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(header);
+    table
+}
+
+/// The table's lines without trailing spaces.
+pub fn lines(table: &Table) -> String {
+    let mut text = String::new();
+    for line in table.lines() {
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
 }
 
 #[cfg(test)]

@@ -5,13 +5,13 @@
 //! include/trace/events/cgroup.h. Fields are read at the running kernel's BTF offsets.
 
 use aya_ebpf::{
+    btf_maps::PerCpuArray,
     helpers::{
         bpf_get_smp_processor_id, bpf_ktime_get_ns, bpf_probe_read_kernel,
         generated::bpf_probe_read_kernel_str,
     },
     macros::{btf_map, raw_tracepoint},
     programs::RawTracePointContext,
-    btf_maps::PerCpuArray,
 };
 use uncore_trace_common::record::{
     CGROUP_ATTACH, CGROUP_MKDIR, CGROUP_RMDIR, CgroupEvent, Header, KIND_CGROUP, MAX_PATH,

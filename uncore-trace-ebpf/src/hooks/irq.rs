@@ -2,7 +2,9 @@
 //!
 //! TP_PROTO(int irq, struct irqaction *action[, int ret]), include/trace/events/irq.h.
 
-use aya_ebpf::{helpers::bpf_get_smp_processor_id, macros::raw_tracepoint, programs::RawTracePointContext};
+use aya_ebpf::{
+    helpers::bpf_get_smp_processor_id, macros::raw_tracepoint, programs::RawTracePointContext,
+};
 use uncore_trace_common::record::{CONTEXT_IRQ, CONTEXT_SOFTIRQ, CONTEXT_TASK, TRIGGER_IRQ};
 
 use crate::{globals::SAMPLE_ON_IRQ, irq, maps::CPUS, sample};

@@ -22,10 +22,10 @@ impl Snapshot {
             let after = mono_ns();
             (after - before, Self { mono_ns: before + (after - before) / 2, wall_ns: wall })
         };
-        (0..5).map(|_| attempt()).min_by_key(|(width, _)| *width).map_or_else(
-            || attempt().1,
-            |(_, snapshot)| snapshot,
-        )
+        (0..5)
+            .map(|_| attempt())
+            .min_by_key(|(width, _)| *width)
+            .map_or_else(|| attempt().1, |(_, snapshot)| snapshot)
     }
 
     /// The wall time of a monotonic one.

@@ -51,6 +51,8 @@ pub struct CpuTrack {
     /// Everything before this is in a bin, or known to be lost.
     accounted: u64,
     irq_accounted: u64,
+    /// Nothing after this counts.
+    stop: u64,
 }
 
 impl CpuTrack {
@@ -63,7 +65,13 @@ impl CpuTrack {
             bins: VecDeque::new(),
             accounted: start,
             irq_accounted: start,
+            stop: u64::MAX,
         }
+    }
+
+    /// The recording ends here, in the middle of a bin maybe.
+    pub const fn stop_at(&mut self, stop: u64) {
+        self.stop = stop;
     }
 
     /// Up to where the CPU's time is known.
@@ -80,7 +88,7 @@ impl CpuTrack {
         let crossing = usize::from(run.last < run.end);
         let combined = run.slots.len().saturating_sub(crossing);
         // The combined slots lie within one tick, so they are wholly new or wholly known.
-        if run.begin >= self.accounted && run.begin < run.last {
+        if run.begin >= self.accounted && run.begin < run.last && run.last <= self.stop {
             let bin = self.bin(run.begin);
             bin.slots.extend(run.slots.iter().take(combined));
         }
@@ -97,7 +105,7 @@ impl CpuTrack {
     pub fn irq(&mut self, irq: &Irq) {
         if let Some((begin, end)) = irq.span {
             self.crossing_irq(irq, begin.max(self.irq_accounted), end);
-        } else if irq.boundary > self.irq_accounted && irq.boundary > self.base {
+        } else if irq.boundary > self.irq_accounted && irq.boundary <= self.stop {
             let bin = self.bin(irq.boundary - 1);
             bin.irqs.extend(&irq.slots);
         }
@@ -138,7 +146,8 @@ impl CpuTrack {
 
     /// A whole slice: with its interrupt time if it lies in one bin, in pieces if not.
     fn slice(&mut self, slot: &Slot, begin: u64, end: u64, names: &mut Names) {
-        let whole = end - begin == slot.wall_ns && self.index(begin) == self.index(end - 1);
+        let one_bin = self.index(begin) == self.index(end - 1) && end <= self.stop;
+        let whole = end - begin == slot.wall_ns && one_bin;
         let parts = names.split(&slot.task, begin, end);
         if let [(task, ..)] = parts.as_slice()
             && whole
@@ -159,6 +168,7 @@ impl CpuTrack {
     }
 
     fn pieces(&mut self, task: &Task, mut begin: u64, end: u64) {
+        let end = end.min(self.stop);
         while begin < end {
             let until = self.bin_end(begin).min(end);
             let piece = Slot { task: *task, wall_ns: until - begin, irq_ns: 0, slices: 1 };
@@ -170,8 +180,9 @@ impl CpuTrack {
     /// An interrupt over the end of a tick: its time is spread evenly over its span.
     fn crossing_irq(&mut self, irq: &Irq, mut begin: u64, end: u64) {
         let span = irq.span.map_or(0, |(from, to)| to - from);
-        while begin < end && span > 0 {
-            let until = self.bin_end(begin).min(end);
+        let stop = end.min(self.stop);
+        while begin < stop && span > 0 {
+            let until = self.bin_end(begin).min(stop);
             let part = u128::from(until - begin);
             for slot in &irq.slots {
                 let ns = (u128::from(slot.ns) * part / u128::from(span)) as u64;
@@ -366,8 +377,7 @@ mod tests {
         assert_eq!(track.close(1100).tasks, [slot(1, 40, 0), slot(2, 60, 0)]);
         assert_eq!(track.close(1200).tasks, [slot(2, 100, 0)]);
         // The same slots arrive with the slice that ends at last.
-        let record =
-            Run { end: 1250, slots: vec![slot(1, 40, 0), slot(2, 210, 0)], ..run };
+        let record = Run { end: 1250, slots: vec![slot(1, 40, 0), slot(2, 210, 0)], ..run };
         assert_eq!(track.run(&record, &mut names), None);
         let third = track.close(1300);
         assert_eq!(third.tasks, [slot(2, 50, 0)]);
@@ -396,6 +406,16 @@ mod tests {
         track.irq(&irq);
         assert_eq!(track.close(1100).irq_ns(true), 10);
         assert_eq!(track.close(1200).irq_ns(true), 30);
+    }
+
+    #[test]
+    fn nothing_after_the_stop_counts() {
+        let mut track = CpuTrack::new(1000, 100);
+        track.stop_at(1150);
+        let run = Run { cpu: 0, begin: 1000, last: 1000, end: 1190, slots: vec![slot(1, 190, 0)] };
+        track.run(&run, &mut names());
+        assert_eq!(track.close(1100).tasks, [slot(1, 100, 0)]);
+        assert_eq!(track.close(1150).tasks, [slot(1, 50, 0)]);
     }
 
     proptest! {

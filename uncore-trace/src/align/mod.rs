@@ -1,8 +1,8 @@
 //! Stage 5a, ALIGN: puts what the CPUs told, each in its own order, on one time line of equal
 //! bins. Pure functions over raw records, but for the names that only the machine can tell.
 
-pub mod clock;
 pub mod cgroups;
+pub mod clock;
 pub mod cpu;
 pub mod names;
 pub mod who;

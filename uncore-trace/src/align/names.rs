@@ -90,7 +90,8 @@ impl Names {
             return false;
         };
         let inside = self.only.iter().any(|only| {
-            path.strip_prefix(only.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            path.strip_prefix(only.as_str())
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         });
         self.inside.insert(id, inside);
         inside
@@ -103,7 +104,8 @@ impl Names {
         }
         let dir = self.proc.join(tid.to_string());
         let status = fs::read_to_string(dir.join("status")).ok()?;
-        let pid = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()?;
+        let pid =
+            status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()?;
         let name = fs::read(dir.join("comm")).ok()?;
         let comm = Comm::from_bytes(name.strip_suffix(b"\n").unwrap_or(&name));
         let cgroups = fs::read_to_string(dir.join("cgroup")).ok()?;

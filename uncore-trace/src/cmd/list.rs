@@ -11,10 +11,9 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 
 use crate::discover::{self, CpuList, Machine, name};
-use crate::plan::render::{lines, table};
 use crate::plan::words::Words;
 use crate::plan::{Catalog, Group, Request, plan};
-use crate::text::printable;
+use crate::text::{lines, plain_table, printable};
 
 /// List the PMUs, groups and events of this machine
 ///
@@ -218,7 +217,7 @@ fn shown(text: Option<&str>) -> String {
 }
 
 fn render_pmus(rows: &[PmuRow]) -> String {
-    let mut table = table(["PMU", "type", "cpumask", "events", "family", "group", "what it is"]);
+    let mut table = plain_table(["PMU", "type", "cpumask", "events", "family", "group", "what it is"]);
     for row in rows {
         let cpumask = match &row.cpumask {
             None => "each".to_owned(),
@@ -239,7 +238,7 @@ fn render_pmus(rows: &[PmuRow]) -> String {
 }
 
 fn render_groups(rows: &[GroupRow]) -> String {
-    let mut table = table(["group", "counters", "PMUs", "events"]);
+    let mut table = plain_table(["group", "counters", "PMUs", "events"]);
     let joined = |names: &BTreeSet<String>| {
         let names: Vec<_> = names.iter().map(|name| printable(name)).collect();
         shown(Some(&names.join(",")))
@@ -262,7 +261,7 @@ fn render_groups(rows: &[GroupRow]) -> String {
 }
 
 fn render_events(rows: &[EventRow]) -> String {
-    let mut table = table(["PMU", "event", "unit", "scale", "encoding"]);
+    let mut table = plain_table(["PMU", "event", "unit", "scale", "encoding"]);
     for row in rows {
         table.add_row([
             shown(Some(&row.pmu)),

@@ -38,13 +38,8 @@ pub fn peek(cpu: u32, state: &CpuState) -> Option<Peek> {
         irq_ns: slot.irq_ns,
         slices: slot.slices,
     });
-    let run_copy = Run {
-        cpu,
-        begin: run.begin,
-        last: run.end,
-        end: run.end,
-        slots: slots.collect(),
-    };
+    let run_copy =
+        Run { cpu, begin: run.begin, last: run.end, end: run.end, slots: slots.collect() };
     let irqs = [&state.hard, &state.soft].into_iter().filter_map(|track| pending(cpu, track));
     Some(Peek { run: run_copy, next_tid: run.next_tid(), irqs: irqs.collect() })
 }

@@ -94,9 +94,7 @@ fn tail(kind: u32, len: usize) -> Result<usize> {
 }
 
 fn word(data: &[u8], at: usize) -> u32 {
-    data.get(at..at + 4)
-        .and_then(|bytes| bytes.try_into().ok())
-        .map_or(0, u32::from_ne_bytes)
+    data.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_ne_bytes)
 }
 
 fn string(strings: &[u8], at: u32) -> &str {

@@ -85,8 +85,7 @@ impl AsFd for CounterArray {
 
 fn bpf<T>(command: libc::c_int, attr: &T) -> io::Result<i32> {
     // SAFETY: `attr` has the layout that `command` reads, and its size is given.
-    let result = unsafe {
-        libc::syscall(libc::SYS_bpf, command, std::ptr::from_ref(attr), size_of::<T>())
-    };
+    let result =
+        unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_ref(attr), size_of::<T>()) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as i32) }
 }

@@ -1,11 +1,11 @@
 //! Loads the BPF object and attaches its programs, in a stated order.
 
+use anyhow::{Context as _, Result, anyhow, bail};
 use aya::{
     Btf, Ebpf, EbpfLoader,
     maps::{Map, MapData},
     programs::{BtfTracePoint, Program, ProgramError, RawTracePoint},
 };
-use anyhow::{Context as _, Result, anyhow, bail};
 use uncore_trace_common::config;
 
 use super::{btf, counters::CounterArray, session::Options};

@@ -64,9 +64,12 @@ pub fn start(
         match arm(ebpf, kernel, samplers, owners, cpus) {
             Ok(()) => return Ok(Running { thread: None, timer: Timer::Pinned }),
             Err(error) if wanted == Timer::Pinned => {
-                return Err(error).context("cannot start the BPF timers (`--timer run-on-cpu` needs none)");
+                return Err(error)
+                    .context("cannot start the BPF timers (`--timer run-on-cpu` needs none)");
             }
-            Err(error) => log::info!("no pinned BPF timer ({error:#}): running the sampler on each CPU"),
+            Err(error) => {
+                log::info!("no pinned BPF timer ({error:#}): running the sampler on each CPU")
+            }
         }
         for &cpu in owners {
             set_state(samplers, cpu, SAMPLER_OFF)?;
@@ -120,11 +123,7 @@ impl Running {
     }
 
     /// Stops sampling. Pinned timers notice at their next tick.
-    pub fn stop(
-        &mut self,
-        samplers: &mut Array<MapData, Sampler>,
-        owners: &[u32],
-    ) -> Result<()> {
+    pub fn stop(&mut self, samplers: &mut Array<MapData, Sampler>, owners: &[u32]) -> Result<()> {
         if let Some(thread) = self.thread.take() {
             thread.stop()?;
         }

@@ -2,29 +2,9 @@
 
 use std::fmt::Write as _;
 
-use comfy_table::{ContentArrangement, Table, presets};
-
 use super::{Counter, Plan};
 use crate::discover::format::WORDS;
-use crate::text::printable;
-
-/// An empty plain table: columns by spaces, one row per line whatever the terminal, safe to pipe.
-pub fn table<const N: usize>(header: [&str; N]) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(header);
-    table
-}
-
-/// The table's lines without trailing spaces.
-pub fn lines(table: &Table) -> String {
-    let mut text = String::new();
-    for line in table.lines() {
-        text.push_str(line.trim_end());
-        text.push('\n');
-    }
-    text
-}
+use crate::text::{lines, plain_table, printable};
 
 /// `config=0x2,config1=0x3ff`: the words that are not 0, or `config=0x0`.
 pub fn config(words: &[u64; WORDS]) -> String {
@@ -37,7 +17,7 @@ pub fn config(words: &[u64; WORDS]) -> String {
 impl Plan {
     /// The whole plan as text: what is read how often, one line per counter, then the notes.
     pub fn render(&self) -> String {
-        let mut table = table([
+        let mut table = plain_table([
             "id", "group", "pmu", "event", "filter", "unit", "scale", "type", "config", "cpu",
             "socket", "sees", "leader",
         ]);

@@ -78,7 +78,10 @@ pub fn parse_duration(text: &str, bare: Duration) -> Result<Duration, String> {
 /// # Errors
 ///
 /// One is out of its range, or the interval is not a whole number of ticks.
-pub fn tick_and_interval(tick: Option<Duration>, interval: Duration) -> Result<(Duration, Duration)> {
+pub fn tick_and_interval(
+    tick: Option<Duration>,
+    interval: Duration,
+) -> Result<(Duration, Duration)> {
     let show = humantime::format_duration;
     if interval < MIN_TICK || interval > MAX_WINDOW {
         bail!(
@@ -90,7 +93,12 @@ pub fn tick_and_interval(tick: Option<Duration>, interval: Duration) -> Result<(
     }
     let tick = tick.unwrap_or_else(|| DEFAULT_TICK.min(interval));
     if tick < MIN_TICK || tick > MAX_TICK {
-        bail!("a tick of {} is out of range: choose {} to {}", show(tick), show(MIN_TICK), show(MAX_TICK));
+        bail!(
+            "a tick of {} is out of range: choose {} to {}",
+            show(tick),
+            show(MIN_TICK),
+            show(MAX_TICK)
+        );
     }
     if tick > interval || interval.as_nanos() % tick.as_nanos() != 0 {
         bail!(

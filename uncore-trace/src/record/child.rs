@@ -14,10 +14,15 @@ const PATIENCE: Duration = Duration::from_secs(2);
 pub struct Workload(Option<Child>);
 
 impl Workload {
+    /// No command.
+    pub const fn none() -> Self {
+        Self(None)
+    }
+
     /// Starts `command`; an empty one is none.
     pub fn start(command: &[OsString]) -> Result<Self> {
         let Some((program, args)) = command.split_first() else {
-            return Ok(Self(None));
+            return Ok(Self::none());
         };
         let child = Command::new(program)
             .args(args)

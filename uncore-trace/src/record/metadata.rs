@@ -3,7 +3,10 @@
 use std::{collections::BTreeMap, fs, path::Path};
 
 use anyhow::{Context as _, Result};
-use rustix::{system::uname, time::{ClockId, clock_gettime}};
+use rustix::{
+    system::uname,
+    time::{ClockId, clock_gettime},
+};
 use serde::Serialize;
 
 use super::args::Options;
@@ -27,9 +30,14 @@ struct Own {
 }
 
 /// What is known before anything is counted.
-pub fn at_start(options: &Options, plan: &Plan, clock: Snapshot) -> Result<BTreeMap<String, String>> {
+pub fn at_start(
+    options: &Options,
+    plan: &Plan,
+    clock: Snapshot,
+) -> Result<BTreeMap<String, String>> {
     let host = uname();
-    let boot_id = fs::read_to_string(Path::new("/proc/sys/kernel/random/boot_id")).unwrap_or_default();
+    let boot_id =
+        fs::read_to_string(Path::new("/proc/sys/kernel/random/boot_id")).unwrap_or_default();
     let typed: Vec<_> = std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect();
     let pairs = [
         (metadata::SCHEMA_VERSION, SCHEMA_VERSION.to_string()),

@@ -97,12 +97,7 @@ pub async fn record(machine: &Machine, plan: &Plan, options: &Options) -> Result
     for unopened in session.unopened() {
         log::warn!("{} (the other counters are recorded)", unopened.reason);
     }
-    let mut workload = Workload::start(&options.command)?;
-    let delayed = tokio::select! {
-        () = sleep(options.delay) => None,
-        status = workload.ended(), if !options.delay.is_zero() => Some(End::Command(status?)),
-        () = signals.next() => Some(End::Signal),
-    };
+    let (mut workload, delayed) = delay(options, &mut signals).await?;
     let timer = session.start()?;
     let start_tick = mono_ns() as u64 / plan.tick_ns + 1;
     let setup = Setup {
@@ -131,6 +126,10 @@ pub async fn record(machine: &Machine, plan: &Plan, options: &Options) -> Result
         sealed: Instant::now(),
     };
     let begin = Instant::now();
+    if options.delay.is_zero() {
+        // Counting has begun: the command is seen from its first instruction.
+        workload = Workload::start(&options.command)?;
+    }
     let end = match delayed {
         Some(end) => end,
         None => recorder.run(&mut workload, &mut signals).await?,
@@ -263,9 +262,6 @@ impl Recorder<'_> {
         self.timeline.ledger.rows(&mut self.sink);
         let complete = self.timeline.ledger.is_complete() && self.timeline.is_done();
         metadata::at_end(pairs, clock, &self.timeline, timer, complete)?;
-        for (key, value) in &*pairs {
-            self.sink.run.append(&crate::tables::run::Row { key, value });
-        }
         self.sink.flush(&mut self.writer)?;
         let counters = self.session.slots().values().map(Vec::len).sum();
         // Nothing of the session is needed any more, and the machine should not pay for it while
@@ -281,6 +277,20 @@ impl Recorder<'_> {
             exit_code: status.map(exit_code),
         })
     }
+}
+
+/// With a delay the command runs for that long before anything is counted.
+async fn delay(options: &Options, signals: &mut Signals) -> Result<(Workload, Option<End>)> {
+    if options.delay.is_zero() {
+        return Ok((Workload::none(), None));
+    }
+    let mut workload = Workload::start(&options.command)?;
+    let ended = tokio::select! {
+        () = sleep(options.delay) => None,
+        status = workload.ended() => Some(End::Command(status?)),
+        () = signals.next() => Some(End::Signal),
+    };
+    Ok((workload, ended))
 }
 
 struct Signals {

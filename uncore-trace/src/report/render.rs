@@ -5,12 +5,12 @@
 
 use std::fmt::Write as _;
 
-use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
+use comfy_table::{Cell, CellAlignment};
 use serde::Serialize;
 
 use super::units;
 use super::usage::{By, Event, Line};
-use crate::text::printable;
+use crate::text::{lines, plain_table, printable};
 
 /// The events as tables, one after the other.
 pub fn table(events: &[Event], by: By) -> String {
@@ -26,7 +26,7 @@ pub fn table(events: &[Event], by: By) -> String {
             units::rate(event.total / event.seconds(), &printable(&event.unit)),
         )
         .unwrap_or_default();
-        writeln!(out, "{}\n", event_table(event, by)).unwrap_or_default();
+        writeln!(out, "{}", event_table(event, by)).unwrap_or_default();
     }
     if events.is_empty() {
         out.push_str("the recording has no rows\n");
@@ -34,20 +34,19 @@ pub fn table(events: &[Event], by: By) -> String {
     out
 }
 
-fn event_table(event: &Event, by: By) -> Table {
-    let mut table = Table::new();
-    table.load_style(comfy_table::presets::UTF8_HORIZONTAL_ONLY);
-    table.set_content_arrangement(ContentArrangement::Dynamic);
+fn event_table(event: &Event, by: By) -> String {
     let shown = ["value", "rate", "share", "confidence", "method", "running", "missing"];
     let heads = match by {
         By::Pmu | By::Owner => vec![by.name()],
         By::Cgroup | By::Pid => vec!["owner", by.name()],
     };
-    table.set_header(heads.iter().chain(&shown).copied());
-    for line in &event.lines {
+    let mut table = plain_table(heads.iter().chain(&shown).copied());
+    // A window in which a counter did not move has one row that nobody owns: nothing to show.
+    let says_something = |line: &&Line| line.value != 0.0 || line.missing > 0 || line.claims > 0;
+    for line in event.lines.iter().filter(says_something) {
         table.add_row(cells(event, line, by));
     }
-    table
+    lines(&table)
 }
 
 fn cells(event: &Event, line: &Line, by: By) -> Vec<Cell> {

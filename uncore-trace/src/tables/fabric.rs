@@ -31,3 +31,6 @@ table! {
     method: Word => Dict, "How the share was made: exact, residency, none.";
     confidence: Null<F32> => Dict, "How far to trust the share, 0 to 1; null where nothing is claimed.";
 }
+
+/// `cgroup` of the one row, without a pid, for all tasks outside the cgroups that were asked for.
+pub const OTHER_TASKS: &str = "(other)";

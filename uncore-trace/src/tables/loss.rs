@@ -14,3 +14,7 @@ table! {
     count: I64 => Delta, "How many.";
     detail: Null<Text> => Plain, "Anything more, in words.";
 }
+
+/// Causes that cost resolution in time and no count: counters are cumulative, so the next reading
+/// has it all. A recording that lost nothing else is complete.
+pub const RESOLUTION: [&str; 2] = ["late_tick", "no_boundary"];

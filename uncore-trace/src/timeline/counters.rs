@@ -9,7 +9,12 @@ use std::{
     mem,
 };
 
-use super::{Setup, loss::{Cause, Ledger}, sink::Labels, window};
+use super::{
+    Setup,
+    loss::{Cause, Ledger},
+    sink::Labels,
+    window,
+};
 use crate::{
     align::{clock::Snapshot, who::Who},
     attribute::{Method, Share, exact, residency},
@@ -165,7 +170,14 @@ impl Owners {
         let expected = cpu.next_tick.unwrap_or(start_tick);
         if tick > expected && stop_tick.is_none_or(|stop| expected <= stop) {
             let missing = tick - expected;
-            ledger.add(Cause::LateTick, sample.begin, missing * tick_ns, Some(cpu.cpu), None, missing);
+            ledger.add(
+                Cause::LateTick,
+                sample.begin,
+                missing * tick_ns,
+                Some(cpu.cpu),
+                None,
+                missing,
+            );
         }
         let again = tick < expected;
         cpu.next_tick = Some(expected.max(tick + 1));
@@ -191,10 +203,11 @@ impl Owners {
             let mut boundary = cpu.take_boundary(tick, start_tick);
             for (slot, track) in cpu.counters.iter_mut().enumerate() {
                 let time = times.get(track.set).map(Vec::as_slice).unwrap_or_default();
-                let (reading, counts) = boundary.as_mut().map_or((None, HashMap::new()), |boundary| {
-                    let counts = boundary.exact.get_mut(slot).map(mem::take);
-                    (boundary.readings.get(slot).copied(), counts.unwrap_or_default())
-                });
+                let (reading, counts) =
+                    boundary.as_mut().map_or((None, HashMap::new()), |boundary| {
+                        let counts = boundary.exact.get_mut(slot).map(mem::take);
+                        (boundary.readings.get(slot).copied(), counts.unwrap_or_default())
+                    });
                 let window = Close { tick, tick_ns, clock, is_exact, is_last };
                 track.close(&window, reading, time, counts, labels, fabric, ledger);
             }
@@ -453,8 +466,7 @@ fn delta(before: Reading, after: Reading, scale: f64) -> Option<Delta> {
     if running == 0 || enabled == 0 {
         return Some(Delta { total: None, factor: scale, running: 0.0 });
     }
-    let factor =
-        if running == enabled { scale } else { scale * enabled as f64 / running as f64 };
+    let factor = if running == enabled { scale } else { scale * enabled as f64 / running as f64 };
     let part = (running as f64 / enabled as f64).min(1.0) as f32;
     Some(Delta { total: Some(value as f64 * factor), factor, running: part })
 }

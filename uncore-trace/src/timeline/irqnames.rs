@@ -7,9 +7,8 @@ use std::{
 };
 
 /// Softirq vectors, `enum` in include/linux/interrupt.h, Linux 6.1 to 7.2.
-const SOFTIRQS: [&str; 10] = [
-    "HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU",
-];
+const SOFTIRQS: [&str; 10] =
+    ["HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU"];
 
 /// Names by number.
 #[derive(Debug)]

@@ -48,8 +48,8 @@ impl Cause {
 
     /// Whether a recording with such a loss is still complete: everything that was to be counted
     /// was, only less finely in time.
-    pub const fn is_harmless(self) -> bool {
-        matches!(self, Self::LateTick | Self::NoBoundary)
+    pub fn is_harmless(self) -> bool {
+        crate::tables::loss::RESOLUTION.contains(&self.name())
     }
 }
 

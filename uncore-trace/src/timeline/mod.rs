@@ -12,17 +12,17 @@ mod window;
 
 use std::{collections::BTreeMap, path::Path};
 
+use self::{counters::Owners, irqnames::IrqNames, window::WindowUse};
 pub use self::{
     loss::{Cause, Ledger},
     sink::Sink,
     window::CpuTime,
 };
-use self::{counters::Owners, irqnames::IrqNames, window::WindowUse};
 use crate::{
     align::{cgroups::Cgroups, clock::Snapshot, cpu::CpuTrack, names::Names, who::Who},
     drain::{CgroupChange, CgroupEvent, Peek, Record, Run, Task, TaskChange, TaskEvent},
     plan::Plan,
-    tables::{irqs, readings, runtime, slices, tasks},
+    tables::{runtime, slices, tasks},
 };
 
 /// A boundary reading that has not come this long after its time is missing, ns: ten times the
@@ -63,9 +63,8 @@ pub struct Timeline {
     irq_names: IrqNames,
     owners: Owners,
     window: WindowUse,
-    /// End of the last closed bin and of the last closed window.
+    /// End of the last closed bin.
     closed: u64,
-    window_begin: u64,
     stop: Option<u64>,
     seen: std::collections::HashSet<u32>,
     raw: bool,
@@ -93,7 +92,6 @@ impl Timeline {
             owners: Owners::new(setup),
             window: WindowUse::new(setup),
             closed: start,
-            window_begin: start,
             stop: None,
             seen: std::collections::HashSet::new(),
             raw,
@@ -124,9 +122,13 @@ impl Timeline {
     }
 
     /// Ends the recording with this tick: windows are closed up to it, and no further.
-    pub const fn stop_at(&mut self, tick: u64) {
-        self.stop = Some(tick * self.tick_ns);
+    pub fn stop_at(&mut self, tick: u64) {
+        let stop = tick * self.tick_ns;
+        self.stop = Some(stop);
         self.owners.stop_at(tick);
+        for track in self.tracks.values_mut() {
+            track.stop_at(stop);
+        }
     }
 
     /// Whether everything up to the stop tick is closed.
@@ -190,13 +192,21 @@ impl Timeline {
                     }
                     // The CPU was just switching, or the task has just gone: its record is near.
                     _ if !late => return false,
-                    _ => continue,
+                    _ => {}
                 }
             }
             if let Some((state, running)) = peeked.get(&cpu)
                 && state.run.end < end
             {
                 track.peek(state, running, end, &mut self.names);
+            }
+            if track.accounted() < end {
+                // The CPU has switched since the ring was drained: its record is there.
+                if !late {
+                    return false;
+                }
+                let span = end - track.accounted();
+                self.ledger.add(Cause::RunGap, end, span, Some(cpu), None, 1);
             }
         }
         true
@@ -217,13 +227,9 @@ impl Timeline {
         if self.ends_window(end) {
             let tick = end / self.tick_ns;
             let times = self.window.take();
-            let mut labels = sink::Labels {
-                names: &mut self.names,
-                irq_names: &mut self.irq_names,
-                now: end,
-            };
+            let mut labels =
+                sink::Labels { names: &mut self.names, irq_names: &mut self.irq_names, now: end };
             self.owners.close(tick, &times, &mut labels, &mut sink.fabric, &mut self.ledger);
-            self.window_begin = end;
         }
         for (id, time) in self.names.cgroups.take_fresh() {
             if let Some(path) = self.names.cgroups.known(id) {
@@ -289,7 +295,3 @@ impl Timeline {
         self.names.cgroup_event(event);
     }
 }
-
-// The raw tables are named here so that a reader of this file sees what is made of the stream.
-const _: [&crate::tables::TableDef; 4] =
-    [&readings::TABLE, &runtime::TABLE, &irqs::TABLE, &slices::TABLE];

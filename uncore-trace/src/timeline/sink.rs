@@ -8,7 +8,7 @@ use crate::{
     align::{names::Names, who::Who},
     drain::{Comm, Task},
     tables::{
-        TableDef, cgroups, counters, fabric, irqs, loss, readings, run, runtime, slices, tasks,
+        TableDef, cgroups, counters, fabric, irqs, loss, readings, runtime, slices, tasks,
         thread::WriterHandle,
     },
 };
@@ -27,7 +27,6 @@ pub struct Sink {
     pub cgroups: cgroups::Builder,
     pub counters: counters::Builder,
     pub loss: loss::Builder,
-    pub run: run::Builder,
 }
 
 impl Sink {
@@ -60,12 +59,12 @@ impl Sink {
             cgroups,
             counters,
             loss,
-            run,
         } = self;
         let rows = fabric.len() as u64;
-        let mut write = |table: &'static TableDef, len: usize, finish: &mut dyn FnMut() -> RecordBatch| {
-            if len == 0 { Ok(()) } else { writer.write(table, finish()) }
-        };
+        let mut write =
+            |table: &'static TableDef, len: usize, finish: &mut dyn FnMut() -> RecordBatch| {
+                if len == 0 { Ok(()) } else { writer.write(table, finish()) }
+            };
         write(&readings::TABLE, readings.len(), &mut || readings.finish())?;
         write(&runtime::TABLE, runtime.len(), &mut || runtime.finish())?;
         write(&slices::TABLE, slices.len(), &mut || slices.finish())?;
@@ -74,7 +73,6 @@ impl Sink {
         write(&cgroups::TABLE, cgroups.len(), &mut || cgroups.finish())?;
         write(&counters::TABLE, counters.len(), &mut || counters.finish())?;
         write(&loss::TABLE, loss.len(), &mut || loss.finish())?;
-        write(&run::TABLE, run.len(), &mut || run.finish())?;
         write(&fabric::TABLE, fabric.len(), &mut || fabric.finish())?;
         Ok(rows)
     }
@@ -134,13 +132,12 @@ impl Labels<'_> {
                 cgroup_id: Some(cgroup_id),
                 cgroup: self.names.cgroups.path(cgroup_id, self.now),
             },
-            Who::Irq(number) => {
-                Label { comm: Some(self.irq_names.irq(number).into()), ..nobody }
-            }
+            Who::Irq(number) => Label { comm: Some(self.irq_names.irq(number).into()), ..nobody },
             Who::Softirq(vector) => {
                 Label { comm: Some(IrqNames::softirq(vector).into()), ..nobody }
             }
-            Who::OtherTasks | Who::Idle | Who::Unknown => nobody,
+            Who::OtherTasks => Label { cgroup: Some(fabric::OTHER_TASKS), ..nobody },
+            Who::Idle | Who::Unknown => nobody,
         }
     }
 }

@@ -157,6 +157,7 @@ impl Pass {
         let pid = columns::i32s(batch, "pid")?;
         let comm = columns::words(batch, "comm")?;
         let cgroup_id = columns::u64s(batch, "cgroup_id")?;
+        let cgroup = columns::words(batch, "cgroup")?;
         let excused = facts.may_have_gaps();
         for row in 0..batch.num_rows() {
             self.values.look(|| {
@@ -166,6 +167,7 @@ impl Pass {
                     pid: pid.is_valid(row),
                     comm: comm.get(row),
                     cgroup: cgroup_id.is_valid(row),
+                    others: cgroup.get(row) == Some(fabric::OTHER_TASKS),
                 };
                 let count = Count {
                     value: get(value, row),
@@ -216,14 +218,16 @@ struct Who<'a> {
     pid: bool,
     comm: Option<&'a str>,
     cgroup: bool,
+    /// The row of all tasks outside the cgroups that were asked for.
+    others: bool,
 }
 
 impl Who<'_> {
     fn wrong(&self) -> Option<String> {
-        let Who { owner, pid, comm, cgroup } = *self;
+        let Who { owner, pid, comm, cgroup, others } = *self;
         let named = |prefix: &str| comm.is_some_and(|comm| comm.starts_with(prefix));
         let wrong = match owner {
-            "task" if !pid => "a task without pid",
+            "task" if !pid && !others => "a task without pid",
             "irq" if !named("irq:") => "an irq whose comm is not irq:NAME",
             "softirq" if !named("softirq:") => "a softirq whose comm is not softirq:VEC",
             "idle" if comm.is_some() => "idle with a comm",
