@@ -24,8 +24,13 @@ pub struct Slot {
     /// Nanoseconds of `wall_ns` that interrupts took.
     pub irq_ns: u64,
     /// Slices combined here.
-    pub slices: u64,
+    pub slices: u32,
+    /// Thread id whose slices are combined here, or [`CLOSED`].
+    pub key: u32,
 }
+
+/// `Slot::key` of a slot that takes no more slices: its task has a new name since.
+pub const CLOSED: u32 = u32::MAX;
 
 /// Who ran on a CPU from `begin` to `end`, without a gap. Also a ring record: sent with `len`
 /// slots only.

@@ -128,8 +128,8 @@ fn rustflags(toolchain: &Toolchain, root: &Path) -> Result<String> {
     );
     let registries = home.join("registry/src");
     if registries.is_dir() {
-        for entry in
-            fs::read_dir(&registries).with_context(|| format!("cannot read {registries:?}"))?
+        for entry in fs::read_dir(&registries)
+            .with_context(|| format!("cannot read {}", registries.display()))?
         {
             remap(&entry?.path(), "registry");
         }

@@ -8,7 +8,7 @@
 use aya_ebpf::helpers::{bpf_get_smp_processor_id, bpf_ktime_get_ns};
 use uncore_trace_common::{
     record::{Header, KIND_RUN},
-    state::{CpuState, RUN_PREFIX, RUN_SLOTS, Run, Slot},
+    state::{CLOSED, CpuState, RUN_PREFIX, RUN_SLOTS, Run, Slot},
 };
 
 use crate::{
@@ -19,9 +19,9 @@ use crate::{
     task,
 };
 
-/// Accounts for a switch: `current` leaves, `next_tid` comes.
+/// Accounts for a switch: `current`, whose thread id is `tid`, leaves, and `next_tid` comes.
 #[inline(always)]
-pub fn switch(next_tid: u32) {
+pub fn switch(tid: u32, next_tid: u32) {
     // SAFETY: plain helpers.
     let (now, cpu) = unsafe { (bpf_ktime_get_ns(), bpf_get_smp_processor_id()) };
     let Some(state) = CPUS.get_ptr_mut(cpu) else {
@@ -34,7 +34,7 @@ pub fn switch(next_tid: u32) {
     if state.run.end == 0 {
         start(&mut state.run, cpu, now);
     } else {
-        leave(state, now, irq_now);
+        leave(state, tid, now, irq_now);
     }
     state.run.irq_at_end = irq_now;
     state.run.next = (u64::from(next_tid) << 32) | (state.run.end & 0xffff_ffff);
@@ -53,13 +53,12 @@ fn start(run: &mut Run, cpu: u32, now: u64) {
 
 /// Adds the slice that ends now, and sends the slots if the tick has ended.
 #[inline(always)]
-fn leave(state: &mut CpuState, now: u64, irq_now: u64) {
-    let (tid, pid, cgroup_id) = task::identity();
+fn leave(state: &mut CpuState, tid: u32, now: u64, irq_now: u64) {
     let wall = now - state.run.end;
     let irq = irq_now - state.run.irq_at_end;
     let crosses = now >= state.run.boundary;
     let alone = crosses || SLICES.load() != 0;
-    let mut index = if alone { state.run.len } else { find(&state.run, tid, cgroup_id) };
+    let mut index = if alone { state.run.len } else { find(&state.run, tid) };
     if index >= RUN_SLOTS as u64 {
         state.run.last = state.run.end;
         flush(&mut state.run);
@@ -68,7 +67,7 @@ fn leave(state: &mut CpuState, now: u64, irq_now: u64) {
     // SAFETY: `index` is below RUN_SLOTS; the unchecked form leaves no panic path.
     let slot = unsafe { state.run.slots.get_unchecked_mut(index as usize) };
     if index == state.run.len {
-        begin(slot, tid, pid, cgroup_id);
+        begin(slot, tid);
         state.run.len += 1;
     }
     slot.wall_ns += wall;
@@ -85,12 +84,32 @@ fn leave(state: &mut CpuState, now: u64, irq_now: u64) {
     }
 }
 
-/// The slot of this task, or the number of slots in use if it has none.
+/// `current` has a new name: what it did in this tick so far stays under the old one.
 #[inline(always)]
-fn find(run: &Run, tid: u32, cgroup_id: u64) -> u64 {
+pub fn renamed() {
+    // SAFETY: plain helper.
+    let cpu = unsafe { bpf_get_smp_processor_id() };
+    let Some(state) = CPUS.get_ptr_mut(cpu) else {
+        return;
+    };
+    // SAFETY: a program is not preempted, so no switch on this CPU comes in between, and
+    // interrupts' programs leave `run` alone.
+    let run = unsafe { &mut (*state).run };
+    let index = find(run, task::identity().0);
+    if index < run.len
+        && let Some(slot) = run.slots.get_mut(index as usize)
+    {
+        slot.key = CLOSED;
+    }
+}
+
+/// The slot of this task, or the number of slots in use if it has none. The thread id alone is
+/// the key: name and cgroup are asked for once a tick, and a helper costs more than this search.
+#[inline(always)]
+fn find(run: &Run, tid: u32) -> u64 {
     let mut index = 0;
     for slot in &run.slots {
-        if index >= run.len || (slot.task.tid == tid && slot.task.cgroup_id == cgroup_id) {
+        if index >= run.len || slot.key == tid {
             break;
         }
         index += 1;
@@ -99,11 +118,9 @@ fn find(run: &Run, tid: u32, cgroup_id: u64) -> u64 {
 }
 
 #[inline(always)]
-fn begin(slot: &mut Slot, tid: u32, pid: u32, cgroup_id: u64) {
-    slot.task.tid = tid;
-    slot.task.pid = pid;
-    slot.task.cgroup_id = cgroup_id;
-    task::name(&mut slot.task);
+fn begin(slot: &mut Slot, tid: u32) {
+    task::fill(&mut slot.task);
+    slot.key = tid;
     slot.wall_ns = 0;
     slot.irq_ns = 0;
     slot.slices = 0;

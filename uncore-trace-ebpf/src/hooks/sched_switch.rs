@@ -16,10 +16,18 @@ fn sched_switch(ctx: BtfTracePointContext) -> i32 {
     if SAMPLE_ON_SCHED.load() != 0 {
         sample::read(TRIGGER_SCHED, CONTEXT_TASK, 0);
     }
-    let next: *const u8 = ctx.arg(2);
-    // SAFETY: a trusted pointer to the next task; the verifier checks the load, and the offset is
+    // SAFETY: trusted pointers to the two tasks; the verifier checks the loads, and the offset is
     // that of `pid` by the running kernel's BTF.
-    let next_tid = unsafe { next.add(TASK_PID.load() as usize).cast::<u32>().read() };
-    run::switch(next_tid);
+    let (tid, next_tid) = unsafe { (pid(ctx.arg(1)), pid(ctx.arg(2))) };
+    run::switch(tid, next_tid);
     0
+}
+
+/// # Safety
+///
+/// `task` must be an argument of the tracepoint.
+#[inline(always)]
+unsafe fn pid(task: *const u8) -> u32 {
+    // SAFETY: as the caller promises.
+    unsafe { task.add(TASK_PID.load() as usize).cast::<u32>().read() }
 }

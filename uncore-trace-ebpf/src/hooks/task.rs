@@ -7,10 +7,11 @@ use aya_ebpf::{
 };
 use uncore_trace_common::record::{Header, KIND_TASK, TASK_EXEC, TASK_EXIT, Task, TaskEvent};
 
-use crate::{emit, task};
+use crate::{emit, run, task};
 
 #[raw_tracepoint(tracepoint = "sched_process_exec")]
 fn sched_process_exec(_ctx: RawTracePointContext) -> i32 {
+    run::renamed();
     send(TASK_EXEC);
     0
 }

@@ -27,6 +27,7 @@ Exit code: 0 complete (with a command: the command's), 1 recorded but incomplete
 /// Opens the counters of the groups and events asked for, samples each on its owner CPU, keeps
 /// who ran on every CPU, and writes the counts attributed to processes and cgroups.
 #[derive(clap::Args, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
     /// Groups to record, by commas: mem, cache, pcie, c2c, mesh, latency, core, host, all
@@ -85,9 +86,10 @@ pub struct Args {
     #[arg(long, value_name = "TIMER", default_value = "auto")]
     timer: Timer,
 
-    /// Size of the ring buffer between kernel and recorder, in MiB; a power of two
-    #[arg(long, value_name = "MIB", default_value_t = 8)]
-    buffer: u32,
+    /// Size of the ring buffer between kernel and recorder, in MiB, a power of two [default: by
+    /// the number of CPUs]
+    #[arg(long, value_name = "MIB")]
+    buffer: Option<u32>,
 
     /// Print what would be opened, and stop
     #[arg(long)]
@@ -116,7 +118,8 @@ fn seconds(text: &str) -> Result<Duration, String> {
 
 /// Plans and records.
 pub fn run(args: &Args, root: &Path) -> Result<u8> {
-    let (tick, interval) = record::tick_and_interval(args.tick, args.interval)?;
+    let interval = args.interval;
+    let tick = args.tick.unwrap_or_else(|| record::default_tick(interval));
     let machine = discover::machine(root)?;
     for problem in &machine.problems {
         log::warn!("{problem}");
@@ -124,8 +127,8 @@ pub fn run(args: &Args, root: &Path) -> Result<u8> {
     let request = plan::Request {
         groups: args.groups.clone(),
         events: args.events.clone(),
-        tick_ns: tick.as_nanos() as u64,
-        window_ns: interval.as_nanos() as u64,
+        tick_ns: nanos(tick),
+        window_ns: nanos(interval),
     };
     let plan = plan::plan(&machine, &Catalog::embedded()?, &request)?;
     if args.dry_run {
@@ -135,7 +138,8 @@ pub fn run(args: &Args, root: &Path) -> Result<u8> {
         bail!("{} is not the running machine: --root is for list, doctor and record --dry-run", root.display());
     }
     let quiet = args.quiet;
-    let options = options(args, root, tick, interval)?;
+    let cpus = machine.cpus.online.len();
+    let options = options(args, root, tick, interval, cpus)?;
     for note in &plan.notes {
         log::info!("{note}");
     }
@@ -154,9 +158,15 @@ pub fn run(args: &Args, root: &Path) -> Result<u8> {
     })
 }
 
-fn options(args: &Args, root: &Path, tick: Duration, interval: Duration) -> Result<Options> {
+fn options(
+    args: &Args,
+    root: &Path,
+    tick: Duration,
+    interval: Duration,
+    cpus: usize,
+) -> Result<Options> {
     let show = humantime::format_duration;
-    let year = Duration::from_secs(366 * 86_400);
+    let year = Duration::from_hours(366 * 24);
     for (name, value) in [("--duration", args.duration), ("--delay", Some(args.delay))] {
         if value.is_some_and(|value| value > year) {
             bail!("{name} is longer than a year");
@@ -172,8 +182,9 @@ fn options(args: &Args, root: &Path, tick: Duration, interval: Duration) -> Resu
             show(interval)
         );
     }
-    if !args.buffer.is_power_of_two() || args.buffer > 1024 {
-        bail!("--buffer {} is not a power of two from 1 to 1024 (MiB)", args.buffer);
+    let buffer = args.buffer.unwrap_or_else(|| record::buffer_mib(cpus, args.slices));
+    if !buffer.is_power_of_two() || buffer > 1024 {
+        bail!("--buffer {buffer} is not a power of two from 1 to 1024 (MiB)");
     }
     let output = args.output.as_ref().context("-o is needed: FILE.parquet, a directory, or - for a stream")?;
     if args.slices && output.extension().is_some_and(|extension| extension == "parquet") {
@@ -194,7 +205,7 @@ fn options(args: &Args, root: &Path, tick: Duration, interval: Duration) -> Resu
         flush: args.flush,
         cgroups,
         timer: args.timer,
-        buffer: args.buffer << 20,
+        buffer: buffer << 20,
         quiet: args.quiet,
         command: args.command.clone(),
     })
@@ -205,6 +216,11 @@ fn cgroup(path: &str) -> String {
     let path = path.strip_prefix("/sys/fs/cgroup/unified").unwrap_or(path);
     let path = path.strip_prefix("/sys/fs/cgroup").unwrap_or(path);
     format!("/{}", path.trim_matches('/'))
+}
+
+/// Nanoseconds; longer than 584 years is as long as that, and out of every range.
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn dry_run(plan: &Plan, json: bool) -> Result<u8> {

@@ -338,8 +338,15 @@ fn slot(data: &mut &[u8]) -> Result<Slot, Undecodable> {
         task: task(data)?,
         wall_ns: data.try_get_u64_ne()?,
         irq_ns: data.try_get_u64_ne()?,
-        slices: data.try_get_u64_ne()?,
+        slices: slices(data)?,
     })
+}
+
+/// Reads past the key, which matters to the programs only.
+fn slices(data: &mut &[u8]) -> Result<u64, Undecodable> {
+    let slices = data.try_get_u32_ne()?;
+    let _key = data.try_get_u32_ne()?;
+    Ok(u64::from(slices))
 }
 
 fn irq(data: &mut &[u8], cpu: u32) -> Result<Irq, Undecodable> {

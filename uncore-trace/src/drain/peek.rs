@@ -36,7 +36,7 @@ pub fn peek(cpu: u32, state: &CpuState) -> Option<Peek> {
         },
         wall_ns: slot.wall_ns,
         irq_ns: slot.irq_ns,
-        slices: slot.slices,
+        slices: u64::from(slot.slices),
     });
     let run_copy =
         Run { cpu, begin: run.begin, last: run.end, end: run.end, slots: slots.collect() };

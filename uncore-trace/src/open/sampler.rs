@@ -68,7 +68,7 @@ pub fn start(
                     .context("cannot start the BPF timers (`--timer run-on-cpu` needs none)");
             }
             Err(error) => {
-                log::info!("no pinned BPF timer ({error:#}): running the sampler on each CPU")
+                log::info!("no pinned BPF timer ({error:#}): running the sampler on each CPU");
             }
         }
         for &cpu in owners {

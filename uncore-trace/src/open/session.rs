@@ -71,7 +71,8 @@ pub struct Session {
     drops: PerCpuArray<MapData, DropsAbi>,
     logger: EbpfLogger<&'static dyn log::Log>,
     ebpf: Ebpf,
-    kernel: Btf,
+    /// Parsed, the kernel's BTF takes tens of MiB: gone once the programs are loaded.
+    kernel: Option<Btf>,
     slots: BTreeMap<u32, Vec<u32>>,
     events: Vec<Event>,
     unopened: Vec<Unopened>,
@@ -141,7 +142,7 @@ impl Session {
             drops,
             logger,
             ebpf,
-            kernel,
+            kernel: Some(kernel),
             slots,
             events,
             unopened,
@@ -154,9 +155,13 @@ impl Session {
     /// Starts the sampler and enables all counters, one right after the other.
     pub fn start(&mut self) -> Result<Timer> {
         let owners: Vec<u32> = self.slots.keys().copied().collect();
+        let kernel = match self.kernel.take() {
+            Some(kernel) => kernel,
+            None => Btf::from_sys_fs().context("cannot read the kernel's BTF")?,
+        };
         let running = sampler::start(
             &mut self.ebpf,
-            &self.kernel,
+            &kernel,
             &mut self.samplers,
             self.options.timer,
             self.options.tick_ns,

@@ -14,6 +14,8 @@ pub mod spec;
 pub mod suggest;
 pub mod words;
 
+use std::time::Duration;
+
 use anyhow::{Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
@@ -137,12 +139,22 @@ pub fn plan(machine: &Machine, catalog: &Catalog, request: &Request) -> Result<P
 
 fn check_times(request: &Request) -> Result<()> {
     let Request { tick_ns, window_ns, .. } = *request;
-    ensure!(tick_ns >= MIN_TICK_NS, "a tick of {tick_ns}ns is too short: the least is 100us");
-    ensure!(window_ns <= MAX_WINDOW_NS, "a window of {window_ns}ns is too long: the most is 1h");
+    let show = |ns| humantime::format_duration(Duration::from_nanos(ns));
+    for (name, ns) in [("a tick", tick_ns), ("an interval", window_ns)] {
+        ensure!(
+            (MIN_TICK_NS..=MAX_WINDOW_NS).contains(&ns),
+            "{name} of {} is out of range: choose {} to {}",
+            show(ns),
+            show(MIN_TICK_NS),
+            show(MAX_WINDOW_NS)
+        );
+    }
     ensure!(
-        window_ns >= tick_ns && window_ns % tick_ns == 0,
-        "a window of {window_ns}ns is not a whole number of ticks of {tick_ns}ns: change --interval \
-         or --tick"
+        window_ns.is_multiple_of(tick_ns),
+        "an interval of {} is not a whole number of ticks of {}: choose a multiple of it, or \
+         another --tick",
+        show(window_ns),
+        show(tick_ns)
     );
     Ok(())
 }

@@ -7,6 +7,6 @@ mod progress;
 mod recorder;
 
 pub use self::{
-    args::{Options, Sampling, parse_duration, tick_and_interval},
+    args::{Options, Sampling, buffer_mib, default_tick, parse_duration},
     recorder::{Outcome, record},
 };

@@ -35,7 +35,7 @@ use crate::{
     timeline::{Cause, Setup, Sink, Timeline},
 };
 
-/// How often the ring is drained. At 8 MiB a ring holds this much of 150 MB/s.
+/// How often the ring is drained; `args::buffer_mib` sizes the ring by it.
 const DRAIN: Duration = Duration::from_millis(50);
 
 /// Records of what happened this long before a drain have reached the ring: a program that is

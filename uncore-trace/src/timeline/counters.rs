@@ -89,9 +89,9 @@ impl Owners {
             setup.plan.counters.iter().map(|counter| (counter.id, counter)).collect();
         let track = |id: &u32| {
             let counter: Counter = (*by_id.get(id)?).clone();
-            let sees: Vec<u32> = counter.sees.iter().collect();
+            let seen: Vec<u32> = counter.sees.iter().collect();
             Some(Track {
-                set: sets.iter().position(|set| *set == sees)?,
+                set: sets.iter().position(|set| *set == seen)?,
                 counter,
                 last: None,
                 carried_time: HashMap::new(),

@@ -10,7 +10,10 @@ mod loss;
 mod sink;
 mod window;
 
-use std::{collections::BTreeMap, path::Path};
+use std::{
+    collections::{BTreeMap, HashSet, btree_map::Entry},
+    path::Path,
+};
 
 use self::{counters::Owners, irqnames::IrqNames, window::WindowUse};
 pub use self::{
@@ -66,7 +69,7 @@ pub struct Timeline {
     /// End of the last closed bin.
     closed: u64,
     stop: Option<u64>,
-    seen: std::collections::HashSet<u32>,
+    seen: HashSet<u32>,
     raw: bool,
     every_slice: bool,
     /// Losses, in the tables and in sum.
@@ -93,7 +96,7 @@ impl Timeline {
             window: WindowUse::new(setup),
             closed: start,
             stop: None,
-            seen: std::collections::HashSet::new(),
+            seen: HashSet::new(),
             raw,
             every_slice: sink.wants(&slices::TABLE),
             ledger: Ledger::default(),
@@ -179,20 +182,14 @@ impl Timeline {
             if track.accounted() >= end {
                 continue;
             }
-            if !peeked.contains_key(&cpu) {
-                let state = peek(cpu);
-                let names = &self.names;
-                let running = state.as_ref().and_then(|state| {
-                    let id = |path: &str| names.cgroups.id(path);
-                    names.running(state.next_tid, id)
-                });
-                match (state, running) {
-                    (Some(state), Some(running)) => {
-                        peeked.insert(cpu, (state, running));
+            if let Entry::Vacant(place) = peeked.entry(cpu) {
+                match look(cpu, &self.names, peek) {
+                    Some(found) => {
+                        place.insert(found);
                     }
                     // The CPU was just switching, or the task has just gone: its record is near.
-                    _ if !late => return false,
-                    _ => {}
+                    None if !late => return false,
+                    None => {}
                 }
             }
             if let Some((state, running)) = peeked.get(&cpu)
@@ -212,6 +209,7 @@ impl Timeline {
         true
     }
 
+    /// Closes the bin of every CPU that ends at `end`, and the window if it ends there too.
     fn close(&mut self, end: u64, sink: &mut Sink) {
         for (&cpu, track) in &mut self.tracks {
             let bin = track.close(end);
@@ -294,4 +292,15 @@ impl Timeline {
         }
         self.names.cgroup_event(event);
     }
+}
+
+/// What a CPU has not sent, and the task that runs there.
+fn look(
+    cpu: u32,
+    names: &Names,
+    peek: &mut dyn FnMut(u32) -> Option<Peek>,
+) -> Option<(Peek, Task)> {
+    let state = peek(cpu)?;
+    let running = names.running(state.next_tid, |path| names.cgroups.id(path))?;
+    Some((state, running))
 }
