@@ -1,9 +1,9 @@
 //! Raw apart from derived: the totals of `fabric` are made again from `readings` and compared.
 //!
-//! A window's total is the sum of the raw deltas between consecutive readings in it, times the
-//! sum of the enabled times over the sum of the running times, times the counter's scale. Where a
-//! window's end falls between two readings, that delta's whole size is allowed as error, for it
-//! can belong to either side. Guarantee: memory is the windows between the two tables' positions,
+//! A window ends with the timer's reading of its last tick. Its total is the sum of the raw deltas
+//! between the timer's readings in it, times the sum of the enabled times over the sum of the
+//! running times, times the counter's scale. Readings that something else triggered lie between
+//! these and change nothing. Guarantee: memory is the windows between the two tables' positions,
 //! which a flush interval bounds.
 
 use std::collections::{HashMap, VecDeque};
@@ -15,9 +15,9 @@ use super::window::{self, Name, Window, Windows};
 use super::{First, Outcome};
 use crate::tables::columns::{self, get, words};
 use crate::tables::reader::{Recording, Scan};
-use crate::tables::{counters, fabric, readings};
+use crate::tables::{counters, fabric, metadata, readings};
 
-/// Relative error beyond what straddling deltas allow.
+/// Relative error of the sums.
 const RELATIVE: f64 = 1e-9;
 /// How far the two tables may be apart, ns: more than any flush interval, within which readings are
 /// sorted by counter and not by time.
@@ -58,7 +58,6 @@ struct Sum {
     count: f64,
     enabled: f64,
     running: f64,
-    straddling: f64,
     deltas: u64,
     broken: bool,
 }
@@ -73,9 +72,12 @@ fn run(recording: &Recording) -> Result<First> {
     };
     let mut first = First::default();
     let mut newest = i64::MIN;
-    let wanted = ["mono_ns", "counter", "value", "enabled", "running"];
-    for batch in recording.table(&readings::TABLE)?.scan(&wanted)? {
-        for (counter, mono_ns, reading) in decode(&batch?)? {
+    let readings = recording.table(&readings::TABLE)?;
+    let tick_ns = readings.metadata().get(metadata::TICK_NS).and_then(|text| text.parse().ok());
+    let tick_ns: i64 = tick_ns.context("the metadata does not tell the length of a tick")?;
+    let wanted = ["tick", "counter", "value", "enabled", "running", "trigger"];
+    for batch in readings.scan(&wanted)? {
+        for (counter, mono_ns, reading) in decode(&batch?, tick_ns)? {
             while tracks.get(&counter).is_some_and(|track| track.windows.is_empty()) && !fabric.done
             {
                 fabric.step(&mut tracks, &ids)?;
@@ -99,19 +101,23 @@ fn run(recording: &Recording) -> Result<First> {
 
 type Decoded = (i32, i64, Option<Reading>);
 
-fn decode(batch: &RecordBatch) -> Result<Vec<Decoded>> {
-    let mono_ns = columns::i64s(batch, "mono_ns")?;
+/// The timer's readings, at the times of their ticks: that is how windows know them.
+fn decode(batch: &RecordBatch, tick_ns: i64) -> Result<Vec<Decoded>> {
+    let tick = columns::i64s(batch, "tick")?;
+    let trigger = words(batch, "trigger")?;
     let counter = columns::i32s(batch, "counter")?;
     let value = columns::u64s(batch, "value")?;
     let enabled = columns::u64s(batch, "enabled")?;
     let running = columns::u64s(batch, "running")?;
+    let mono_ns = |row| tick.value(row).saturating_mul(tick_ns);
     let reading = |row| {
         let value = get(value, row)?;
         let times = get(enabled, row).zip(get(running, row));
-        Some(Reading { mono_ns: mono_ns.value(row), value, times })
+        Some(Reading { mono_ns: mono_ns(row), value, times })
     };
     Ok((0..batch.num_rows())
-        .map(|row| (counter.value(row), mono_ns.value(row), reading(row)))
+        .filter(|&row| trigger.get(row) == Some("timer"))
+        .map(|row| (counter.value(row), mono_ns(row), reading(row)))
         .collect())
 }
 
@@ -181,28 +187,26 @@ impl Track {
         if reading.is_some() {
             self.last = reading;
         }
-        self.close_before(mono_ns, before.zip(reading), first);
+        self.close_before(mono_ns, first);
         let Some(window) = self.windows.front() else { return };
         if mono_ns <= window.begin_ns {
             return;
         }
         match before.zip(reading) {
-            Some((before, reading)) => {
-                self.sum.delta(&before, &reading, before.mono_ns < window.begin_ns);
+            Some((before, reading)) if before.mono_ns >= window.begin_ns => {
+                self.sum.delta(&before, &reading);
             }
-            None => self.sum.broken = true,
+            _ => self.sum.broken = true,
         }
         if mono_ns == window.end_ns {
             self.close(first);
         }
     }
 
-    /// Ends the windows that end before a reading; the delta to it lies across their end.
-    fn close_before(&mut self, mono_ns: i64, pair: Option<(Reading, Reading)>, first: &mut First) {
+    /// Ends the windows that end before a reading and have none of their own at their end.
+    fn close_before(&mut self, mono_ns: i64, first: &mut First) {
         while self.windows.front().is_some_and(|window| window.end_ns < mono_ns) {
-            if let Some((before, reading)) = pair {
-                self.sum.straddling += reading.value.wrapping_sub(before.value) as f64;
-            }
+            self.sum.broken = true;
             self.close(first);
         }
     }
@@ -226,7 +230,7 @@ impl Track {
         }
         let factor = sum.enabled / sum.running * self.scale;
         let found = sum.count * factor;
-        let allowed = sum.straddling * factor.abs() + RELATIVE * total.abs().max(found.abs());
+        let allowed = RELATIVE * total.abs().max(found.abs());
         first.look(|| {
             let near = (found - total).abs() <= allowed;
             (!near).then(|| {
@@ -240,13 +244,10 @@ impl Track {
 }
 
 impl Sum {
-    fn delta(&mut self, before: &Reading, reading: &Reading, straddles: bool) {
+    fn delta(&mut self, before: &Reading, reading: &Reading) {
         let count = reading.value.wrapping_sub(before.value) as f64;
         self.count += count;
         self.deltas += 1;
-        if straddles {
-            self.straddling += count;
-        }
         let passed = reading.mono_ns.saturating_sub(before.mono_ns).max(0) as u64;
         let (enabled, running) = match (before.times, reading.times) {
             (_, None) => (passed, passed),
