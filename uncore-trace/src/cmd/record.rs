@@ -28,6 +28,7 @@ Exit code: 0 complete (with a command: the command's), 1 recorded but incomplete
 /// Opens the counters of the groups and events asked for, samples each on its owner CPU, keeps
 /// who ran on every CPU, and writes the counts attributed to processes and cgroups.
 #[derive(clap::Args, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag that was typed or not")]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
     /// Groups to record, by commas: mem, cache, pcie, c2c, mesh, latency, core, host, all
@@ -160,7 +161,7 @@ pub fn run(args: &Args, root: &Path) -> Result<u8> {
 
 fn options(args: &Args, root: &Path, tick: Duration, interval: Duration) -> Result<Options> {
     let show = humantime::format_duration;
-    let year = Duration::from_secs(366 * 86_400);
+    let year = Duration::from_hours(366 * 24);
     for (name, value) in [("--duration", args.duration), ("--delay", Some(args.delay))] {
         if value.is_some_and(|value| value > year) {
             bail!("{name} is longer than a year");
@@ -183,7 +184,7 @@ fn options(args: &Args, root: &Path, tick: Duration, interval: Duration) -> Resu
     if args.slices && output.extension().is_some_and(|extension| extension == "parquet") {
         bail!("--slices fills a raw table: name a directory, e.g. -o run/");
     }
-    has_parent(output)?;
+    check_place(output)?;
     let cgroups = args.cgroups.iter().map(|path| cgroup(path)).collect();
     Ok(Options {
         root: root.to_owned(),
@@ -212,8 +213,13 @@ fn cgroup(path: &str) -> String {
     format!("/{}", path.trim_matches('/'))
 }
 
-/// A name in a directory that is not there is nearly always mistyped: no directory is made for it.
-fn has_parent(output: &Path) -> Result<()> {
+/// A name in a directory that is not there is nearly always mistyped, and no directory is made for
+/// it; nor does one take the place of a file.
+fn check_place(output: &Path) -> Result<()> {
+    let bare: PathBuf = output.components().collect();
+    if bare.is_file() && output.as_os_str().as_encoded_bytes().ends_with(b"/") {
+        bail!("{} is a file; a directory with the raw tables needs another name", bare.display());
+    }
     let Some(parent) = output.parent().filter(|parent| !parent.as_os_str().is_empty()) else {
         return Ok(());
     };
