@@ -11,7 +11,7 @@ use crate::text::printable;
 
 use super::report::print;
 
-/// Verify a recording against the invariants uncore-trace promises.
+/// Verify a recording against the invariants uncore-trace promises
 ///
 /// One line for each: `ok`, `FAILED` with the first row that breaks it, or `not verifiable here`
 /// with the reason (a single file has no raw tables to compare with). Exit code 0 when none
@@ -19,7 +19,7 @@ use super::report::print;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  uncore-trace check run.parquet && echo trustworthy")]
 pub struct Args {
-    /// The recording: a .parquet file or the directory of a dataset.
+    /// The recording: a .parquet file or the directory of a dataset
     #[arg(value_name = "FILE|DIR")]
     pub path: PathBuf,
 }

@@ -1,10 +1,11 @@
 //! `uncore-trace record`.
-#![expect(clippy::print_stderr, clippy::print_stdout, reason = "a command talks to its user")]
+#![expect(clippy::print_stderr, reason = "a command talks to its user")]
 
 use std::{ffi::OsString, path::{Path, PathBuf}, time::Duration};
 
 use anyhow::{Context as _, Result, bail};
 
+use super::report::print;
 use crate::{
     discover,
     open::Timer,
@@ -39,18 +40,19 @@ pub struct Args {
     events: Vec<String>,
 
     /// FILE.parquet, a directory (for the raw tables too), or - for an Arrow IPC stream
-    #[arg(short, long, value_name = "FILE", required_unless_present = "dry_run")]
+    #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 
     /// Replace FILE if it exists
     #[arg(long)]
     force: bool,
 
-    /// What one row covers; a bare number is milliseconds
+    /// Time one row covers, a whole number of ticks up to 1m; a bare number is milliseconds
     #[arg(short = 'I', long, value_name = "TIME", default_value = "10ms", value_parser = millis)]
     interval: Duration,
 
-    /// Time between readings, 100us to 1s [default: 1ms, or the interval if that is shorter]
+    /// Time between readings, 100us to 1s; a bare number is milliseconds [default: 1ms, or the
+    /// interval if that is shorter]
     #[arg(long, value_name = "TIME", value_parser = millis)]
     tick: Option<Duration>,
 
@@ -74,7 +76,8 @@ pub struct Args {
     #[arg(long, value_name = "WHAT", value_delimiter = ',')]
     sample_on: Vec<Sampling>,
 
-    /// Least time between such readings; 0 makes per-CPU counters exact with --sample-on sched
+    /// Least time between such readings; a bare number is milliseconds; with --sample-on sched, 0
+    /// makes per-CPU counters exact
     #[arg(long, value_name = "TIME", default_value = "100us", value_parser = millis)]
     min_gap: Duration,
 
@@ -140,6 +143,7 @@ pub fn run(args: &Args, root: &Path) -> Result<u8> {
     let quiet = args.quiet;
     let cpus = machine.cpus.online.len();
     let options = options(args, root, tick, interval, cpus)?;
+    warn_of_missing_cgroups(&options.cgroups, machine.cgroups.v2.as_deref());
     for note in &plan.notes {
         log::info!("{note}");
     }
@@ -190,6 +194,7 @@ fn options(
     if args.slices && output.extension().is_some_and(|extension| extension == "parquet") {
         bail!("--slices fills a raw table: name a directory, e.g. -o run/");
     }
+    check_place(output)?;
     let cgroups = args.cgroups.iter().map(|path| cgroup(path)).collect();
     Ok(Options {
         root: root.to_owned(),
@@ -223,23 +228,60 @@ fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-fn dry_run(plan: &Plan, json: bool) -> Result<u8> {
-    if json {
-        println!("{}", serde_json::to_string_pretty(plan).context("cannot write the plan as JSON")?);
-    } else {
-        println!("{}", plan.render());
+/// A name in a directory that is not there is nearly always mistyped, and no directory is made for
+/// it; nor does one take the place of a file.
+fn check_place(output: &Path) -> Result<()> {
+    let bare: PathBuf = output.components().collect();
+    if bare.is_file() && output.as_os_str().as_encoded_bytes().ends_with(b"/") {
+        bail!("{} is a file; a directory with the raw tables needs another name", bare.display());
     }
+    let Some(parent) = output.parent().filter(|parent| !parent.as_os_str().is_empty()) else {
+        return Ok(());
+    };
+    if !parent.exists() {
+        bail!(
+            "cannot write {}: there is no directory {}; make it first",
+            output.display(),
+            parent.display()
+        );
+    }
+    Ok(())
+}
+
+/// A cgroup may be made while recording, so a missing one is worth a word and no more.
+fn warn_of_missing_cgroups(wanted: &[String], mount: Option<&Path>) {
+    let Some(mount) = mount else { return };
+    for path in wanted {
+        if !mount.join(path.trim_start_matches('/')).is_dir() {
+            log::warn!(
+                "there is no cgroup {path} below {} yet: until there is, all tasks are in one row",
+                mount.display()
+            );
+        }
+    }
+}
+
+fn dry_run(plan: &Plan, json: bool) -> Result<u8> {
+    let text = if json {
+        serde_json::to_string_pretty(plan).context("cannot write the plan as JSON")? + "\n"
+    } else {
+        plan.render()
+    };
+    print(&text)?;
     Ok(0)
 }
 
 fn report(options: &Options, outcome: &Outcome) {
-    let output = options.output.to_string_lossy();
+    let output = match options.output.to_string_lossy() {
+        name if name == "-" => "stdout".into(),
+        name => name,
+    };
     let losses: Vec<String> = outcome
         .losses
         .iter()
         .map(|(cause, count)| format!("{count} {}", cause.name()))
         .collect();
-    let lost = if losses.is_empty() { "nothing lost".to_owned() } else { losses.join(", ") };
+    let lost = if losses.is_empty() { "nothing lost".to_owned() } else { format!("losses: {}", losses.join(", ")) };
     let size = if outcome.finished.bytes == 0 {
         String::new()
     } else {

@@ -6,10 +6,11 @@ use anyhow::Result;
 
 use crate::report::units;
 use crate::tables::repair::{Repaired, repair};
+use crate::text::printable;
 
 use super::report::print;
 
-/// Make a file of what a killed recording left.
+/// Make a file of what a killed recording left
 ///
 /// While it records, uncore-trace keeps FILE.partial/ beside the file it will write. If it is
 /// killed, this ends its work: everything up to the last flush is put into FILE (or into the
@@ -17,7 +18,7 @@ use super::report::print;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  uncore-trace repair run.parquet")]
 pub struct Args {
-    /// The file or directory given to `record -o`, or the .partial directory itself.
+    /// The file or directory given to `record -o`, or the .partial directory itself
     #[arg(value_name = "FILE|DIR")]
     pub path: PathBuf,
 }
@@ -26,16 +27,17 @@ pub struct Args {
 pub fn run(args: &Args, _root: &Path) -> Result<u8> {
     match repair(&args.path)? {
         Repaired::Good => {
-            print(&format!("{} is good; nothing was changed\n", args.path.display()))?;
+            let path = args.path.display().to_string();
+            print(&format!("{} is good; nothing was changed\n", printable(&path)))?;
             Ok(0)
         }
         Repaired::Made { path, finished, unreadable } => {
             for reason in &unreadable {
-                print(&format!("left out: {reason}\n"))?;
+                print(&format!("left out: {}\n", printable(reason)))?;
             }
             print(&format!(
                 "{}: {} rows, {}\n",
-                path.display(),
+                printable(&path.display().to_string()),
                 finished.rows,
                 units::human(finished.bytes as f64, "bytes"),
             ))?;

@@ -9,7 +9,7 @@ use crate::report::render;
 use crate::report::usage::{By, top, usage};
 use crate::tables::reader::Recording;
 
-/// Say who used how much of each event.
+/// Say who used how much of each event
 ///
 /// For each event: its total, and a line for each cgroup (or process, PMU, owner) with its value,
 /// average rate, share of the total, confidence (average and lowest), the method the shares were
@@ -24,16 +24,16 @@ JSON: one object a line, with event, unit, by, key, owner, value, rate_per_s, sh
 confidence_min, confidence_avg, methods, running (0 to 1), rows, missing_rows, begin_ns, end_ns
 (CLOCK_MONOTONIC). What is not known is null, never 0.")]
 pub struct Args {
-    /// The recording: a .parquet file or the directory of a dataset.
+    /// The recording: a .parquet file or the directory of a dataset
     #[arg(value_name = "FILE|DIR")]
     pub path: PathBuf,
-    /// What to make lines of.
+    /// What to make lines of
     #[arg(long, value_enum, default_value = "cgroup")]
     pub by: By,
-    /// Print JSON lines instead of tables.
+    /// Print JSON lines instead of tables
     #[arg(long)]
     pub json: bool,
-    /// Show the N largest lines of tasks and sum up the others in one line.
+    /// Show the N largest lines of tasks and sum up the others in one line
     #[arg(long, value_name = "N")]
     pub top: Option<usize>,
 }

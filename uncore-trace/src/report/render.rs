@@ -35,12 +35,17 @@ pub fn table(events: &[Event], by: By) -> String {
 }
 
 fn event_table(event: &Event, by: By) -> String {
-    let shown = ["value", "rate", "share", "confidence", "method", "running", "missing"];
-    let heads = match by {
-        By::Pmu | By::Owner => vec![by.name()],
-        By::Cgroup | By::Pid => vec!["owner", by.name()],
+    let heads: &[&str] = match by {
+        By::Pmu | By::Owner => &[by.name()],
+        By::Cgroup | By::Pid => &["owner", by.name()],
     };
-    let mut table = plain_table(heads.iter().chain(&shown).copied());
+    // A head stands where what is below it does.
+    let left = |head: &&str| Cell::new(head);
+    let right = |head: &&str| Cell::new(head).set_alignment(CellAlignment::Right);
+    let heads = heads.iter().map(left);
+    let heads = heads.chain(["value", "rate", "share", "confidence"].iter().map(right));
+    let heads = heads.chain(["method"].iter().map(left));
+    let mut table = plain_table(heads.chain(["running", "missing"].iter().map(right)));
     // A window in which a counter did not move has one row that nobody owns: nothing to show.
     let says_something = |line: &&Line| line.value != 0.0 || line.missing > 0 || line.claims > 0;
     for line in event.lines.iter().filter(says_something) {

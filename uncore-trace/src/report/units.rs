@@ -8,7 +8,7 @@ const DECIMAL: [(f64, &str); 5] = [(1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "
 /// Time steps, from nanoseconds.
 const TIME: [(f64, &str); 3] = [(1e9, "s"), (1e6, "ms"), (1e3, "us")];
 
-/// `value` of `unit` with a prefix: `12.3 GB`, `4.56 ms`, `7.89 M count`.
+/// `value` of `unit` with a prefix: `12.3 GB`, `4.56 ms`, `7.89 M cycles`; a `count` is a bare number.
 pub fn human(value: f64, unit: &str) -> String {
     match unit {
         "bytes" => prefixed(value, "B"),
@@ -16,7 +16,7 @@ pub fn human(value: f64, unit: &str) -> String {
             Some((size, name)) => format!("{} {name}", digits(value / size)),
             None => format!("{} ns", digits(value)),
         },
-        "" => prefixed(value, "").trim_end().to_owned(),
+        "" | "count" => prefixed(value, "").trim_end().to_owned(),
         "%" => format!("{} %", digits(value)),
         other => match DECIMAL.iter().find(|(size, _)| value.abs() >= *size) {
             Some((size, prefix)) => format!("{} {prefix} {other}", digits(value / size)),
@@ -28,7 +28,7 @@ pub fn human(value: f64, unit: &str) -> String {
 /// As [`human`], per second.
 pub fn rate(per_second: f64, unit: &str) -> String {
     match unit {
-        "" => format!("{} /s", human(per_second, unit)),
+        "" | "count" => format!("{} /s", human(per_second, unit)),
         _ => format!("{}/s", human(per_second, unit)),
     }
 }
@@ -65,8 +65,9 @@ mod tests {
         assert_eq!(human(12_345_678_901.0, "bytes"), "12.3 GB");
         assert_eq!(human(999.0, "bytes"), "999 B");
         assert_eq!(human(4_560_000.0, "ns"), "4.56 ms");
-        assert_eq!(human(7_890_000.0, "count"), "7.89 M count");
-        assert_eq!(human(0.0, "count"), "0 count");
+        assert_eq!(human(7_890_000.0, "count"), "7.89 M");
+        assert_eq!(human(7_890_000.0, "cycles"), "7.89 M cycles");
+        assert_eq!(human(0.0, "count"), "0");
         assert_eq!(human(1500.0, ""), "1.50 k");
         assert_eq!(rate(2e9, "bytes"), "2.00 GB/s");
         assert_eq!(human(f64::NAN, "bytes"), "NaN B");

@@ -165,7 +165,6 @@ fn a_gap_needs_a_loss() {
         }),
         metadata: |pairs| {
             pairs.insert(metadata::LOSS.to_owned(), r#"{"late_tick":10}"#.to_owned());
-            pairs.insert(metadata::COMPLETE.to_owned(), "false".to_owned());
         },
         ..SOUND
     };

@@ -1,0 +1,387 @@
+//! What the commands say and leave behind when what was typed, or what they find, is bad; and that
+//! names and pipes they do not control do no harm. Everything is tried on the real binary.
+//!
+//! That a kernel has no BTF or no ring buffer cannot be brought about on a machine that has them:
+//! `doctor` is asked about a captured machine instead.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use uncore_trace::tables::reader::Recording;
+use uncore_trace::tables::writer::{Target, Writer};
+use uncore_trace::tables::{SCHEMA_VERSION, fabric, metadata};
+
+use crate::command::{Answer, Place, machine, root_or_skip};
+
+/// A user without privileges, `nobody`.
+const NOBODY: u32 = 65534;
+
+/// The user and group of a command; supplementary groups are dropped with them.
+fn as_nobody(command: &mut Command) -> &mut Command {
+    if rustix::process::geteuid().is_root() {
+        command.uid(NOBODY).gid(NOBODY);
+    }
+    command
+}
+
+/// `record ARGS -o x.parquet -- true` is refused with a line that holds all of `words`.
+fn record_refuses(args: &[&str], words: &[&str]) {
+    let place = Place::new();
+    let all = [&["record", "-o", "x.parquet"], args, &["--", "true"]].concat();
+    let line = place.refuses(all);
+    for word in words {
+        assert!(line.contains(word), "{args:?}: no {word:?} in: {line}");
+    }
+}
+
+#[test]
+fn unknown_names_are_named_with_what_there_is() {
+    record_refuses(&["-p", "bogus"], &["no group bogus", "the groups are mem, cache"]);
+    record_refuses(&["-p", "hots"], &["no group hots", "did you mean host?"]);
+    record_refuses(&[], &["-p GROUP or -e EVENT"]);
+    record_refuses(&["-e", "nopmu/event=1/"], &["no PMU nopmu", "column 1", "software"]);
+    record_refuses(&["-e", "software/page-fault/"], &["did you mean page-faults?", "column 10"]);
+    record_refuses(&["-e", "software/page-faults,x=1/"], &["no term x", "terms: config"]);
+    record_refuses(&["-e", "software/page-faults"], &["no closing '/'"]);
+    record_refuses(&["-e", "software/config=/"], &["expected a value after '='"]);
+}
+
+#[test]
+fn a_value_too_large_says_the_maximum() {
+    let place = Place::new();
+    let root = machine("grace-2s");
+    let plan = |event| ["record", "--dry-run", "--root", &root, "-e", event].map(str::to_owned);
+    let line = place.refuses(plan("nvidia_pcie_pmu_0/rd_bytes_loc,root_port=0x1000/"));
+    assert!(line.contains("0x1000 is too large") && line.contains("maximum is 0x3ff"), "{line}");
+    let line = place.refuses(plan("nvidia_pcie_pmu_0/event=0xfffffffffffffffff/"));
+    assert!(line.contains("64 bits"), "{line}");
+}
+
+#[test]
+fn a_group_without_a_pmu_says_which_groups_there_are() {
+    let place = Place::new();
+    let root = machine("vm-no-uncore");
+    let line = place.refuses(["record", "--dry-run", "--root", &root, "-p", "pcie"]);
+    assert!(line.contains("group pcie") && line.contains("groups here are host"), "{line}");
+    let list = place.typed("list groups --json").ok();
+    let list: serde_json::Value = serde_json::from_str(&list).unwrap();
+    let groups = list["groups"].as_array().unwrap();
+    if groups.iter().any(|row| row["group"] == "pcie" && row["counters"] != 0) {
+        println!("skipped: this machine has PCIe PMUs: `record -p pcie` where there is none");
+        return;
+    }
+    record_refuses(&["-p", "pcie"], &["group pcie", "host", "doctor"]);
+}
+
+#[test]
+fn times_out_of_range_say_the_range() {
+    for interval in ["0", "1ns", "1year", "99us", "2m"] {
+        record_refuses(&["-p", "host", "-I", interval], &["interval", "choose 100us to 1m"]);
+    }
+    for tick in ["0", "10us", "2s"] {
+        record_refuses(&["-p", "host", "--tick", tick], &["tick", "choose 100us to 1s"]);
+    }
+    for tick in ["3ms", "20ms"] {
+        let words = ["not a whole number of ticks", tick, "--tick"];
+        record_refuses(&["-p", "host", "--tick", tick], &words);
+    }
+    record_refuses(&["-p", "host", "--duration", "0"], &["--duration 0", "Ctrl-C"]);
+    record_refuses(&["-p", "host", "--duration", "2years"], &["--duration", "a year"]);
+    record_refuses(&["-p", "host", "--flush", "1ms"], &["--flush 1ms", "at least 100ms"]);
+    record_refuses(&["-p", "host", "--buffer", "3"], &["--buffer 3", "power of two"]);
+}
+
+#[test]
+fn a_time_that_is_none_says_how_to_write_it() {
+    let answer = Place::new().typed("record -p host -o x.parquet -I soon -- true");
+    assert_eq!(answer.code, 2);
+    assert!(answer.err.contains("'soon'") && answer.err.contains("10ms"), "{answer:?}");
+}
+
+#[test]
+fn outputs_that_cannot_be_are_refused() {
+    let place = Place::new();
+    let refuses = |output: &str, words: &[&str]| {
+        let line = place.refuses(["record", "-p", "host", "-o", output, "--", "true"]);
+        assert!(words.iter().all(|word| line.contains(word)), "{output}: {line}");
+    };
+    refuses("x.pq", &["x.pq.parquet", "x.pq/"]);
+    refuses("none/x.parquet", &["no directory none", "make it first"]);
+    refuses("none/x/", &["no directory none", "make it first"]);
+    fs::write(place.path("old.parquet"), "kept").unwrap();
+    refuses("old.parquet", &["old.parquet exists", "--force"]);
+    refuses("old.parquet/", &["is a file"]);
+    fs::create_dir(place.path("run")).unwrap();
+    fs::write(place.path("run/tasks.parquet"), "kept").unwrap();
+    refuses("run/", &["run/tasks.parquet exists", "--force"]);
+    fs::create_dir(place.path("dir.parquet")).unwrap();
+    refuses("dir.parquet", &["is a directory", "end the name with /"]);
+    let line = place.refuses(["record", "-p", "host", "--", "true"]);
+    assert!(line.contains("-o is needed"), "{line}");
+    let line = place.refuses(["record", "-p", "host", "--slices", "-o", "x.parquet"]);
+    assert!(line.contains("name a directory"), "{line}");
+}
+
+#[test]
+fn a_directory_that_cannot_be_written_is_named() {
+    if !root_or_skip("a directory that cannot be written (made as root, used as nobody)") {
+        return;
+    }
+    let place = Place::new();
+    let tool = place.tool_for_all();
+    for (output, named) in [("x.parquet", "x.parquet.partial"), ("x/", "x/")] {
+        let before = place.content();
+        let path = place.path(output);
+        let mut command = Command::new(&tool);
+        command.args(["record", "-p", "host", "-o"]).arg(path).args(["--", "true"]);
+        let line = Answer::of(as_nobody(&mut command).output().unwrap()).refused();
+        assert!(line.contains(named) && line.contains("permission denied"), "{line}");
+        assert_eq!(place.content(), before);
+    }
+}
+
+#[test]
+fn without_privileges_it_says_which_are_needed() {
+    let (place, output) = (Place::new(), Place::new());
+    let tool = place.tool_for_all();
+    if rustix::process::geteuid().is_root() {
+        std::os::unix::fs::chown(output.path(""), Some(NOBODY), Some(NOBODY)).unwrap();
+    }
+    let mut command = Command::new(tool);
+    command.args(["record", "-p", "host", "-o", "x.parquet", "--", "true"]);
+    command.current_dir(output.path(""));
+    let line = Answer::of(as_nobody(&mut command).output().unwrap()).refused();
+    assert!(line.contains("CAP_PERFMON") && line.contains("doctor"), "{line}");
+    assert!(output.content().is_empty());
+}
+
+#[test]
+fn a_captured_machine_is_planned_and_not_recorded() {
+    let place = Place::new();
+    let root = machine("grace-2s");
+    let line = place.refuses(["record", "--root", &root, "-p", "pcie", "-o", "x.parquet"]);
+    assert!(line.contains("not the running machine") && line.contains("--dry-run"), "{line}");
+    let plan = place.run(["record", "--root", &root, "-p", "pcie", "--dry-run"]).ok();
+    assert!(plan.contains("nvidia_pcie_pmu_1  wr_bytes_rem"), "{plan}");
+    let plan = place.run(["record", "--root", &root, "-p", "pcie", "--dry-run", "--json"]).ok();
+    let plan: serde_json::Value = serde_json::from_str(&plan).unwrap();
+    assert_eq!(plan["counters"].as_array().unwrap().len(), 8);
+    assert!(place.run(["list", "--root", &root]).ok().contains("nvidia_scf_pmu_0"));
+    let line = place.refuses(["list", "--root", "/nonexistent"]);
+    assert!(line.contains("/nonexistent/sys") && line.contains("--root"), "{line}");
+    assert!(place.content().is_empty());
+}
+
+#[test]
+fn doctor_says_what_a_machine_without_bpf_lacks() {
+    let answer = Place::new().run(["doctor", "--root", &machine("vm-no-uncore")]);
+    assert_eq!(answer.code, 2);
+    assert!(answer.out.contains("FAIL  BTF"), "{answer:?}");
+    assert!(answer.out.contains("CONFIG_BPF_SYSCALL=y"), "{answer:?}");
+}
+
+/// A recording of one row, made without the kernel.
+fn small_recording(path: &Path) {
+    let version = (metadata::SCHEMA_VERSION.to_owned(), SCHEMA_VERSION.to_string());
+    let pairs = BTreeMap::from([version]);
+    let mut writer = Writer::create(Target::File(path.to_owned()), false, &pairs).unwrap();
+    let mut rows = fabric::Builder::default();
+    rows.append(&fabric::Row {
+        ts: 1_700_000_000_000_000_000,
+        mono_ns: 10_000_000,
+        window_ns: 10_000_000,
+        socket: None,
+        cpu: 0,
+        group: "host",
+        pmu: "software",
+        event: "page-faults",
+        filter: "",
+        unit: "count",
+        owner: "task",
+        pid: Some(7),
+        comm: Some("a\u{1b}[2Jb\nc"),
+        cgroup_id: Some(1),
+        cgroup: Some("/x\u{1b}]0;title\u{7}\u{202e}"),
+        value: Some(3.0),
+        total: Some(3.0),
+        running: 1.0,
+        method: "exact",
+        confidence: Some(1.0),
+    });
+    writer.write(&fabric::TABLE, &rows.finish()).unwrap();
+    writer.finish(&pairs).unwrap();
+}
+
+#[test]
+fn files_that_are_no_recording_are_refused() {
+    let place = Place::new();
+    let good = place.path("good.parquet");
+    small_recording(&good);
+    let bytes = fs::read(&good).unwrap();
+    let write = |name: &str, bytes: &[u8]| fs::write(place.path(name), bytes).unwrap();
+    write("cut.parquet", &bytes[..bytes.len() / 2]);
+    write("tail.parquet", &bytes[bytes.len() / 2..]);
+    write("empty.parquet", b"");
+    write("text.parquet", b"PAR1 is how it begins, and nothing more PAR1");
+    fs::create_dir(place.path("dir")).unwrap();
+    foreign(&place.path("foreign.parquet"));
+    let cases = [
+        ("cut.parquet", "not a readable Parquet file"),
+        ("tail.parquet", "tail.parquet"),
+        ("empty.parquet", "is empty"),
+        ("text.parquet", "not a readable Parquet file"),
+        ("foreign.parquet", "not one that uncore-trace recorded"),
+        ("dir", "no fabric.parquet"),
+        ("none.parquet", "cannot open none.parquet"),
+    ];
+    for verb in ["report", "check", "repair"] {
+        for (name, word) in cases {
+            let answer = place.run([verb, name]);
+            if name == "tail.parquet" && answer.code == 0 {
+                // Its footer is whole: `repair` looks at no more than that.
+                assert_eq!(verb, "repair");
+                continue;
+            }
+            let line = answer.refused();
+            assert!(line.contains(name) && line.contains(word), "{verb} {name}: {line}");
+        }
+    }
+}
+
+fn foreign(path: &Path) {
+    use arrow::array::{Int32Array, RecordBatch};
+    use std::sync::Arc;
+    let column: arrow::array::ArrayRef = Arc::new(Int32Array::from(vec![1, 2]));
+    let batch = RecordBatch::try_from_iter([("a", column)]).unwrap();
+    let file = File::create(path).unwrap();
+    let mut writer = parquet::arrow::ArrowWriter::try_new(file, batch.schema(), None).unwrap();
+    writer.write(&batch).unwrap();
+    writer.close().unwrap();
+}
+
+/// Every part of a sound file is overwritten in turn: an answer or one line, never a panic.
+#[test]
+fn a_damaged_recording_never_panics() {
+    let place = Place::new();
+    let path = place.path("x.parquet");
+    small_recording(&path);
+    let bytes = fs::read(&path).unwrap();
+    for at in (4..bytes.len()).step_by(bytes.len() / 40) {
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 0x55;
+        fs::write(&path, damaged).unwrap();
+        for verb in ["report", "check"] {
+            let answer = place.run([verb, "x.parquet"]);
+            assert!((0..=2).contains(&answer.code), "byte {at}: {answer:?}");
+            assert!(!answer.err.contains("panicked"), "byte {at}: {answer:?}");
+        }
+    }
+}
+
+#[test]
+fn names_in_a_recording_cannot_steer_the_terminal() {
+    let place = Place::new();
+    small_recording(&place.path("x.parquet"));
+    for by in ["cgroup", "pid", "pmu", "owner"] {
+        for form in ["", "--json"] {
+            let text = place.typed(&format!("report x.parquet --by {by} {form}")).ok();
+            let steers = |c: char| c.is_control() && c != '\n' || c == '\u{202e}';
+            assert!(form == "--json" || !text.contains(steers), "{text:?}");
+            assert!(!text.contains('\u{1b}'), "{text:?}");
+        }
+    }
+    let text = place.typed("report x.parquet --by pid").ok();
+    assert!(text.contains("a\\u{1b}[2Jb\\nc (7)"), "{text}");
+    let text = place.typed("report x.parquet").ok();
+    assert!(text.contains("/x\\u{1b}]0;title\\u{7}\\u{202e}"), "{text}");
+}
+
+/// The reader has gone before the first byte, which `| head -1` only brings about at times.
+#[test]
+fn a_closed_pipe_is_no_error() {
+    let place = Place::new();
+    small_recording(&place.path("x.parquet"));
+    let root = machine("all-drivers-acpi");
+    let commands: [&[&str]; 7] = [
+        &["report", "x.parquet"],
+        &["report", "x.parquet", "--json"],
+        &["list", "--root", &root],
+        &["record", "--dry-run", "-p", "all", "--root", &root],
+        &["record", "--dry-run", "--json", "-p", "all", "--root", &root],
+        &["--help"],
+        &["record", "--help"],
+    ];
+    for args in commands {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let answer =
+            Answer::of(place.tool(args).stdout(writer).stderr(Stdio::piped()).output().unwrap());
+        assert_eq!(answer.code, 0, "{args:?}: {answer:?}");
+        assert!(!answer.err.contains("panicked") && !answer.err.contains("ipe"), "{answer:?}");
+    }
+}
+
+/// A file system of 1 MiB; gone with this.
+struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    fn mount(path: PathBuf) -> Self {
+        fs::create_dir(&path).unwrap();
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", "size=1m", "none"]).arg(&path);
+        assert!(mount.status().unwrap().success(), "cannot mount a tmpfs at {}", path.display());
+        Self(path)
+    }
+
+    fn fill(&self, bytes: usize) {
+        fs::write(self.0.join("filler"), vec![0; bytes]).unwrap();
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        // A mount that stays is seen by whoever looks; the test's result is what counts.
+        let _status = Command::new("umount").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn a_full_disk_keeps_what_was_sealed() {
+    if !root_or_skip("a full disk: it takes a tmpfs") {
+        return;
+    }
+    let place = Place::new();
+    let disk = SmallDisk::mount(place.path("small"));
+    disk.fill(700_000);
+    let typed = "record -p host -I 1ms --flush 100ms --duration 60s -o small/run.parquet";
+    let line = place.typed(typed).refused();
+    let way_out = "`uncore-trace repair small/run.parquet`";
+    assert!(line.contains("no space left on the disk") && line.contains(way_out), "{line}");
+    assert!(!place.path("small/run.parquet").exists());
+    let line = place.typed("report small/run.parquet").refused();
+    assert!(line.contains(way_out), "{line}");
+    fs::remove_file(place.path("small/filler")).unwrap();
+    place.typed("repair small/run.parquet").ok();
+    assert!(!place.path("small/run.parquet.partial").exists());
+    assert!(place.typed("report small/run.parquet").ok().contains("context-switches"));
+    Recording::open(&place.path("small/run.parquet")).unwrap();
+}
+
+#[test]
+fn a_disk_that_is_full_from_the_start_is_left_as_it_was() {
+    if !root_or_skip("a full disk: it takes a tmpfs") {
+        return;
+    }
+    let place = Place::new();
+    let disk = SmallDisk::mount(place.path("small"));
+    disk.fill(1 << 20);
+    for output in ["small/run.parquet", "small/run/"] {
+        let line = place.refuses(["record", "-p", "host", "-o", output, "--", "true"]);
+        assert!(line.contains(output) && line.contains("no space left"), "{line}");
+    }
+}

@@ -1,0 +1,146 @@
+//! The real binary, run as a user runs it: what it answered, and what it left behind.
+//!
+//! Guarantees: every run is in a directory of the test's own; what a refused command leaves there
+//! fails the test; a test that needs root says so and passes, or fails where root was promised.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+#![expect(clippy::print_stdout, reason = "a skipped test says what it does not test")]
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// What a run said.
+#[derive(Debug)]
+pub struct Answer {
+    /// Exit code; -1 when it died by a signal.
+    pub code: i32,
+    pub out: String,
+    pub err: String,
+}
+
+impl Answer {
+    pub fn of(output: Output) -> Self {
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        Self {
+            code: output.status.code().unwrap_or(-1),
+            out: text(output.stdout),
+            err: text(output.stderr),
+        }
+    }
+
+    /// Panics unless it is exit code 0; returns what was printed.
+    pub fn ok(self) -> String {
+        assert_eq!(self.code, 0, "{self:#?}");
+        self.out
+    }
+
+    /// Panics unless something was recorded: all of it, or on a machine too busy for that, most.
+    pub fn recorded(self) -> Self {
+        assert!(self.code == 0 || self.recorded_in_part(), "{self:#?}");
+        self
+    }
+
+    /// Whether `record` says that it lost something.
+    pub fn recorded_in_part(&self) -> bool {
+        self.code == 1 && self.err.contains("(incomplete: exit code 1)")
+    }
+
+    /// Panics unless it is exit code 2 and one line on stderr that can be shown; returns the line.
+    pub fn refused(self) -> String {
+        assert_eq!(self.code, 2, "{self:#?}");
+        let line = self.err.strip_suffix('\n').unwrap_or_default();
+        assert!(line.starts_with("uncore-trace: "), "{self:#?}");
+        assert!(!line.chars().any(char::is_control), "{self:#?}");
+        line.to_owned()
+    }
+}
+
+/// A directory to run in.
+#[derive(Debug)]
+pub struct Place {
+    dir: tempfile::TempDir,
+}
+
+impl Place {
+    pub fn new() -> Self {
+        Self { dir: tempfile::tempdir().unwrap() }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// The tool, to be run here.
+    pub fn tool<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_uncore-trace"));
+        command.args(args).current_dir(self.dir.path()).env_remove("UNCORE_TRACE_LOG");
+        command
+    }
+
+    pub fn run<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Answer {
+        Answer::of(self.tool(args).output().unwrap())
+    }
+
+    /// As typed in a shell, without quotes.
+    pub fn typed(&self, line: &str) -> Answer {
+        self.run(line.split_whitespace())
+    }
+
+    /// Runs what must be refused, changing nothing here; returns the line it said.
+    pub fn refuses<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> String {
+        let before = self.content();
+        let line = self.run(args).refused();
+        assert_eq!(self.content(), before, "left behind after: {line}");
+        line
+    }
+
+    /// Every file below, with its bytes; directories are empty.
+    pub fn content(&self) -> BTreeMap<PathBuf, Vec<u8>> {
+        fn walk(dir: &Path, found: &mut BTreeMap<PathBuf, Vec<u8>>) {
+            for entry in fs::read_dir(dir).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    walk(&path, found);
+                    found.insert(path, Vec::new());
+                } else {
+                    let bytes = fs::read(&path).unwrap();
+                    found.insert(path, bytes);
+                }
+            }
+        }
+        let mut found = BTreeMap::new();
+        walk(self.dir.path(), &mut found);
+        found
+    }
+
+    /// A copy of the tool here that anybody may run, wherever the build put the original.
+    pub fn tool_for_all(&self) -> PathBuf {
+        let copy = self.path("uncore-trace");
+        fs::copy(env!("CARGO_BIN_EXE_uncore-trace"), &copy).unwrap();
+        for path in [self.dir.path(), &copy] {
+            fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        copy
+    }
+}
+
+/// A captured machine.
+pub fn machine(name: &str) -> String {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/machines").join(name);
+    dir.to_str().unwrap().to_owned()
+}
+
+/// Whether this is root; if not, says what is not tested, or fails where root was promised.
+pub fn root_or_skip(untested: &str) -> bool {
+    if rustix::process::geteuid().is_root() {
+        return true;
+    }
+    let required = std::env::var_os("UNCORE_TRACE_REQUIRE_ROOT").is_some_and(|value| value == "1");
+    assert!(!required, "not root, and UNCORE_TRACE_REQUIRE_ROOT=1: cannot test {untested}");
+    println!("skipped: not root: {untested}");
+    false
+}

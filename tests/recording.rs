@@ -1,0 +1,119 @@
+//! A recording as a user makes one, as root: what it replaces, prints and passes on, and that the
+//! names of hostile processes and cgroups arrive escaped.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use uncore_trace::discover;
+
+use crate::command::{Place, root_or_skip};
+
+#[test]
+fn what_exists_is_replaced_when_told_to_and_only_by_a_recording() {
+    if !root_or_skip("record --force") {
+        return;
+    }
+    let place = Place::new();
+    fs::write(place.path("x.parquet"), "kept").unwrap();
+    let record = "record -p host -o x.parquet --force --";
+    let line = place.refuses(format!("{record} /nonexistent/command").split(' '));
+    assert!(line.contains("cannot run /nonexistent/command"), "{line}");
+    let line = place.refuses(["record", "-p", "host", "-o", "run/", "--", "/nonexistent/command"]);
+    assert!(line.contains("cannot run /nonexistent/command"), "{line}");
+    place.typed(&format!("{record} sleep 0.2")).recorded();
+    let names: Vec<_> = place.content().into_keys().collect();
+    assert_eq!(names, [place.path("x.parquet")]);
+    place.typed("check x.parquet").ok();
+}
+
+#[test]
+fn the_commands_exit_code_is_passed_on() {
+    if !root_or_skip("record -- CMD") {
+        return;
+    }
+    let place = Place::new();
+    let command = ["record", "-p", "host", "-o", "x.parquet", "--", "sh", "-c", "exit 7"];
+    let answer = place.run(command);
+    // On a machine too busy for a complete recording that comes first.
+    assert!(answer.code == 7 || answer.recorded_in_part(), "{answer:?}");
+    assert!(answer.err.starts_with("uncore-trace: x.parquet: "), "{answer:?}");
+    assert_eq!(answer.err.lines().count(), 1, "{answer:?}");
+    assert_eq!(place.typed("record -q -p host -o y.parquet -- true").err, "");
+}
+
+#[test]
+fn the_stream_is_nothing_but_arrow() {
+    if !root_or_skip("record -o -") {
+        return;
+    }
+    let place = Place::new();
+    let output = place.tool("record -p host -o - --duration 300ms".split(' ')).output().unwrap();
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{:?}", output.status);
+    assert!(output.stderr.starts_with(b"uncore-trace: stdout: "), "{output:?}");
+    let batches = arrow::ipc::reader::StreamReader::try_new(output.stdout.as_slice(), None);
+    let rows: usize = batches.unwrap().map(|batch| batch.unwrap().num_rows()).sum();
+    assert!(rows > 0);
+    assert!(place.content().is_empty());
+}
+
+/// A user who mistypes `--cgroup` gets a word, and a recording: the cgroup may be made meanwhile.
+#[test]
+fn a_cgroup_that_is_not_there_is_said() {
+    if !root_or_skip("record --cgroup") {
+        return;
+    }
+    let place = Place::new();
+    let typed = "record -p host -o x.parquet --cgroup /no/such/cgroup -- sleep 0.2";
+    let answer = place.typed(typed).recorded();
+    if cgroup_mount().is_some() {
+        assert!(answer.err.contains("warning: there is no cgroup /no/such/cgroup"), "{answer:?}");
+    }
+    assert!(place.typed("report x.parquet").ok().contains("(other)"));
+}
+
+/// Where the v2 hierarchy is.
+fn cgroup_mount() -> Option<PathBuf> {
+    discover::machine(Path::new("/")).unwrap().cgroups.v2
+}
+
+/// A cgroup, gone with this.
+struct Cgroup(PathBuf);
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        // It stays only if a process is still in it, and then there is nothing to be done.
+        fs::remove_dir(&self.0).ok();
+    }
+}
+
+/// dash and bash write /proc/PID/comm themselves, so the name is that of the shell.
+const HOSTILE: &str = r#"echo $$ > "$0/cgroup.procs"; printf 'e\033[2Jv\n\377' > /proc/$$/comm
+i=0; while [ $i -lt 50000 ]; do i=$((i+1)); done"#;
+
+#[test]
+fn names_of_the_machine_cannot_steer_the_terminal() {
+    if !root_or_skip("a process and a cgroup with escapes in their names") {
+        return;
+    }
+    let Some(mount) = cgroup_mount() else {
+        println!("skipped: no cgroup v2 hierarchy: a cgroup with an escape in its name");
+        return;
+    };
+    let place = Place::new();
+    let name = format!("uncore-trace-{}\u{1b}[31m\u{202e}", std::process::id());
+    let cgroup = Cgroup(mount.join(name));
+    fs::create_dir(&cgroup.0).unwrap();
+    let record = ["record", "-p", "host", "-o", "x.parquet", "--", "sh", "-c", HOSTILE];
+    place.run(record.iter().map(AsRef::as_ref).chain([cgroup.0.as_os_str()])).recorded();
+    let by_cgroup = place.typed("report x.parquet").ok();
+    let by_pid = place.typed("report x.parquet --by pid").ok();
+    for text in [&by_cgroup, &by_pid] {
+        let steers = |c: char| c.is_control() && c != '\n' || c == '\u{202e}';
+        assert!(!text.contains(steers), "{text:?}");
+    }
+    let shown = format!("/uncore-trace-{}\\u{{1b}}[31m\\u{{202e}} ", std::process::id());
+    assert!(by_cgroup.contains(&shown), "no {shown} in:\n{by_cgroup}");
+    assert!(by_pid.contains("e\\u{1b}[2Jv\\n\u{fffd} ("), "{by_pid}");
+}
