@@ -79,6 +79,7 @@ fn pairs() -> BTreeMap<String, String> {
     BTreeMap::from([
         (metadata::SCHEMA_VERSION.to_owned(), SCHEMA_VERSION.to_string()),
         (metadata::COMPLETE.to_owned(), "true".to_owned()),
+        (metadata::TICK_NS.to_owned(), TICK.to_string()),
         (metadata::LOSS.to_owned(), r#"{"late_tick":0}"#.to_owned()),
         (metadata::CLOCKS.to_owned(), clocks),
         (metadata::CPU_TIME.to_owned(), cpu_time),
@@ -149,7 +150,8 @@ fn write_raw(writer: &mut Writer, broken: &Broken) {
     for tick in 0..=ticks {
         let mono_ns = BEGIN + tick * TICK;
         for (counter, (_, _, _, per_tick)) in COUNTERS.into_iter().enumerate() {
-            let mut row = reading(mono_ns, tick, counter as i32, per_tick * tick as u64);
+            let mut row =
+                reading(mono_ns, BEGIN / TICK + tick, counter as i32, per_tick * tick as u64);
             if (broken.readings)(&mut row, number) {
                 raw.append(&row);
             }

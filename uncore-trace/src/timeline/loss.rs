@@ -27,6 +27,8 @@ pub enum Cause {
     Undecodable,
     /// A timer that could not be started again.
     TimerStopped,
+    /// The last windows could not be closed: their readings or their CPUs' time did not come.
+    Unfinished,
 }
 
 impl Cause {
@@ -43,6 +45,7 @@ impl Cause {
             Self::LostSample => "lost_sample",
             Self::Undecodable => "undecodable",
             Self::TimerStopped => "timer_stopped",
+            Self::Unfinished => "unfinished",
         }
     }
 
