@@ -28,6 +28,7 @@ fn page_faults_are_exactly_those_of_the_process() {
     let python = or_skip!(python());
     let mut load = Load::start(python, &["-c", TOUCH, &PAGES.to_string()]);
     assert_eq!(load.hear(), "ready");
+    load.settle();
     let before = load.faults();
     let dir = tempfile::tempdir().unwrap();
     let run = dir.path().join("run/");
@@ -35,6 +36,7 @@ fn page_faults_are_exactly_those_of_the_process() {
     assert_eq!(load.faults(), before, "it waits while the recording starts");
     load.say("touch");
     assert_eq!(load.hear(), "done");
+    load.settle();
     recorder.stop();
     let faults = load.faults() - before;
     assert!((PAGES..PAGES + 500).contains(&faults), "{faults} faults for {PAGES} pages");

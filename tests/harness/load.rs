@@ -7,6 +7,8 @@ use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process_group};
 use rustix::thread::{CpuSet, sched_setaffinity};
@@ -61,17 +63,39 @@ impl Load {
         line.trim().to_owned()
     }
 
+    /// Waits until it has nothing to do but to read its next line.
+    pub fn settle(&self) {
+        let state = || {
+            let stat = self.stat();
+            (stat[0] == "S", stat[7].clone())
+        };
+        let mut last = state();
+        loop {
+            sleep(Duration::from_millis(20));
+            let now = state();
+            if now.0 && now == last {
+                return;
+            }
+            last = now;
+        }
+    }
+
     /// Time on a CPU so far, ns: the first number of `/proc/PID/schedstat`.
     pub fn ran_ns(&self) -> u64 {
         let text = fs::read_to_string(format!("/proc/{}/schedstat", self.pid())).unwrap();
         text.split(' ').next().unwrap().parse().unwrap()
     }
 
-    /// Page faults so far: fields 10 and 12 of `/proc/PID/stat`, proc(5), minor and major.
-    pub fn faults(&self) -> u64 {
+    /// `/proc/PID/stat` from field 3 on, proc(5): the name before it may hold anything.
+    fn stat(&self) -> Vec<String> {
         let text = fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap();
-        let fields: Vec<&str> = text[text.rfind(')').unwrap() + 2..].split(' ').collect();
-        fields[7].parse::<u64>().unwrap() + fields[9].parse::<u64>().unwrap()
+        text[text.rfind(')').unwrap() + 2..].split(' ').map(str::to_owned).collect()
+    }
+
+    /// Page faults so far: fields 10 and 12 of `/proc/PID/stat`, minor and major.
+    pub fn faults(&self) -> u64 {
+        let stat = self.stat();
+        stat[7].parse::<u64>().unwrap() + stat[9].parse::<u64>().unwrap()
     }
 }
 

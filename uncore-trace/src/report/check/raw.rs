@@ -34,6 +34,10 @@ pub(super) fn compare(recording: &Recording) -> Outcome {
     }
 }
 
+/// Windows end with readings of the timer. Others lie between them, also between the end of a
+/// window and the reading that ends it, and add nothing: counts are cumulative.
+const TIMER: &str = "timer";
+
 /// A reading; the times are none where they were equal.
 #[derive(Debug, Clone, Copy)]
 struct Reading {
@@ -73,7 +77,7 @@ fn run(recording: &Recording) -> Result<First> {
     };
     let mut first = First::default();
     let mut newest = i64::MIN;
-    let wanted = ["mono_ns", "counter", "value", "enabled", "running"];
+    let wanted = ["mono_ns", "counter", "value", "enabled", "running", "trigger"];
     for batch in recording.table(&readings::TABLE)?.scan(&wanted)? {
         for (counter, mono_ns, reading) in decode(&batch?)? {
             while tracks.get(&counter).is_some_and(|track| track.windows.is_empty()) && !fabric.done
@@ -110,7 +114,9 @@ fn decode(batch: &RecordBatch) -> Result<Vec<Decoded>> {
         let times = get(enabled, row).zip(get(running, row));
         Some(Reading { mono_ns: mono_ns.value(row), value, times })
     };
+    let trigger = words(batch, "trigger")?;
     Ok((0..batch.num_rows())
+        .filter(|&row| trigger.get(row) == Some(TIMER))
         .map(|row| (counter.value(row), mono_ns.value(row), reading(row)))
         .collect())
 }
