@@ -1,9 +1,20 @@
-//! The tests that need more than one module: `machines` plans on captured machines, `cli` types
+//! The tests that need more than one module. `machines` plans on captured machines, `cli` types
 //! what is wrong and `recording` what is right into the real binary, `readme` compares README.md
-//! with the code.
+//! with the code; the others record for real on the kernel at hand, as root, and skip with a reason
+//! where they cannot.
 
 mod cli;
 mod command;
+mod cost;
+mod exact;
+mod harness;
 mod machines;
+mod names;
+mod readers;
 mod readme;
 mod recording;
+mod shares;
+mod signals;
+mod sums;
+mod survive;
+mod ticks;

@@ -153,7 +153,9 @@ impl Recorder<'_> {
         let end = loop {
             tokio::select! {
                 _ = ticks.tick() => {
-                    self.drain()?;
+                    if !self.drain()? {
+                        ticks.reset_immediately();
+                    }
                     self.seal_if_due()?;
                     progress.update(self.rows, self.timeline.ledger.totals().values().sum());
                 }
@@ -189,7 +191,9 @@ impl Recorder<'_> {
         let waiting = Instant::now();
         while !self.timeline.is_done() && waiting.elapsed() < LAST_WAIT {
             tokio::select! {
-                () = sleep(Duration::from_millis(5)) => self.drain()?,
+                () = sleep(Duration::from_millis(5)) => {
+                    self.drain()?;
+                }
                 () = signals.next() => break,
             }
         }
@@ -198,8 +202,12 @@ impl Recorder<'_> {
         Ok(status)
     }
 
-    fn drain(&mut self) -> Result<()> {
-        let horizon = (mono_ns() as u64).saturating_sub(SETTLE_NS);
+    /// Takes what is in the ring, for [`DRAIN`] at most: a machine that fills it faster than it
+    /// is emptied must not keep the recorder from its other duties. `false` if something is left.
+    fn drain(&mut self) -> Result<bool> {
+        let mut horizon = (mono_ns() as u64).saturating_sub(SETTLE_NS);
+        let begin = Instant::now();
+        let mut emptied = true;
         while let Some(item) = self.session.ring().next() {
             match decode(&item) {
                 Ok(record) => self.timeline.feed(record, &mut self.sink),
@@ -207,6 +215,13 @@ impl Recorder<'_> {
                     let ledger = &mut self.timeline.ledger;
                     ledger.explain(Cause::Undecodable, horizon, None, &error.to_string());
                 }
+            }
+            if begin.elapsed() >= DRAIN {
+                emptied = false;
+                // What is left is newer than what was fed, by less than the ring can be out of
+                // order.
+                horizon = horizon.min(self.timeline.newest().saturating_sub(SETTLE_NS));
+                break;
             }
         }
         self.session.flush_log();
@@ -220,8 +235,8 @@ impl Recorder<'_> {
                 None
             }
         };
-        self.timeline.advance(horizon, &mut self.sink, &mut look);
-        failed.map_or(Ok(()), Err)
+        self.timeline.advance(horizon, emptied, &mut self.sink, &mut look);
+        failed.map_or(Ok(emptied), Err)
     }
 
     fn note_drops(&mut self, now: u64) -> Result<()> {

@@ -37,7 +37,7 @@ impl Cause {
         match self {
             Self::LateTick => "late_tick",
             Self::RingFull => "ring_full",
-            Self::RunGap => "run_gap",
+            Self::RunGap => crate::tables::loss::RUN_GAP,
             Self::ReadFailed => "read_failed",
             Self::NoBoundary => "no_boundary",
             Self::NotScheduled => "not_scheduled",

@@ -68,6 +68,10 @@ pub struct Timeline {
     window: WindowUse,
     /// End of the last closed bin.
     closed: u64,
+    /// Latest time of a record so far.
+    newest: u64,
+    /// A CPU's time was not known up to here, although the ring had been emptied.
+    waited: u64,
     stop: Option<u64>,
     seen: HashSet<u32>,
     raw: bool,
@@ -95,6 +99,8 @@ impl Timeline {
             owners: Owners::new(setup),
             window: WindowUse::new(setup),
             closed: start,
+            newest: start,
+            waited: 0,
             stop: None,
             seen: HashSet::new(),
             raw,
@@ -105,6 +111,14 @@ impl Timeline {
 
     /// Takes one record.
     pub fn feed(&mut self, record: Record, sink: &mut Sink) {
+        self.newest = self.newest.max(match &record {
+            Record::Run(run) => run.end,
+            Record::Sample(sample) => sample.end,
+            Record::Task(event) => event.time,
+            Record::Cgroup(event) => event.time,
+            // Kept back until its CPU has something to send.
+            Record::Irq(_) => 0,
+        });
         match record {
             Record::Run(run) => self.run(&run, sink),
             Record::Irq(irq) => {
@@ -134,15 +148,26 @@ impl Timeline {
         }
     }
 
+    /// The latest time that a record told of; those of other CPUs are no further behind than the
+    /// ring is out of order.
+    pub const fn newest(&self) -> u64 {
+        self.newest
+    }
+
     /// Whether everything up to the stop tick is closed.
     pub fn is_done(&self) -> bool {
         self.stop.is_some_and(|stop| self.closed >= stop)
     }
 
-    /// Closes all bins and windows that end by `horizon`. `peek` tells what a CPU has not sent.
+    /// Closes all bins and windows that end by `horizon`. `peek` tells what a CPU has not sent;
+    /// `emptied` says that everything sent before this call began has been fed.
+    ///
+    /// A CPU that switches between that and the peek has sent what is missing, so time is given up
+    /// as a gap only when the next emptied ring did not have it either.
     pub fn advance(
         &mut self,
         horizon: u64,
+        emptied: bool,
         sink: &mut Sink,
         peek: &mut dyn FnMut(u32) -> Option<Peek>,
     ) {
@@ -159,7 +184,11 @@ impl Timeline {
             if self.ends_window(end) && !late && !self.owners.have(end / self.tick_ns) {
                 return;
             }
-            if !self.account(end, late, &mut peeked, peek) {
+            let lost = emptied && late && self.waited >= end;
+            if !self.account(end, lost, &mut peeked, peek) {
+                if emptied {
+                    self.waited = horizon;
+                }
                 return;
             }
             self.close(end, sink);
@@ -174,7 +203,7 @@ impl Timeline {
     fn account(
         &mut self,
         end: u64,
-        late: bool,
+        lost: bool,
         peeked: &mut BTreeMap<u32, (Peek, Task)>,
         peek: &mut dyn FnMut(u32) -> Option<Peek>,
     ) -> bool {
@@ -188,7 +217,7 @@ impl Timeline {
                         place.insert(found);
                     }
                     // The CPU was just switching, or the task has just gone: its record is near.
-                    None if !late => return false,
+                    None if !lost => return false,
                     None => {}
                 }
             }
@@ -199,7 +228,7 @@ impl Timeline {
             }
             if track.accounted() < end {
                 // The CPU has switched since the ring was drained: its record is there.
-                if !late {
+                if !lost {
                     return false;
                 }
                 let span = end - track.accounted();

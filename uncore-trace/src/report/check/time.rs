@@ -2,7 +2,7 @@
 //!
 //! Tolerances. Over the recording: [`SHARE`] of it, and at least [`EDGE_NS`], because the first and
 //! the last slice are cut by a read that takes that long. Per window and per tick: [`EDGE_NS`], the
-//! width of a read on a loaded machine.
+//! width of a read on a loaded machine. Time that a `run_gap` row tells of may be missing.
 
 use std::collections::BTreeMap;
 
@@ -10,9 +10,9 @@ use anyhow::Result;
 
 use super::facts::{CpuTime, Facts};
 use super::{First, Outcome};
-use crate::tables::columns::{i32s, i64s};
+use crate::tables::columns::{get, i32s, i64s, words};
 use crate::tables::reader::{Recording, Scan};
-use crate::tables::{irqs, runtime};
+use crate::tables::{irqs, loss, runtime};
 
 /// Error allowed at the edge of a window or tick, ns.
 const EDGE_NS: i64 = 50_000;
@@ -74,6 +74,7 @@ pub(super) fn per_tick(recording: &Recording) -> Outcome {
 /// Goes over both tables in step and sums what belongs together.
 fn join(recording: &Recording) -> Result<First> {
     let mut first = First::default();
+    let gaps = gaps(recording)?;
     let mut ticks: BTreeMap<Key, Tick> = BTreeMap::new();
     let columns = |ns| ["mono_ns", "tick_ns", "cpu", ns];
     let mut sides = [
@@ -86,17 +87,49 @@ fn join(recording: &Recording) -> Result<First> {
         let behind = sides.iter().filter(|s| !s.done).map(|s| s.newest).min();
         if let Some(limit) = behind.map(|newest| newest.saturating_sub(SLACK_NS)) {
             let rest = ticks.split_off(&(limit, i32::MIN));
-            judge(&std::mem::replace(&mut ticks, rest), &mut first);
+            judge(&std::mem::replace(&mut ticks, rest), &gaps, &mut first);
         }
     }
-    judge(&ticks, &mut first);
+    judge(&ticks, &gaps, &mut first);
     Ok(first)
 }
 
-fn judge(ticks: &BTreeMap<Key, Tick>, first: &mut First) {
-    for ((mono_ns, cpu), tick) in ticks {
+/// Stretches of each CPU's time that the loss table tells of, in order of time.
+type Gaps = BTreeMap<i32, Vec<(i64, i64)>>;
+
+fn gaps(recording: &Recording) -> Result<Gaps> {
+    let mut gaps = Gaps::new();
+    let wanted = ["mono_ns", "span_ns", "cause", "cpu"];
+    for batch in recording.table(&loss::TABLE)?.scan(&wanted)? {
+        let batch = batch?;
+        let (mono_ns, span_ns) = (i64s(&batch, "mono_ns")?, i64s(&batch, "span_ns")?);
+        let (cause, cpu) = (words(&batch, "cause")?, i32s(&batch, "cpu")?);
+        for row in (0..batch.num_rows()).filter(|&row| cause.get(row) == Some(loss::RUN_GAP)) {
+            let end = mono_ns.value(row);
+            let gap = (end.saturating_sub(span_ns.value(row)), end);
+            gaps.entry(get(cpu, row).unwrap_or(-1)).or_default().push(gap);
+        }
+    }
+    for gaps in gaps.values_mut() {
+        gaps.sort_unstable();
+    }
+    Ok(gaps)
+}
+
+/// How much of the time of a CPU the gaps tell of.
+fn told(gaps: &Gaps, cpu: i32, begin: i64, end: i64) -> i64 {
+    let gaps = gaps.get(&cpu).map(Vec::as_slice).unwrap_or_default();
+    let first = gaps.partition_point(|gap| gap.1 <= begin);
+    let inside = gaps.iter().skip(first).take_while(|gap| gap.0 < end);
+    inside.map(|gap| gap.1.min(end) - gap.0.max(begin)).sum()
+}
+
+fn judge(ticks: &BTreeMap<Key, Tick>, gaps: &Gaps, first: &mut First) {
+    for (&(mono_ns, cpu), tick) in ticks {
         first.look(|| {
-            (tick.sum.abs_diff(tick.length) > EDGE_NS as u64).then(|| {
+            let told = told(gaps, cpu, mono_ns.saturating_sub(tick.length), mono_ns);
+            let missing = tick.length.saturating_sub(tick.sum);
+            (missing < -EDGE_NS || missing > told.saturating_add(EDGE_NS)).then(|| {
                 format!(
                     "CPU {cpu}, tick ending at mono_ns {mono_ns}: {} ns of {} are accounted for",
                     tick.sum, tick.length

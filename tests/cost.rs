@@ -1,0 +1,47 @@
+//! What a recording costs where it does not depend on the load: its start, and its memory.
+
+use std::thread::sleep;
+use std::time::Duration;
+
+use crate::harness::recorder::Recorder;
+use crate::harness::{root_or_skip, rows};
+
+/// Attempts at a quick start: on a machine that others use too, the fastest is the tool's own.
+const ATTEMPTS: usize = 3;
+
+#[test]
+fn the_first_reading_comes_within_half_a_second() {
+    let _machine = root_or_skip!();
+    let mut took = Vec::new();
+    for _ in 0..ATTEMPTS {
+        let dir = tempfile::tempdir().unwrap();
+        let run = dir.path().join("run/");
+        let recorder = Recorder::start(&run, &["-p", "host"]);
+        let spawned = recorder.spawned_ns;
+        sleep(Duration::from_millis(50));
+        recorder.stop();
+        let readings = rows::readings(&run);
+        let first = readings.iter().map(|reading| reading.mono_ns).min().unwrap();
+        took.push((first - spawned) / 1_000_000);
+    }
+    println!("from start to first reading: {took:?} ms");
+    assert!(took.iter().min().is_some_and(|fastest| *fastest <= 500), "{took:?} ms");
+}
+
+/// Without optimisation a program has some five times the code, all of it pages of the file that
+/// `VmHWM` counts as resident: there they are left out.
+#[test]
+fn memory_stays_small() {
+    let _machine = root_or_skip!();
+    let dir = tempfile::tempdir().unwrap();
+    let run = dir.path().join("run/");
+    let recorder = Recorder::start(&run, &["-p", "host"]);
+    sleep(Duration::from_secs(10));
+    let code = recorder.status_kib("RssFile") << 10;
+    recorder.stop();
+    let highest = rows::own(&run).max_rss_bytes;
+    println!("at most {} MiB, of them {} MiB of files", highest >> 20, code >> 20);
+    assert!(highest > 0);
+    let counted = if cfg!(debug_assertions) { highest - code } else { highest };
+    assert!(counted < 64 << 20, "{counted} bytes");
+}

@@ -1,0 +1,75 @@
+//! Cgroups for a test: made in the v2 hierarchy, and in the v1 hierarchy of the `cpu` controller
+//! where that is the one with weights; gone when dropped.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process;
+use std::thread::sleep;
+use std::time::Duration;
+
+use uncore_trace::discover::{CgroupMounts, machine};
+
+/// A cgroup of the v2 hierarchy.
+#[derive(Debug)]
+pub struct Cgroup {
+    /// As the tables write it.
+    pub path: String,
+    dirs: Vec<PathBuf>,
+}
+
+fn mounts() -> CgroupMounts {
+    machine(Path::new("/")).unwrap().cgroups
+}
+
+impl Cgroup {
+    /// A new cgroup; the reason where there is no v2 hierarchy.
+    pub fn new(tag: &str) -> Result<Self, String> {
+        let mount = mounts().v2.ok_or("no cgroup v2 hierarchy is mounted")?;
+        let name = format!("uncore-trace-test-{}-{tag}", process::id());
+        let dir = mount.join(&name);
+        fs::create_dir(&dir).map_err(|error| format!("cannot make {}: {error}", dir.display()))?;
+        Ok(Self { path: format!("/{name}"), dirs: vec![dir] })
+    }
+
+    /// A new cgroup with this weight against its siblings, relative to the usual one.
+    pub fn weighted(tag: &str, weight: f64) -> Result<Self, String> {
+        let mut cgroup = Self::new(tag)?;
+        let file = cgroup.dirs[0].join("cpu.weight");
+        if file.exists() {
+            fs::write(file, format!("{}", (100.0 * weight).round())).unwrap();
+            return Ok(cgroup);
+        }
+        let v1 = mounts().v1.into_iter().find(|v1| v1.controllers.iter().any(|name| name == "cpu"));
+        let v1 = v1.ok_or(
+            "no hierarchy has the cpu controller (v2: echo +cpu > cgroup.subtree_control)",
+        )?;
+        let dir = v1.path.join(cgroup.path.trim_start_matches('/'));
+        fs::create_dir(&dir).map_err(|error| format!("cannot make {}: {error}", dir.display()))?;
+        cgroup.dirs.push(dir.clone());
+        fs::write(dir.join("cpu.shares"), format!("{}", (1024.0 * weight).round())).unwrap();
+        Ok(cgroup)
+    }
+
+    /// Moves a process into it.
+    pub fn add(&self, pid: i32) {
+        for dir in &self.dirs {
+            fs::write(dir.join("cgroup.procs"), pid.to_string()).unwrap();
+        }
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        for dir in &self.dirs {
+            // A process that was killed is in it until it has been reaped.
+            for _ in 0..100 {
+                if fs::remove_dir(dir).is_ok() {
+                    break;
+                }
+                sleep(Duration::from_millis(10));
+            }
+        }
+    }
+}

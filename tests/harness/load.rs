@@ -1,0 +1,108 @@
+//! Processes that use the machine in a known way; killed with all they started when dropped.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::thread::{CpuSet, sched_setaffinity};
+
+/// A process group.
+#[derive(Debug)]
+pub struct Load(Child);
+
+impl Load {
+    /// Starts a command, its stdin and stdout piped.
+    pub fn start<A: AsRef<OsStr>>(program: impl AsRef<OsStr>, args: &[A]) -> Self {
+        let mut command = Command::new(program);
+        command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        Self(command.process_group(0).spawn().unwrap())
+    }
+
+    /// Uses up one CPU.
+    pub fn spin(cpu: usize) -> Self {
+        let load = Self::start("sh", &["-c", "while :; do :; done"]);
+        let mut cpus = CpuSet::new();
+        cpus.set(cpu);
+        sched_setaffinity(Pid::from_raw(load.pid()), &cpus).unwrap();
+        load
+    }
+
+    /// Many processes that switch all the time.
+    pub fn hackbench() -> Self {
+        let script = "while :; do perf bench sched messaging -g 2 -l 500 >/dev/null; done";
+        Self::start("sh", &["-c", script])
+    }
+
+    /// Starts one short process after the other.
+    pub fn forks() -> Self {
+        Self::start("sh", &["-c", "while :; do /bin/true; done"])
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> i32 {
+        i32::try_from(self.0.id()).unwrap()
+    }
+
+    /// Sends it a line.
+    pub fn say(&mut self, line: &str) {
+        writeln!(self.0.stdin.as_mut().unwrap(), "{line}").unwrap();
+    }
+
+    /// Waits for a line of it.
+    pub fn hear(&mut self) -> String {
+        let mut line = String::new();
+        // Lines come one at a time, each asked for, so nothing is lost with the reader.
+        BufReader::new(self.0.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        line.trim().to_owned()
+    }
+
+    /// Waits until it has nothing to do but to read its next line.
+    pub fn settle(&self) {
+        let state = || {
+            let stat = self.stat();
+            (stat[0] == "S", stat[7].clone())
+        };
+        let mut last = state();
+        loop {
+            sleep(Duration::from_millis(20));
+            let now = state();
+            if now.0 && now == last {
+                return;
+            }
+            last = now;
+        }
+    }
+
+    /// Time on a CPU so far, ns: the first number of `/proc/PID/schedstat`.
+    pub fn ran_ns(&self) -> u64 {
+        let text = fs::read_to_string(format!("/proc/{}/schedstat", self.pid())).unwrap();
+        text.split(' ').next().unwrap().parse().unwrap()
+    }
+
+    /// `/proc/PID/stat` from field 3 on, proc(5): the name before it may hold anything.
+    fn stat(&self) -> Vec<String> {
+        let text = fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap();
+        text[text.rfind(')').unwrap() + 2..].split(' ').map(str::to_owned).collect()
+    }
+
+    /// Page faults so far: fields 10 and 12 of `/proc/PID/stat`, minor and major.
+    pub fn faults(&self) -> u64 {
+        let stat = self.stat();
+        stat[7].parse::<u64>().unwrap() + stat[9].parse::<u64>().unwrap()
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        // It may have ended by itself; then there is nothing to kill.
+        kill_process_group(Pid::from_child(&self.0), Signal::KILL).ok();
+        self.0.wait().unwrap();
+    }
+}

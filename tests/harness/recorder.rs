@@ -1,0 +1,183 @@
+//! A recording that runs beside the test: started, told apart from its start-up, and stopped.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use aya::maps::loaded_maps;
+use aya::programs::{loaded_links, loaded_programs};
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::{mono_ns, uncore_trace};
+
+/// Says that counting has begun, and stays.
+const WORKLOAD: &str = "echo $$; exec sleep 600";
+
+/// How long a recorder that was told to stop may take, without optimisation on a loaded machine.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A running recorder whose command is [`WORKLOAD`], or another that prints its pid first.
+#[derive(Debug)]
+pub struct Recorder {
+    child: Child,
+    command: Option<Pid>,
+    /// `CLOCK_MONOTONIC` before it was started, ns.
+    pub spawned_ns: i64,
+    /// `CLOCK_MONOTONIC` when its command was heard of: counting had begun, ns.
+    pub started_ns: i64,
+}
+
+/// How it ended.
+#[derive(Debug)]
+pub struct Ended {
+    /// Exit code.
+    pub code: Option<i32>,
+    /// What it had to say.
+    pub stderr: String,
+}
+
+impl Recorder {
+    /// Starts it and waits until it counts.
+    pub fn start<A: AsRef<OsStr>>(output: &Path, options: &[A]) -> Self {
+        Self::with_command(output, options, WORKLOAD)
+    }
+
+    /// The same with another shell script, whose first line must be its pid.
+    pub fn with_command<A: AsRef<OsStr>>(output: &Path, options: &[A], script: &str) -> Self {
+        let spawned_ns = mono_ns();
+        // Its command may outlive it, and must not keep stderr open.
+        let script = format!("exec 2>/dev/null; {script}");
+        let mut command = uncore_trace();
+        command.arg("record").arg("-o").arg(output).args(options).args(["--", "sh", "-c", &script]);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        let started_ns = mono_ns();
+        let mut recorder = Self { child, command: None, spawned_ns, started_ns };
+        let Ok(pid) = line.trim().parse() else {
+            recorder.child.kill().unwrap();
+            panic!("it did not start: {:?}", recorder.wait());
+        };
+        recorder.command = Pid::from_raw(pid);
+        recorder
+    }
+
+    /// Sends the recorder a signal.
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Waits for its end, which must come.
+    pub fn wait(&mut self) -> Ended {
+        let begin = Instant::now();
+        let status = loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                break status;
+            }
+            assert!(begin.elapsed() < PATIENCE, "it does not end");
+            sleep(Duration::from_millis(5));
+        };
+        let mut stderr = String::new();
+        self.child.stderr.as_mut().unwrap().read_to_string(&mut stderr).unwrap();
+        Ended { code: status.code(), stderr }
+    }
+
+    /// Stops it as Ctrl-C does; the recording must be complete.
+    pub fn stop(mut self) {
+        self.signal(Signal::INT);
+        let ended = self.wait();
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    }
+
+    /// Kills it, the command it started stays; returns the time of its death.
+    pub fn kill(&mut self) -> i64 {
+        let now = mono_ns();
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        now
+    }
+
+    /// A line of its `/proc/PID/status`, in KiB.
+    pub fn status_kib(&self, key: &str) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix(key)).unwrap();
+        line.trim_start_matches(':').trim().trim_end_matches(" kB").parse().unwrap()
+    }
+
+    /// The BPF objects it holds, from `/proc/PID/fdinfo`: only these are its own on a machine
+    /// where others record too.
+    pub fn objects(&self) -> Objects {
+        let mut objects = Objects::default();
+        for entry in fs::read_dir(format!("/proc/{}/fdinfo", self.child.id())).unwrap() {
+            // The descriptor of the directory walk of another thread may be gone by now.
+            let Ok(info) = fs::read_to_string(entry.unwrap().path()) else { continue };
+            for line in info.lines() {
+                let Some((key, id)) = line.split_once(':') else { continue };
+                let set = match key {
+                    "prog_id" => &mut objects.programs,
+                    "map_id" => &mut objects.maps,
+                    "link_id" => &mut objects.links,
+                    _ => continue,
+                };
+                set.insert(id.trim().parse().unwrap());
+            }
+        }
+        objects
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        // Both may have ended already.
+        self.child.kill().ok();
+        self.child.wait().ok();
+        if let Some(command) = self.command {
+            kill_process(command, Signal::KILL).ok();
+        }
+    }
+}
+
+/// Ids of BPF objects.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Objects {
+    /// Programs.
+    pub programs: BTreeSet<u32>,
+    /// Maps.
+    pub maps: BTreeSet<u32>,
+    /// Links.
+    pub links: BTreeSet<u32>,
+}
+
+impl Objects {
+    /// Those that the kernel still has.
+    fn left(&self) -> Self {
+        let programs = loaded_programs().filter_map(|found| Some(found.ok()?.id()));
+        let maps = loaded_maps().filter_map(|found| Some(found.ok()?.id()));
+        let links = loaded_links().filter_map(|found| Some(found.ok()?.id()));
+        Self {
+            programs: programs.filter(|id| self.programs.contains(id)).collect(),
+            maps: maps.filter(|id| self.maps.contains(id)).collect(),
+            links: links.filter(|id| self.links.contains(id)).collect(),
+        }
+    }
+
+    /// Fails if the kernel does not let go of all of them. It frees them after an RCU grace
+    /// period, which takes longer on a loaded machine.
+    pub fn assert_gone(&self) {
+        let begin = Instant::now();
+        while begin.elapsed() < Duration::from_secs(5) {
+            if self.left() == Self::default() {
+                return;
+            }
+            sleep(Duration::from_millis(20));
+        }
+        panic!("left behind: {:?}", self.left());
+    }
+}

@@ -1,0 +1,210 @@
+//! The tables of a recording as plain rows, by the library's own reader.
+
+#![expect(clippy::unwrap_used, reason = "a table that cannot be read fails the test")]
+
+use std::path::Path;
+
+use arrow::array::RecordBatch;
+use uncore_trace::tables::columns::{f64s, get, i32s, i64s, words};
+use uncore_trace::tables::reader::Recording;
+use uncore_trace::tables::{TableDef, fabric, irqs, loss, metadata, readings, runtime, tasks};
+
+/// A row of `fabric`.
+#[derive(Clone, Debug)]
+pub struct Share {
+    pub mono_ns: i64,
+    pub window_ns: i64,
+    pub cpu: i32,
+    pub pmu: String,
+    pub event: String,
+    pub owner: String,
+    pub pid: Option<i32>,
+    pub comm: Option<String>,
+    pub cgroup: Option<String>,
+    pub value: Option<f64>,
+    pub total: Option<f64>,
+    pub method: String,
+}
+
+/// A row of `readings`.
+#[derive(Clone, Debug)]
+pub struct Reading {
+    pub mono_ns: i64,
+    pub tick: i64,
+    pub counter: i32,
+    pub cpu: i32,
+    pub trigger: String,
+}
+
+/// A row of `runtime` or `irqs`: time of somebody in a tick.
+#[derive(Clone, Debug)]
+pub struct Time {
+    pub mono_ns: i64,
+    pub tick_ns: i64,
+    pub cpu: i32,
+    pub name: String,
+    pub ns: i64,
+}
+
+/// A row of `tasks`.
+#[derive(Clone, Debug)]
+pub struct Task {
+    pub pid: i32,
+    pub comm: String,
+    pub what: String,
+}
+
+/// A row of `loss`.
+#[derive(Clone, Debug)]
+pub struct Loss {
+    pub mono_ns: i64,
+    pub cause: String,
+    pub cpu: Option<i32>,
+    pub count: i64,
+}
+
+/// A CPU's entry in the metadata `cpu_time`.
+#[derive(Clone, Debug, serde::Deserialize)]
+pub struct CpuTime {
+    pub cpu: i32,
+    pub begin_ns: i64,
+    pub end_ns: i64,
+    pub unattributed_ns: i64,
+}
+
+/// What is in the metadata `own`.
+#[derive(Clone, Debug, serde::Deserialize)]
+pub struct Own {
+    pub max_rss_bytes: u64,
+    pub timer: String,
+}
+
+fn rows<T>(
+    recording: &Path,
+    def: &'static TableDef,
+    columns: &[&str],
+    row: impl Fn(&RecordBatch, usize) -> T,
+) -> Vec<T> {
+    let table = Recording::open(recording).unwrap().table(def).unwrap();
+    let mut found = Vec::new();
+    for batch in table.scan(columns).unwrap() {
+        let batch = batch.unwrap();
+        found.extend((0..batch.num_rows()).map(|at| row(&batch, at)));
+    }
+    found
+}
+
+fn word(batch: &RecordBatch, column: &str, row: usize) -> Option<String> {
+    words(batch, column).unwrap().get(row).map(str::to_owned)
+}
+
+fn int(batch: &RecordBatch, column: &str, row: usize) -> i64 {
+    i64s(batch, column).unwrap().value(row)
+}
+
+fn short(batch: &RecordBatch, column: &str, row: usize) -> Option<i32> {
+    get(i32s(batch, column).unwrap(), row)
+}
+
+/// All of `fabric`.
+pub fn shares(recording: &Path) -> Vec<Share> {
+    let columns = [
+        "mono_ns",
+        "window_ns",
+        "cpu",
+        "pmu",
+        "event",
+        "owner",
+        "pid",
+        "comm",
+        "cgroup",
+        "value",
+        "total",
+        "method",
+    ];
+    rows(recording, &fabric::TABLE, &columns, |batch, row| Share {
+        mono_ns: int(batch, "mono_ns", row),
+        window_ns: int(batch, "window_ns", row),
+        cpu: short(batch, "cpu", row).unwrap(),
+        pmu: word(batch, "pmu", row).unwrap(),
+        event: word(batch, "event", row).unwrap(),
+        owner: word(batch, "owner", row).unwrap(),
+        pid: short(batch, "pid", row),
+        comm: word(batch, "comm", row),
+        cgroup: word(batch, "cgroup", row),
+        value: get(f64s(batch, "value").unwrap(), row),
+        total: get(f64s(batch, "total").unwrap(), row),
+        method: word(batch, "method", row).unwrap(),
+    })
+}
+
+/// All of `readings`.
+pub fn readings(recording: &Path) -> Vec<Reading> {
+    let columns = ["mono_ns", "tick", "counter", "cpu", "trigger"];
+    rows(recording, &readings::TABLE, &columns, |batch, row| Reading {
+        mono_ns: int(batch, "mono_ns", row),
+        tick: int(batch, "tick", row),
+        counter: short(batch, "counter", row).unwrap(),
+        cpu: short(batch, "cpu", row).unwrap(),
+        trigger: word(batch, "trigger", row).unwrap(),
+    })
+}
+
+fn times(recording: &Path, def: &'static TableDef, name: &str, ns: &str) -> Vec<Time> {
+    rows(recording, def, &["mono_ns", "tick_ns", "cpu", name, ns], |batch, row| Time {
+        mono_ns: int(batch, "mono_ns", row),
+        tick_ns: int(batch, "tick_ns", row),
+        cpu: short(batch, "cpu", row).unwrap(),
+        name: word(batch, name, row).unwrap_or_default(),
+        ns: int(batch, ns, row),
+    })
+}
+
+/// All of `runtime`; the name is the thread's.
+pub fn runtime(recording: &Path) -> Vec<Time> {
+    times(recording, &runtime::TABLE, "comm", "run_ns")
+}
+
+/// All of `irqs`; the name is the handler's.
+pub fn irqs(recording: &Path) -> Vec<Time> {
+    times(recording, &irqs::TABLE, "name", "ns")
+}
+
+/// All of `tasks`.
+pub fn tasks(recording: &Path) -> Vec<Task> {
+    rows(recording, &tasks::TABLE, &["pid", "comm", "what"], |batch, row| Task {
+        pid: short(batch, "pid", row).unwrap(),
+        comm: word(batch, "comm", row).unwrap(),
+        what: word(batch, "what", row).unwrap(),
+    })
+}
+
+/// All of `loss`; none where nothing was lost and there is no such table.
+pub fn losses(recording: &Path) -> Vec<Loss> {
+    let opened = Recording::open(recording).unwrap();
+    if !opened.tables().iter().any(|table| table.name == loss::TABLE.name) {
+        return Vec::new();
+    }
+    rows(recording, &loss::TABLE, &["mono_ns", "cause", "cpu", "count"], |batch, row| Loss {
+        mono_ns: int(batch, "mono_ns", row),
+        cause: word(batch, "cause", row).unwrap(),
+        cpu: short(batch, "cpu", row),
+        count: int(batch, "count", row),
+    })
+}
+
+/// An entry of the metadata.
+pub fn pair(recording: &Path, key: &str) -> Option<String> {
+    let table = Recording::open(recording).unwrap().table(&fabric::TABLE).unwrap();
+    table.metadata().get(key).cloned()
+}
+
+/// How each CPU's time divides.
+pub fn cpu_time(recording: &Path) -> Vec<CpuTime> {
+    serde_json::from_str(&pair(recording, metadata::CPU_TIME).unwrap()).unwrap()
+}
+
+/// What the recorder used.
+pub fn own(recording: &Path) -> Own {
+    serde_json::from_str(&pair(recording, metadata::OWN).unwrap()).unwrap()
+}

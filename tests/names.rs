@@ -1,0 +1,88 @@
+//! Short-lived processes and interrupts keep their names.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Write as _;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use crate::harness::recorder::Recorder;
+use crate::harness::{assert_checked, root_or_skip, rows, run_ok};
+
+/// Prints the pid of each process it makes.
+const FORKS: &str = "for i in $(seq 2000); do /bin/true & echo $!; wait $!; done";
+
+#[test]
+fn two_thousand_short_processes_all_have_names() {
+    let _machine = root_or_skip!();
+    let dir = tempfile::tempdir().unwrap();
+    let run = dir.path().join("run/");
+    let out = run.to_str().unwrap();
+    let printed = run_ok(["record", "-q", "-p", "host", "-o", out, "--", "sh", "-c", FORKS]);
+    let pids: BTreeSet<i32> = printed.lines().map(|line| line.parse().unwrap()).collect();
+    assert!(pids.len() > 1900, "{} pids", pids.len());
+    let tasks = rows::tasks(&run);
+    let named = |what: &str| -> BTreeSet<i32> {
+        let rows = tasks.iter().filter(|task| task.what == what && task.comm == "true");
+        rows.map(|task| task.pid).collect()
+    };
+    let full = rows::losses(&run).iter().filter(|loss| loss.cause == "ring_full").count();
+    for what in ["exec", "exit"] {
+        let named = named(what);
+        let missing: Vec<_> = pids.difference(&named).collect();
+        println!("{what}: {} of {} named, {full} loss rows", named.len(), pids.len());
+        assert!(missing.is_empty() || full > 0, "{what}: lost silently: {missing:?}");
+    }
+    let runtime = rows::runtime(&run);
+    assert!(runtime.iter().any(|time| time.name == "true"));
+    for time in &runtime {
+        assert!(!time.name.is_empty(), "{time:?}");
+    }
+    assert_checked(&run);
+}
+
+/// Writes to the disk until it is told to stop, so that a device interrupts.
+fn write_for(length: Duration, dir: &std::path::Path) {
+    let begin = Instant::now();
+    while begin.elapsed() < length {
+        let mut file = fs::File::create(dir.join("data")).unwrap();
+        file.write_all(&[1; 1 << 16]).unwrap();
+        file.sync_all().unwrap();
+        sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn interrupts_are_owners_with_names() {
+    let _machine = root_or_skip!();
+    let dir = tempfile::tempdir().unwrap();
+    let run = dir.path().join("run/");
+    let recorder = Recorder::start(&run, &["-p", "host", "--sample-on", "irq"]);
+    // Not on a tmpfs: beside the binary, which is on a disk.
+    let disk = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    write_for(Duration::from_secs(2), disk.path());
+    recorder.stop();
+    assert_checked(&run);
+    let triggers: BTreeSet<String> =
+        rows::readings(&run).into_iter().map(|reading| reading.trigger).collect();
+    println!("read at {triggers:?}");
+    assert!(triggers.contains("irq"), "no reading at an interrupt: {triggers:?}");
+    let shares = rows::shares(&run);
+    for (owner, prefix) in [("irq", "irq:"), ("softirq", "softirq:")] {
+        let own = || shares.iter().filter(|share| share.owner == owner);
+        let names: BTreeSet<&str> = own().filter_map(|share| share.comm.as_deref()).collect();
+        println!("{owner}: {names:?}");
+        assert!(!names.is_empty(), "no {owner} was seen");
+        for share in own() {
+            let named = share.comm.as_deref().and_then(|comm| comm.strip_prefix(prefix));
+            let name = named.unwrap_or_default();
+            assert!(!name.is_empty() && name.parse::<u32>().is_err(), "{share:?}");
+            assert!(share.pid.is_none() && share.cgroup.is_none(), "{share:?}");
+        }
+    }
+    for time in rows::irqs(&run) {
+        assert!(!time.name.is_empty(), "{time:?}");
+    }
+}

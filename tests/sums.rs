@@ -1,0 +1,133 @@
+//! Nothing vanishes and nothing is made up: shares sum to counts, counts agree with the kernel's,
+//! and each CPU's time is the time that passed.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread::sleep;
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use crate::harness::load::Load;
+use crate::harness::recorder::Recorder;
+use crate::harness::{self, assert_checked, or_skip, python, root_or_skip, rows};
+
+/// Records for two seconds under that load.
+fn under(load: Load, name: &str, options: &[&str]) -> (TempDir, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let output = dir.path().join(name);
+    let recorder = Recorder::start(&output, options);
+    sleep(Duration::from_secs(2));
+    recorder.stop();
+    drop(load);
+    (dir, output)
+}
+
+/// Every window of every counter is the sum of its owners' parts; returns how many there are.
+pub fn conserved(recording: &Path) -> usize {
+    let mut windows: BTreeMap<(i64, i32, String, String), (f64, f64)> = BTreeMap::new();
+    for share in rows::shares(recording) {
+        let Some(total) = share.total else { continue };
+        let key = (share.mono_ns, share.cpu, share.pmu, share.event);
+        let window = windows.entry(key.clone()).or_insert((0.0, total));
+        assert_eq!(window.1.to_bits(), total.to_bits(), "{key:?} has two totals");
+        window.0 += share.value.unwrap();
+    }
+    for (key, (sum, total)) in &windows {
+        assert!((sum - total).abs() <= total.abs() * 1e-9, "{key:?}: {sum} of {total}");
+    }
+    windows.values().filter(|(_, total)| *total != 0.0).count()
+}
+
+#[test]
+fn shares_sum_to_the_count_by_every_reader() {
+    let _machine = root_or_skip!();
+    or_skip!(harness::tool("perf"));
+    let python = or_skip!(python());
+    let exact = ["-p", "host", "--sample-on", "sched", "--min-gap", "0"];
+    for (name, options) in [("run.parquet", &exact[..2]), ("run/", &exact[..2]), ("run/", &exact)] {
+        // A reading at every switch of hackbench is more than any ring holds: see `survive`.
+        let load = if options.len() > 2 { Load::forks() } else { Load::hackbench() };
+        let (_dir, output) = under(load, name, options);
+        assert_checked(&output);
+        let windows = conserved(&output);
+        let file = if name.ends_with('/') { output.join("fabric.parquet") } else { output };
+        let answer = harness::readers(&python, &[OsStr::new("conservation"), file.as_os_str()]);
+        println!("{name} {options:?}: {windows} windows; DuckDB: {answer}");
+        assert!(windows > 1000, "{windows} windows");
+        assert_eq!(answer[0].as_u64(), Some(windows as u64));
+        assert!(answer[1].as_f64().unwrap() <= 1e-9, "{answer}");
+        assert_eq!(answer[2].as_f64(), Some(0.0), "{answer}");
+    }
+}
+
+/// Switches since boot, all CPUs: `ctxt` of `/proc/stat`.
+fn switches() -> f64 {
+    let stat = fs::read_to_string("/proc/stat").unwrap();
+    stat.lines().find_map(|line| line.strip_prefix("ctxt ")).unwrap().parse().unwrap()
+}
+
+/// The recording's first window begins between the start of the process and a tick after its
+/// command is heard of, and its last ends after the signal and before the process does. So the
+/// kernel's count over the longest and the shortest of those intervals are bounds without a
+/// tolerance; two hundred thousand switches between them make the edges small.
+#[test]
+fn context_switches_are_those_of_the_kernel() {
+    let _machine = root_or_skip!();
+    or_skip!(harness::tool("perf"));
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("run.parquet");
+    let outer = switches();
+    let recorder = Recorder::start(&file, &["-p", "host"]);
+    sleep(Duration::from_millis(5));
+    let inner = switches();
+    let bench = Command::new("perf").args(["bench", "sched", "pipe", "-l", "100000"]).output();
+    assert!(bench.unwrap().status.success());
+    let least = switches() - inner;
+    recorder.stop();
+    let most = switches() - outer;
+    let shares = rows::shares(&file);
+    let own = shares.iter().filter(|share| share.event == "context-switches");
+    let counted: f64 = own.filter_map(|share| share.value).sum();
+    println!("{counted} switches, between {least} and {most} by /proc/stat");
+    assert!(least >= 200_000.0, "the bench made {least} switches only");
+    assert!((least..=most).contains(&counted), "{counted} is not in {least}..={most}");
+    assert!((most - least) / least < 0.05, "the edges are too wide to tell anything");
+}
+
+/// Tolerance for the read that cuts a slice at the end of a tick, ns.
+const EDGE_NS: i64 = 50_000;
+
+#[test]
+fn the_time_of_each_tick_adds_up() {
+    let _machine = root_or_skip!();
+    or_skip!(harness::tool("perf"));
+    let (_dir, output) = under(Load::hackbench(), "run/", &["-p", "host"]);
+    let mut ticks: BTreeMap<(i32, i64), (i64, i64)> = BTreeMap::new();
+    for time in rows::runtime(&output).into_iter().chain(rows::irqs(&output)) {
+        let tick = ticks.entry((time.cpu, time.mono_ns)).or_insert((0, time.tick_ns));
+        assert_eq!(tick.1, time.tick_ns, "{time:?}");
+        assert!(time.ns >= 0, "{time:?}");
+        tick.0 += time.ns;
+    }
+    let tick_ns = 1_000_000;
+    for time in rows::cpu_time(&output) {
+        let count = (time.end_ns - time.begin_ns) / tick_ns;
+        let unknown = time.unattributed_ns as f64 / (time.end_ns - time.begin_ns) as f64;
+        println!("CPU {}: {count} ticks, unknown {unknown:.6}", time.cpu);
+        assert!(unknown <= 1e-3, "CPU {}: {unknown} of the time is unknown", time.cpu);
+        for tick in 1..=count {
+            let end = time.begin_ns + tick * tick_ns;
+            let (sum, length) = ticks.remove(&(time.cpu, end)).unwrap_or((0, tick_ns));
+            let at = (end, time.cpu);
+            assert_eq!(length, tick_ns, "{at:?}");
+            assert!((sum - length).abs() <= EDGE_NS, "{at:?}: {sum} ns of {length}");
+        }
+    }
+    assert!(ticks.is_empty(), "rows outside the recording: {ticks:?}");
+}

@@ -1,0 +1,101 @@
+//! `kill -9` at any moment: the kernel is as it was, and what was recorded can be read. And a
+//! machine that makes more records than can be taken: it ends when told to, and tells what it lost.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
+use std::ffi::OsStr;
+use std::path::Path;
+use std::thread::sleep;
+use std::time::{Duration, SystemTime};
+
+use uncore_trace::tables::metadata;
+
+use rustix::process::Signal;
+
+use crate::harness::load::Load;
+use crate::harness::recorder::Recorder;
+use crate::harness::{assert_checked, or_skip, python, readers, root_or_skip, rows, run_ok, tool};
+use crate::sums::conserved;
+
+/// The default of `--flush`, ns.
+const FLUSH_NS: i64 = 1_000_000_000;
+
+/// Milliseconds of life for each of `count` recorders, from the clock: other moments every time.
+fn moments(count: u64) -> Vec<u64> {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    let mut state = now.as_nanos() as u64 | 1;
+    let mut next = || {
+        // Marsaglia's xorshift64.
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    (0..count).map(|index| 800 * index + next() % 800).collect()
+}
+
+/// Records for that long, kills, repairs and looks at what is there.
+fn killed_after(millis: u64, output: &Path, python: &Path) {
+    let mut recorder = Recorder::start(output, &["-p", "host"]);
+    let objects = recorder.objects();
+    assert!(!objects.programs.is_empty() && !objects.maps.is_empty(), "{objects:?}");
+    sleep(Duration::from_millis(millis));
+    let died = recorder.kill();
+    // The command it had started is still there, and must hold nothing of it.
+    objects.assert_gone();
+    run_ok([OsStr::new("repair"), output.as_os_str()]);
+    assert_checked(output);
+    assert_eq!(rows::pair(output, metadata::REPAIRED).as_deref(), Some("true"));
+    assert_eq!(rows::pair(output, metadata::COMPLETE).as_deref(), Some("false"));
+    let last = rows::shares(output).iter().map(|share| share.mono_ns).max();
+    let lost = died - last.unwrap_or(recorder.started_ns);
+    println!("killed after {millis} ms: lost {:.3} s", lost as f64 / 1e9);
+    assert!(lost <= FLUSH_NS, "killed after {millis} ms: lost {lost} ns");
+    let file = if output.is_dir() { output.join("fabric.parquet") } else { output.to_owned() };
+    let answer = readers(python, &[OsStr::new("conservation"), file.as_os_str()]);
+    assert!(answer[1].as_f64().is_none_or(|error| error <= 1e-9), "{answer}");
+    for reader in ["duckdb", "pandas"] {
+        readers(python, &["sums".as_ref(), reader.as_ref(), file.as_os_str()]);
+    }
+}
+
+#[test]
+fn a_killed_file_loses_at_most_a_flush_interval() {
+    let _machine = root_or_skip!();
+    let python = or_skip!(python());
+    for millis in moments(5) {
+        let dir = tempfile::tempdir().unwrap();
+        killed_after(millis, &dir.path().join("run.parquet"), &python);
+    }
+}
+
+#[test]
+fn a_killed_dataset_loses_at_most_a_flush_interval() {
+    let _machine = root_or_skip!();
+    let python = or_skip!(python());
+    for millis in moments(3) {
+        let dir = tempfile::tempdir().unwrap();
+        killed_after(millis, &dir.path().join("run/"), &python);
+    }
+}
+
+/// A recorder that drained its ring until it was empty never came back from it.
+#[test]
+fn a_flooded_recorder_ends_when_it_is_told_to() {
+    let _machine = root_or_skip!();
+    or_skip!(tool("perf"));
+    let dir = tempfile::tempdir().unwrap();
+    let run = dir.path().join("run/");
+    let load = Load::hackbench();
+    let exact = ["-p", "host", "--sample-on", "sched", "--min-gap", "0", "--buffer", "1"];
+    let mut recorder = Recorder::start(&run, &exact);
+    sleep(Duration::from_secs(2));
+    recorder.signal(Signal::INT);
+    let ended = recorder.wait();
+    drop(load);
+    println!("{}", ended.stderr.trim());
+    let lost = rows::losses(&run).iter().any(|loss| loss.cause == "ring_full");
+    assert_eq!(ended.code, Some(i32::from(lost)), "{}", ended.stderr);
+    assert_checked(&run);
+    conserved(&run);
+}
