@@ -3,7 +3,7 @@
 
 use std::{path::PathBuf, process::ExitCode};
 
-use clap::Parser;
+use clap::{Parser, error::ErrorKind};
 use uncore_trace::{cmd, text::printable};
 
 /// Which tenant used the fabric, when, how much, and how sure are we
@@ -14,7 +14,14 @@ use uncore_trace::{cmd, text::printable};
 #[command(name = "uncore-trace", version, arg_required_else_help = true)]
 struct Cli {
     /// Read the machine's files under DIR instead of /
-    #[arg(long, global = true, value_name = "DIR", default_value = "/", hide_default_value = true)]
+    #[arg(
+        long,
+        global = true,
+        value_name = "DIR",
+        default_value = "/",
+        hide_default_value = true,
+        display_order = 1000
+    )]
     root: PathBuf,
 
     #[command(subcommand)]
@@ -22,7 +29,10 @@ struct Cli {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return mistyped(&error),
+    };
     cmd::log::install();
     match cli.command.run(&cli.root) {
         Ok(code) => ExitCode::from(code),
@@ -33,6 +43,24 @@ fn main() -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+/// Help goes to standard output as it is; of an error, what is wrong and the tips go on one line,
+/// like every other error's.
+fn mistyped(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        // A closed pipe is the only error here, and nobody is left to tell.
+        error.print().unwrap_or_default();
+        return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+    }
+    let text = error.render().to_string();
+    let said = text.lines().map(str::trim).filter(|line| {
+        !line.is_empty() && !line.starts_with("Usage:") && !line.starts_with("For more information")
+    });
+    let line = said.collect::<Vec<_>>().join("; ");
+    let line = line.strip_prefix("error: ").unwrap_or(&line);
+    eprintln!("uncore-trace: {} (--help tells more)", printable(line));
+    ExitCode::from(2)
 }
 
 /// Whoever read our output has gone, e.g. `head`.

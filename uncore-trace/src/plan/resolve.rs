@@ -55,7 +55,7 @@ impl<'a> Resolver<'a> {
             let Some(group) = Group::named(typed) else {
                 let known = || Group::ALL.iter().map(|(_, name)| *name).chain(["all"]);
                 bail!(
-                    "there is no group {}{}; the groups are {}",
+                    "there is no group '{}'{}; the groups are {}",
                     printable(typed),
                     did_you_mean(typed, known()),
                     list(known())

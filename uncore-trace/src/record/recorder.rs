@@ -157,7 +157,8 @@ impl Recorder<'_> {
                         ticks.reset_immediately();
                     }
                     self.seal_if_due()?;
-                    progress.update(self.rows, self.timeline.ledger.totals().values().sum());
+                    let rows = self.rows + self.sink.fabric.len() as u64;
+                    progress.update(rows, self.timeline.ledger.totals().values().sum());
                 }
                 status = workload.ended() => break End::Command(status?),
                 () = signals.next() => break End::Signal,
