@@ -8,4 +8,6 @@
 #[cfg(not(target_arch = "bpf"))]
 pub mod build;
 #[cfg(not(target_arch = "bpf"))]
+pub mod committed;
+#[cfg(not(target_arch = "bpf"))]
 pub mod stamp;

@@ -9,8 +9,6 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 use sha2::{Digest as _, Sha256};
 
-use crate::build::{self, Toolchain};
-
 /// The workspace that holds this package.
 #[must_use]
 pub fn workspace_root() -> PathBuf {
@@ -44,32 +42,6 @@ pub fn source_paths() -> Vec<PathBuf> {
     .to_vec()
 }
 
-/// Compiles the object and writes it with its stamp; `true` if anything changed.
-pub fn renew(toolchain: &Toolchain, target_dir: &Path) -> Result<bool> {
-    let object = read(&build::compile(toolchain, build::PROGRAM, target_dir)?)?;
-    let stamp = stamp(&object, &toolchain.versions()?)?;
-    let changed = fs::read(stamp_path()).ok().as_deref() != Some(stamp.as_bytes());
-    fs::write(object_path(), &object).context("cannot write the BPF object")?;
-    fs::write(stamp_path(), stamp).context("cannot write the BPF object's stamp")?;
-    Ok(changed)
-}
-
-/// Fails unless the committed object is what the sources compile to. With other versions of the
-/// tools than the stamp's the bytes may differ, and only the sources are compared.
-pub fn verify(toolchain: &Toolchain, target_dir: &Path) -> Result<()> {
-    verify_sources()?;
-    let versions = toolchain.versions()?;
-    let committed = fs::read_to_string(stamp_path()).context("cannot read the stamp")?;
-    if !committed.ends_with(&format!("{versions}\n")) {
-        return Ok(());
-    }
-    let object = read(&build::compile(toolchain, build::PROGRAM, target_dir)?)?;
-    if stamp(&object, &versions)? != committed {
-        bail!("the committed BPF object is not what its sources compile to: run `cargo xtask bpf`");
-    }
-    Ok(())
-}
-
 /// Fails unless the committed object is intact and its stamp names these sources.
 pub fn verify_sources() -> Result<()> {
     let committed = fs::read_to_string(stamp_path())
@@ -84,7 +56,8 @@ pub fn verify_sources() -> Result<()> {
     Ok(())
 }
 
-fn stamp(object: &[u8], versions: &str) -> Result<String> {
+/// The stamp of an object that tools of these versions made of the sources as they are.
+pub fn stamp(object: &[u8], versions: &str) -> Result<String> {
     Ok(format!("sources {}\nobject {}\n{versions}\n", source_digest()?, hex(object)))
 }
 
@@ -123,7 +96,8 @@ fn collect(path: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
     Ok(())
 }
 
-fn read(path: &Path) -> Result<Vec<u8>> {
+/// Reads a file.
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>> {
     fs::read(path).with_context(|| format!("cannot read {}", path.display()))
 }
 

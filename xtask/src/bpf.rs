@@ -4,7 +4,7 @@
 use std::{env, path::PathBuf};
 
 use anyhow::{Context as _, Result};
-use uncore_trace_ebpf::{build, stamp};
+use uncore_trace_ebpf::{build, committed, stamp};
 
 /// Renews the object, or with `check` fails if it is not what its sources compile to.
 pub fn run(check: bool) -> Result<()> {
@@ -13,9 +13,9 @@ pub fn run(check: bool) -> Result<()> {
         .map_or_else(|| stamp::workspace_root().join("target"), PathBuf::from)
         .join("bpf");
     if check {
-        stamp::verify(&toolchain, &target).context("the BPF object is stale")?;
+        committed::verify(&toolchain, &target).context("the BPF object is stale")?;
         println!("bpf: the committed object is up to date");
-    } else if stamp::renew(&toolchain, &target)? {
+    } else if committed::renew(&toolchain, &target)? {
         println!("bpf: wrote {}", stamp::object_path().display());
     } else {
         println!("bpf: nothing changed");

@@ -6,6 +6,7 @@
 
 mod btf;
 mod counters;
+mod options;
 mod perf;
 mod programs;
 mod sampler;
@@ -13,6 +14,6 @@ mod session;
 mod visit;
 
 pub use self::{
-    sampler::Timer,
-    session::{Drops, Options, Session, Unopened},
+    options::{Options, Timer},
+    session::{Drops, Session, Unopened},
 };

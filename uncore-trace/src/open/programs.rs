@@ -8,7 +8,7 @@ use aya::{
 };
 use uncore_trace_common::config;
 
-use super::{btf, counters::CounterArray, session::Options};
+use super::{btf, counters::CounterArray, options::Options};
 
 /// The object that the build script put here.
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/uncore-trace.bpf.o"));

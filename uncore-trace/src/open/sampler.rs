@@ -28,18 +28,7 @@ use rustix::{
 };
 use uncore_trace_common::state::{SAMPLER_ARMED, SAMPLER_OFF, SAMPLER_WANTED, Sampler};
 
-use super::{programs, visit::visit};
-
-/// How the counters are read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Timer {
-    /// A pinned BPF timer, or the fallback where the kernel has none.
-    Auto,
-    /// A pinned BPF timer.
-    Pinned,
-    /// A thread that runs the sampler on each owner CPU.
-    RunOnCpu,
-}
+use super::{options::Timer, programs, visit::visit};
 
 /// The running sampler.
 #[derive(Debug)]

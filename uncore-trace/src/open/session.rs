@@ -16,30 +16,12 @@ use uncore_trace_common::{
 
 use super::{
     counters::CounterArray,
+    options::{Options, Timer},
     perf::{Event, Request},
     programs,
-    sampler::{self, Running, Timer},
+    sampler::{self, Running},
 };
 use crate::plan::{Counter, Plan};
-
-/// How to record, beyond what the plan says.
-#[derive(Clone, Copy, Debug)]
-pub struct Options {
-    /// Nanoseconds from one reading to the next.
-    pub tick_ns: u64,
-    /// Keep every slice.
-    pub slices: bool,
-    /// Also read at `sched_switch`.
-    pub sample_on_sched: bool,
-    /// Also read at IRQ and softirq entry and exit.
-    pub sample_on_irq: bool,
-    /// Least nanoseconds between readings that the timer did not make.
-    pub min_gap_ns: u64,
-    /// What makes the readings.
-    pub timer: Timer,
-    /// Size of the ring; a power of two and a multiple of the page size.
-    pub buffer_bytes: u32,
-}
 
 /// A counter that could not be opened.
 #[derive(Clone, Debug)]

@@ -1,0 +1,36 @@
+//! Renews the committed object, and tells whether it is stale.
+
+use std::{fs, path::Path};
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::{
+    build::{self, Toolchain},
+    stamp,
+};
+
+/// Compiles the object and writes it with its stamp; `true` if anything changed.
+pub fn renew(toolchain: &Toolchain, target_dir: &Path) -> Result<bool> {
+    let object = stamp::read(&build::compile(toolchain, build::PROGRAM, target_dir)?)?;
+    let renewed = stamp::stamp(&object, &toolchain.versions()?)?;
+    let changed = fs::read(stamp::stamp_path()).ok().as_deref() != Some(renewed.as_bytes());
+    fs::write(stamp::object_path(), &object).context("cannot write the BPF object")?;
+    fs::write(stamp::stamp_path(), renewed).context("cannot write the BPF object's stamp")?;
+    Ok(changed)
+}
+
+/// Fails unless the committed object is what the sources compile to. With other versions of the
+/// tools than the stamp's the bytes may differ, and only the sources are compared.
+pub fn verify(toolchain: &Toolchain, target_dir: &Path) -> Result<()> {
+    stamp::verify_sources()?;
+    let versions = toolchain.versions()?;
+    let committed = fs::read_to_string(stamp::stamp_path()).context("cannot read the stamp")?;
+    if !committed.ends_with(&format!("{versions}\n")) {
+        return Ok(());
+    }
+    let object = stamp::read(&build::compile(toolchain, build::PROGRAM, target_dir)?)?;
+    if stamp::stamp(&object, &versions)? != committed {
+        bail!("the committed BPF object is not what its sources compile to: run `cargo xtask bpf`");
+    }
+    Ok(())
+}
