@@ -79,7 +79,10 @@ fn a_killed_dataset_loses_at_most_a_flush_interval() {
     }
 }
 
-/// A recorder that drained its ring until it was empty never came back from it.
+/// What a recorder that cannot keep up may hold: its ring twice mapped, and a flush interval.
+const FLOODED_KIB: u64 = 256 << 10;
+
+/// A recorder that drains its ring until it is empty never comes back from it.
 #[test]
 fn a_flooded_recorder_ends_when_it_is_told_to() {
     let _machine = root_or_skip!();
@@ -89,13 +92,15 @@ fn a_flooded_recorder_ends_when_it_is_told_to() {
     let load = Load::hackbench();
     let exact = ["-p", "host", "--sample-on", "sched", "--min-gap", "0", "--buffer", "1"];
     let mut recorder = Recorder::start(&run, &exact);
-    sleep(Duration::from_secs(2));
+    sleep(Duration::from_secs(3));
+    let held = recorder.status_kib("RssAnon");
     recorder.signal(Signal::INT);
     let ended = recorder.wait();
     drop(load);
-    println!("{}", ended.stderr.trim());
-    let lost = rows::losses(&run).iter().any(|loss| loss.cause == "ring_full");
+    println!("{held} KiB; {}", ended.stderr.trim());
+    let losses = rows::losses(&run);
+    let lost = losses.iter().any(|loss| loss.cause == "ring_full");
     assert_eq!(ended.code, Some(i32::from(lost)), "{}", ended.stderr);
-    assert_checked(&run);
+    assert!(held < FLOODED_KIB, "{held} KiB");
     conserved(&run);
 }

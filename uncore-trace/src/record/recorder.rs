@@ -189,17 +189,23 @@ impl Recorder<'_> {
                 None
             }
         };
-        let waiting = Instant::now();
+        let mut waiting = Instant::now();
+        let mut pause = Duration::ZERO;
         while !self.timeline.is_done() && waiting.elapsed() < LAST_WAIT {
             tokio::select! {
-                () = sleep(Duration::from_millis(5)) => {
-                    self.drain()?;
+                () = sleep(pause) => {
+                    pause = Duration::from_millis(5);
+                    if !self.drain()? {
+                        // What is missing may be in the rest.
+                        (waiting, pause) = (Instant::now(), Duration::ZERO);
+                    }
                 }
                 () = signals.next() => break,
             }
         }
         self.session.stop()?;
         self.drain()?;
+        self.timeline.give_up(mono_ns() as u64);
         Ok(status)
     }
 

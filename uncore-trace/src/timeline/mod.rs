@@ -159,6 +159,15 @@ impl Timeline {
         self.stop.is_some_and(|stop| self.closed >= stop)
     }
 
+    /// Enters the time that was not closed when the recording ended, if any.
+    pub fn give_up(&mut self, now: u64) {
+        if let Some(stop) = self.stop
+            && self.closed < stop
+        {
+            self.ledger.add(Cause::RunGap, now, now.saturating_sub(self.closed), None, None, 1);
+        }
+    }
+
     /// Closes all bins and windows that end by `horizon`. `peek` tells what a CPU has not sent;
     /// `emptied` says that everything sent before this call began has been fed.
     ///
