@@ -283,10 +283,6 @@ impl Recorder<'_> {
         seconds: f64,
         status: Option<ExitStatus>,
     ) -> Result<Outcome> {
-        if !self.timeline.is_done() {
-            let now = mono_ns() as u64;
-            self.timeline.ledger.add(Cause::Unfinished, now, 0, None, None, 1);
-        }
         self.timeline.ledger.rows(&mut self.sink);
         let complete = self.timeline.ledger.is_complete();
         metadata::at_end(pairs, clock, &self.timeline, timer, complete)?;

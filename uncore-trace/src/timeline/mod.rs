@@ -164,7 +164,7 @@ impl Timeline {
         if let Some(stop) = self.stop
             && self.closed < stop
         {
-            self.ledger.add(Cause::RunGap, now, now.saturating_sub(self.closed), None, None, 1);
+            self.ledger.add(Cause::Unfinished, now, now.saturating_sub(self.closed), None, None, 1);
         }
     }
 
