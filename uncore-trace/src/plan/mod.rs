@@ -30,8 +30,12 @@ use crate::discover::{CpuList, Machine};
 /// Shortest tick, 100 us: at 10 kHz a timer is already the largest part of the cost.
 pub const MIN_TICK_NS: u64 = 100_000;
 
-/// Longest window, one hour: beyond it a row says nothing about when.
-pub const MAX_WINDOW_NS: u64 = 3_600_000_000_000;
+/// Longest tick, one second: hardware counters of 32 bits without an overflow interrupt must be
+/// read before they wrap.
+pub const MAX_TICK_NS: u64 = 1_000_000_000;
+
+/// Longest window, one minute: beyond it a row says nothing about when.
+pub const MAX_WINDOW_NS: u64 = 60_000_000_000;
 
 /// What the user typed.
 #[derive(Debug, Clone, Default)]
@@ -140,13 +144,14 @@ pub fn plan(machine: &Machine, catalog: &Catalog, request: &Request) -> Result<P
 fn check_times(request: &Request) -> Result<()> {
     let Request { tick_ns, window_ns, .. } = *request;
     let show = |ns| humantime::format_duration(Duration::from_nanos(ns));
-    for (name, ns) in [("a tick", tick_ns), ("an interval", window_ns)] {
+    let ranges = [("an interval", window_ns, MAX_WINDOW_NS), ("a tick", tick_ns, MAX_TICK_NS)];
+    for (name, ns, most) in ranges {
         ensure!(
-            (MIN_TICK_NS..=MAX_WINDOW_NS).contains(&ns),
+            (MIN_TICK_NS..=most).contains(&ns),
             "{name} of {} is out of range: choose {} to {}",
             show(ns),
             show(MIN_TICK_NS),
-            show(MAX_WINDOW_NS)
+            show(most)
         );
     }
     ensure!(
