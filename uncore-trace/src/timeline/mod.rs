@@ -22,7 +22,13 @@ pub use self::{
     window::CpuTime,
 };
 use crate::{
-    align::{cgroups::Cgroups, clock::Snapshot, cpu::CpuTrack, names::Names, who::Who},
+    align::{
+        cgroups::Cgroups,
+        clock::Snapshot,
+        cpu::CpuTrack,
+        names::{self, Names},
+        who::Who,
+    },
     drain::{CgroupChange, CgroupEvent, Peek, Record, Run, Task, TaskChange, TaskEvent},
     plan::Plan,
     tables::{runtime, slices, tasks},
@@ -339,6 +345,9 @@ fn look(
     peek: &mut dyn FnMut(u32) -> Option<Peek>,
 ) -> Option<(Peek, Task)> {
     let state = peek(cpu)?;
-    let running = names.running(state.next_tid, |path| names.cgroups.id(path))?;
+    let running = match state.next_tid {
+        0 => names::idle(cpu),
+        tid => names.running(tid, |path| names.cgroups.id(path))?,
+    };
     Some((state, running))
 }
