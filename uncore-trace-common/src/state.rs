@@ -168,6 +168,8 @@ pub struct Sampler {
     pub last_read: u64,
     /// Number of the last sweep.
     pub sequence: u64,
+    /// 1 while a sweep is under way: an interrupt in the middle of it does not begin another.
+    pub busy: u64,
 }
 
 /// The timer is not wanted.
@@ -185,6 +187,8 @@ pub const SAMPLER_FAILED: u32 = 3;
 pub struct Drops {
     /// Records that found the ring full, by kind.
     pub records: [u64; KINDS],
+    /// Readings that were due in the middle of another.
+    pub nested: u64,
     /// Ticks after which the timer could not be started again.
     pub timer: u64,
 }
@@ -196,6 +200,6 @@ const _: () = {
     assert!(IRQ_PREFIX == 8 * 5);
     assert!(size_of::<IrqTrack>() == size_of::<Irq>() + 8 * 4);
     assert!(size_of::<CpuState>() == size_of::<Run>() + 2 * size_of::<IrqTrack>());
-    assert!(size_of::<Sampler>() == 32);
-    assert!(size_of::<Drops>() == 8 * (KINDS + 1));
+    assert!(size_of::<Sampler>() == 40);
+    assert!(size_of::<Drops>() == 8 * (KINDS + 2));
 };

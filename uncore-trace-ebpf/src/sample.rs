@@ -14,7 +14,7 @@ use uncore_trace_common::{
 use crate::{
     emit,
     globals::{MIN_GAP_NS, SAMPLE_ON_IRQ},
-    maps::{COUNTERS, CPUS, SAMPLERS, SCRATCH},
+    maps::{COUNTERS, CPUS, DROPS, SAMPLERS, SCRATCH},
     task,
 };
 
@@ -35,9 +35,18 @@ pub fn read(trigger: u32, context: u32, number: u32) {
     if trigger != TRIGGER_TIMER && now - sampler.last_read < MIN_GAP_NS.load() {
         return;
     }
+    if sampler.busy != 0 {
+        // The sweep that was interrupted would be sent after this one, with older readings.
+        if let Some(drops) = DROPS.get_ptr_mut(0) {
+            // SAFETY: a per-CPU value.
+            unsafe { (*drops).nested += 1 };
+        }
+        return;
+    }
     let Some(sample) = SCRATCH.get_ptr_mut(trigger) else {
         return;
     };
+    sampler.busy = 1;
     // SAFETY: a per-CPU value, and each trigger has its own.
     let sample = unsafe { &mut *sample };
     sample.header = Header { kind: KIND_SAMPLE, cpu };
@@ -57,6 +66,7 @@ pub fn read(trigger: u32, context: u32, number: u32) {
     let size = SAMPLE_PREFIX as u64 + u64::from(len) * size_of::<Reading>() as u64;
     // SAFETY: `sweep` returns at most MAX_COUNTERS, so `size` lies inside the map value.
     unsafe { emit::send(KIND_SAMPLE, sample, size) };
+    sampler.busy = 0;
 }
 
 /// A reading by the sampler's timer, which runs inside the softirq that serves timers.

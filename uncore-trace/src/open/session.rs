@@ -39,6 +39,8 @@ pub struct Drops {
     pub records: [u64; KINDS],
     /// Timers that could not be started again.
     pub timer: u64,
+    /// Readings that were due in the middle of another.
+    pub nested: u64,
     /// Ticks for which the run-on-CPU sampler could not reach an owner CPU.
     pub missed: u64,
 }
@@ -199,6 +201,7 @@ impl Session {
                 *total += count;
             }
             sum.timer += drops.timer;
+            sum.nested += drops.nested;
         }
         sum.missed = self.running.as_ref().map_or(0, Running::missed);
         Ok(sum)

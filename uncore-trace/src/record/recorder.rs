@@ -256,6 +256,10 @@ impl Recorder<'_> {
                 self.timeline.ledger.explain(Cause::RingFull, now, None, &detail);
             }
         }
+        if drops.nested > before.nested {
+            let ledger = &mut self.timeline.ledger;
+            ledger.add(Cause::NestedReading, now, 0, None, None, drops.nested - before.nested);
+        }
         if drops.timer > before.timer {
             let ledger = &mut self.timeline.ledger;
             ledger.add(Cause::TimerStopped, now, 0, None, None, drops.timer - before.timer);

@@ -17,7 +17,7 @@ table! {
 
 /// Causes that cost resolution in time and no count: counters are cumulative, so the next reading
 /// has it all. A recording that lost nothing else is complete.
-pub const RESOLUTION: [&str; 2] = ["late_tick", "no_boundary"];
+pub const RESOLUTION: [&str; 3] = ["late_tick", "no_boundary", "nested_reading"];
 
 /// The cause of rows that tell of a CPU's time, `span_ns` of it before `mono_ns`.
 pub const RUN_GAP: &str = "run_gap";

@@ -27,6 +27,8 @@ pub enum Cause {
     Undecodable,
     /// A timer that could not be started again.
     TimerStopped,
+    /// Readings that were due in the middle of another: an interrupt in a sweep.
+    NestedReading,
     /// The last windows could not be closed: their readings or their CPUs' time did not come.
     Unfinished,
 }
@@ -45,6 +47,7 @@ impl Cause {
             Self::LostSample => "lost_sample",
             Self::Undecodable => "undecodable",
             Self::TimerStopped => "timer_stopped",
+            Self::NestedReading => "nested_reading",
             Self::Unfinished => "unfinished",
         }
     }
