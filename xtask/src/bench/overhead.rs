@@ -58,11 +58,22 @@ struct Variant {
 const VARIANTS: &[Variant] = &[
     Variant { name: "nothing", start: |_| Ok(Box::new(Nothing)) },
     Variant { name: "empty program (the floor)", start: Bench::floor },
-    Variant { name: "record", start: |b| b.record(&["-p", "host", "-o", "run.parquet"]) },
+    // A counter that counts nothing at a switch, as those of a fabric do.
     Variant {
-        name: "record --slices",
-        start: |b| b.record(&["-p", "host", "--slices", "-o", "run/"]),
+        name: "record -e page-faults",
+        start: |b| b.record(&["-e", "page-faults", "-o", "run.parquet"]),
     },
+    // Nearly without the timer, which only owner CPUs have: the switches alone.
+    Variant {
+        name: "record -e page-faults --tick 10ms",
+        start: |b| b.record(&["-e", "page-faults", "--tick", "10ms", "-o", "run.parquet"]),
+    },
+    Variant {
+        name: "record -e page-faults --slices",
+        start: |b| b.record(&["-e", "page-faults", "--slices", "-o", "run/"]),
+    },
+    // With `context-switches`, which the kernel itself counts at every switch.
+    Variant { name: "record -p host", start: |b| b.record(&["-p", "host", "-o", "run.parquet"]) },
     Variant { name: "perf record -e sched:sched_switch -a", start: Bench::perf },
 ];
 const BASE: usize = 0;
