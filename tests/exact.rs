@@ -1,7 +1,5 @@
 //! `--sample-on sched --min-gap 0`: counts of a per-CPU counter belong to who made them, exactly.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
-
 use crate::harness::load::Load;
 use crate::harness::recorder::Recorder;
 use crate::harness::{assert_checked, or_skip, python, root_or_skip, rows};

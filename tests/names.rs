@@ -48,7 +48,7 @@ fn write_for(length: Duration, dir: &std::path::Path) {
     let begin = Instant::now();
     while begin.elapsed() < length {
         let mut file = fs::File::create(dir.join("data")).unwrap();
-        file.write_all(&[1; 1 << 16]).unwrap();
+        file.write_all(&vec![1; 1 << 16]).unwrap();
         file.sync_all().unwrap();
         sleep(Duration::from_millis(5));
     }
@@ -76,8 +76,8 @@ fn interrupts_are_owners_with_names() {
         println!("{owner}: {names:?}");
         assert!(!names.is_empty(), "no {owner} was seen");
         for share in own() {
-            let named = share.comm.as_deref().and_then(|comm| comm.strip_prefix(prefix));
-            let name = named.unwrap_or_default();
+            let comm = share.comm.as_deref().unwrap_or_default();
+            let name = comm.strip_prefix(prefix).unwrap_or_default();
             assert!(!name.is_empty() && name.parse::<u32>().is_err(), "{share:?}");
             assert!(share.pid.is_none() && share.cgroup.is_none(), "{share:?}");
         }

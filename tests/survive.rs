@@ -2,6 +2,7 @@
 //! machine that makes more records than can be taken: it ends when told to, and tells what it lost.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+#![expect(clippy::print_stdout, reason = "a test prints what it measured")]
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -47,8 +48,8 @@ fn killed_after(millis: u64, output: &Path, python: &Path) {
     assert_checked(output);
     assert_eq!(rows::pair(output, metadata::REPAIRED).as_deref(), Some("true"));
     assert_eq!(rows::pair(output, metadata::COMPLETE).as_deref(), Some("false"));
-    let last = rows::shares(output).iter().map(|share| share.mono_ns).max();
-    let lost = died - last.unwrap_or(recorder.started_ns);
+    let newest = rows::shares(output).iter().map(|share| share.mono_ns).max();
+    let lost = died - newest.unwrap_or(recorder.started_ns);
     println!("killed after {millis} ms: lost {:.3} s", lost as f64 / 1e9);
     assert!(lost <= FLUSH_NS, "killed after {millis} ms: lost {lost} ns");
     let file = if output.is_dir() { output.join("fabric.parquet") } else { output.to_owned() };
