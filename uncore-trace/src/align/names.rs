@@ -16,6 +16,12 @@ use crate::drain::{CgroupChange, CgroupEvent, Comm, Task, TaskChange, TaskEvent}
 /// How long the name of a process outlives it.
 const KEEP_NS: u64 = 5_000_000_000;
 
+/// The idle task of a CPU, under the name that the kernel gives it (`init_idle`,
+/// kernel/sched/core.c, Linux 6.18).
+pub fn idle(cpu: u32) -> Task {
+    Task { comm: Comm::from_bytes(format!("swapper/{cpu}").as_bytes()), ..Task::default() }
+}
+
 /// A task's move into another cgroup.
 #[derive(Clone, Copy, Debug)]
 struct Move {
@@ -99,9 +105,6 @@ impl Names {
 
     /// A running thread that has not left its CPU yet, by procfs; `None` if it is gone.
     pub fn running(&self, tid: u32, cgroup_of: impl Fn(&str) -> Option<u64>) -> Option<Task> {
-        if tid == 0 {
-            return Some(Task::default());
-        }
         let dir = self.proc.join(tid.to_string());
         let status = fs::read_to_string(dir.join("status")).ok()?;
         let pid =

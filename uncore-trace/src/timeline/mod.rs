@@ -19,7 +19,13 @@ pub use self::{
     window::CpuTime,
 };
 use crate::{
-    align::{cgroups::Cgroups, clock::Snapshot, cpu::CpuTrack, names::Names, who::Who},
+    align::{
+        cgroups::Cgroups,
+        clock::Snapshot,
+        cpu::CpuTrack,
+        names::{self, Names},
+        who::Who,
+    },
     drain::{CgroupChange, CgroupEvent, Peek, Record, Run, Task, TaskChange, TaskEvent},
     plan::Plan,
     tables::{runtime, slices, tasks},
@@ -222,7 +228,10 @@ impl Timeline {
                 let names = &self.names;
                 let running = state.as_ref().and_then(|state| {
                     let id = |path: &str| names.cgroups.id(path);
-                    names.running(state.next_tid, id)
+                    match state.next_tid {
+                        0 => Some(names::idle(cpu)),
+                        tid => names.running(tid, id),
+                    }
                 });
                 match (state, running) {
                     (Some(state), Some(running)) => {
