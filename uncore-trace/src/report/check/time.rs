@@ -110,7 +110,9 @@ fn gaps(recording: &Recording) -> Result<Gaps> {
             gaps.entry(get(cpu, row).unwrap_or(-1)).or_default().push(gap);
         }
     }
-    gaps.values_mut().for_each(|gaps| gaps.sort_unstable());
+    for gaps in gaps.values_mut() {
+        gaps.sort_unstable();
+    }
     Ok(gaps)
 }
 
