@@ -23,8 +23,9 @@ fn under(load: Load, name: &str, options: &[&str]) -> (TempDir, PathBuf) {
     let output = dir.path().join(name);
     let recorder = Recorder::start(&output, options);
     sleep(Duration::from_secs(2));
-    recorder.stop();
+    // What a recorder without optimisation has not read yet it can read in peace.
     drop(load);
+    recorder.stop();
     (dir, output)
 }
 

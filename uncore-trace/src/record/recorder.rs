@@ -46,6 +46,9 @@ const SETTLE_NS: u64 = 5_000_000;
 /// After this long without the last readings the recording ends without them.
 const LAST_WAIT: Duration = Duration::from_secs(2);
 
+/// After this long it ends also with something left in the ring.
+const LONGEST_WAIT: Duration = Duration::from_secs(10);
+
 /// How a recording ended.
 #[derive(Debug)]
 pub struct Outcome {
@@ -189,9 +192,13 @@ impl Recorder<'_> {
                 None
             }
         };
-        let mut waiting = Instant::now();
+        let begin = Instant::now();
+        let mut waiting = begin;
         let mut pause = Duration::ZERO;
-        while !self.timeline.is_done() && waiting.elapsed() < LAST_WAIT {
+        while !self.timeline.is_done()
+            && waiting.elapsed() < LAST_WAIT
+            && begin.elapsed() < LONGEST_WAIT
+        {
             tokio::select! {
                 () = sleep(pause) => {
                     pause = Duration::from_millis(5);
