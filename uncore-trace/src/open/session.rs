@@ -6,6 +6,7 @@ use anyhow::{Context as _, Result, bail};
 use aya::{
     Btf, Ebpf,
     maps::{Array, MapData, PerCpuArray, RingBuf},
+    programs::{Program, ProgramError},
 };
 use aya_log::EbpfLogger;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -160,7 +161,8 @@ impl Session {
         Ok(timer)
     }
 
-    /// Stops the sampler and the counters. What is in the ring can still be drained.
+    /// Stops the sampler and the counters and detaches all programs. What is in the ring can still
+    /// be drained, and what the programs had not sent can still be looked at.
     pub fn stop(&mut self) -> Result<()> {
         let owners: Vec<u32> = self.slots.keys().copied().collect();
         if let Some(running) = &mut self.running {
@@ -168,6 +170,21 @@ impl Session {
         }
         for event in &self.events {
             event.disable().context("cannot disable a counter")?;
+        }
+        for (name, program) in self.ebpf.programs_mut() {
+            let unloaded = match program {
+                Program::BtfTracePoint(program) => program.unload(),
+                Program::RawTracePoint(program) => program.unload(),
+                // The object has programs of these two types.
+                _ => Ok(()),
+            };
+            match unloaded {
+                // Those of the other timer were never loaded.
+                Ok(()) | Err(ProgramError::NotLoaded) => {}
+                Err(error) => {
+                    return Err(error).with_context(|| format!("cannot unload the program {name}"));
+                }
+            }
         }
         Ok(())
     }

@@ -158,6 +158,8 @@ impl Recorder<'_> {
                 _ = ticks.tick() => {
                     if !self.drain()? {
                         ticks.reset_immediately();
+                        // Without a pause the runtime never looks for signals.
+                        tokio::task::yield_now().await;
                     }
                     self.seal_if_due()?;
                     let rows = self.rows + self.sink.fabric.len() as u64;
@@ -192,6 +194,10 @@ impl Recorder<'_> {
                 None
             }
         };
+        // The last tick's readings have come by then, and nothing after them matters: with the
+        // programs gone the ring can only get emptier.
+        sleep(2 * self.options.tick + Duration::from_nanos(2 * SETTLE_NS)).await;
+        self.session.stop()?;
         let begin = Instant::now();
         let mut waiting = begin;
         let mut pause = Duration::ZERO;
@@ -210,7 +216,6 @@ impl Recorder<'_> {
                 () = signals.next() => break,
             }
         }
-        self.session.stop()?;
         self.drain()?;
         self.timeline.give_up(mono_ns() as u64);
         Ok(status)
@@ -276,7 +281,9 @@ impl Recorder<'_> {
 
     /// Seals early enough that what is not yet closed is part of the flush interval too.
     fn seal_if_due(&mut self) -> Result<()> {
-        let lag = DRAIN + Duration::from_nanos(SETTLE_NS) + self.options.interval;
+        // A drain is a period late at most, and a seal takes its time too.
+        let margin = 2 * DRAIN + self.options.flush / 10;
+        let lag = margin + Duration::from_nanos(SETTLE_NS) + self.options.interval;
         let due = self.options.flush.saturating_sub(lag).max(self.options.flush / 4);
         if self.sealed.elapsed() >= due {
             self.sealed = Instant::now();
