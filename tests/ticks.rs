@@ -48,7 +48,8 @@ const FALLBACK: Phase = Phase {
     name: "1 kHz, run-on-cpu",
     options: &["-p", "host", "--duration", "2s", "--buffer", "64", "--timer", "run-on-cpu"],
     tick_ns: 1_000_000,
-    allowed: 0.002,
+    // In 2 s one stop of a virtual machine for 5 ms is more than 0.2 %.
+    allowed: 0.01,
 };
 
 const FALLBACK_FAST: Phase = Phase {
@@ -68,7 +69,7 @@ const FALLBACK_FAST: Phase = Phase {
         "run-on-cpu",
     ],
     tick_ns: 100_000,
-    allowed: 0.02,
+    allowed: 0.05,
 };
 
 /// Ticks for which a loss row speaks, of each CPU.
