@@ -40,4 +40,5 @@ pub mod report;
 pub mod cmd;
 pub mod doctor;
 pub mod record;
+mod priority;
 pub mod text;

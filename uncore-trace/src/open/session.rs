@@ -42,8 +42,6 @@ pub struct Drops {
     pub timer: u64,
     /// Readings that were due in the middle of another.
     pub nested: u64,
-    /// Ticks for which the run-on-CPU sampler could not reach an owner CPU.
-    pub missed: u64,
 }
 
 /// An open recording. Fields are in the order in which they must be dropped: the sampler's thread
@@ -220,7 +218,6 @@ impl Session {
             sum.timer += drops.timer;
             sum.nested += drops.nested;
         }
-        sum.missed = self.running.as_ref().map_or(0, Running::missed);
         Ok(sum)
     }
 

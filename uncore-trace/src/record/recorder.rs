@@ -10,7 +10,6 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
-use rustix::process::setpriority_process;
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
     time::{MissedTickBehavior, interval, sleep},
@@ -28,6 +27,7 @@ use crate::{
     drain::{decode, peek},
     open::{self, Drops, Session, Timer},
     plan::Plan,
+    priority,
     tables::{
         counters,
         thread::WriterHandle,
@@ -134,7 +134,7 @@ pub async fn record(machine: &Machine, plan: &Plan, options: &Options) -> Result
         // Counting has begun: the command is seen from its first instruction.
         workload = Workload::start(&options.command)?;
     }
-    hurry();
+    priority::hurry();
     let end = match delayed {
         Some(end) => end,
         None => recorder.run(&mut workload, &mut signals).await?,
@@ -318,15 +318,6 @@ impl Recorder<'_> {
             counters,
             exit_code: status.map(exit_code),
         })
-    }
-}
-
-/// A recorder that waits for its CPU loses records when the ring is full, so it goes before the
-/// tenants it watches. The command was started before and keeps its own priority.
-fn hurry() {
-    const NICE: i32 = -10;
-    if let Err(error) = setpriority_process(None, NICE) {
-        log::info!("cannot raise the recorder's priority: {error}");
     }
 }
 

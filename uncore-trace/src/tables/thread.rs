@@ -12,6 +12,7 @@ use arrow::array::RecordBatch;
 
 use super::writer::{Finished, Target, Writer};
 use super::{ALL, TableDef};
+use crate::priority;
 
 /// Verbs that may wait: at the few hundred batches a second a recording makes this is about a
 /// third of a second, the length of a merge on a slow disk.
@@ -104,6 +105,7 @@ impl Drop for WriterHandle {
 }
 
 fn run(mut writer: Writer, verbs: &Receiver<Verb>) -> Result<Finished> {
+    priority::hurry();
     while let Ok(verb) = verbs.recv() {
         match verb {
             Verb::Write(def, batch) => writer.write(def, &batch)?,

@@ -38,6 +38,11 @@ use crate::{
 /// longest delay of a pinned timer seen under hackbench on two busy CPUs.
 const GRACE_NS: u64 = 25_000_000;
 
+/// Time of a CPU that no record and no look accounts for is a gap after this long, ns. The CPU may
+/// have been stopped by its hypervisor in the middle of a switch, so this is longer than the
+/// boundary readings' grace; where a record was dropped the next one tells of the gap at once.
+const GAP_NS: u64 = 1_000_000_000;
+
 /// What a recording is about.
 #[derive(Debug)]
 pub struct Setup<'a> {
@@ -199,7 +204,7 @@ impl Timeline {
             if self.ends_window(end) && !late && !self.owners.have(end / self.tick_ns) {
                 return;
             }
-            let lost = emptied && late && self.waited >= end;
+            let lost = emptied && horizon > end + GAP_NS && self.waited >= end;
             if !self.account(end, lost, &mut peeked, peek) {
                 if emptied {
                     self.waited = horizon;
