@@ -39,6 +39,6 @@ pub mod report;
 
 pub mod cmd;
 pub mod doctor;
-pub mod record;
 mod priority;
+pub mod record;
 pub mod text;
