@@ -347,7 +347,7 @@ mod tests {
             choose(&only).map(|chosen| chosen.iter().map(|v| v.name).collect::<Vec<_>>())
         };
         assert_eq!(names(&[]).unwrap().len(), VARIANTS.len());
-        assert_eq!(names(&["slices"]).unwrap()[2..], ["record --slices"]);
+        assert_eq!(names(&["slices"]).unwrap()[2..], ["record -e page-faults --slices"]);
         assert!(format!("{:#}", names(&["strace"]).unwrap_err()).contains("there are: nothing"));
     }
 }
