@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR MIT */
+/*
+ * What user space and the device model say to each other through /dev/uncore-model.
+ *
+ * ioctl(LAB_DEFINE) adds a device, ioctl(LAB_ATTACH) makes the kernel see all of them,
+ * write() moves traffic, read() takes the truth log.
+ * Every structure has fixed-width fields without padding; tests/lab/guest mirrors them.
+ */
+#ifndef UNCORE_LAB_ABI_H
+#define UNCORE_LAB_ABI_H
+
+#include <linux/ioctl.h>
+#include <linux/types.h>
+
+/* Registers of device N begin at LAB_WINDOW + N * LAB_SLOT: no RAM and no device of the guest. */
+#define LAB_WINDOW 0x2000000000ULL
+#define LAB_SLOT   0x4000000ULL
+
+#define LAB_DEVICES 64
+#define LAB_CPUS    64
+
+/* Kinds of devices; what their arguments mean stands at the head of each kind's file. */
+enum lab_kind_id {
+	LAB_CSPMU = 1, /* cspmu.c */
+	LAB_CMEM  = 2, /* cmem.c */
+	LAB_C2C   = 3, /* c2c.c */
+	LAB_CMN   = 4, /* cmn.c */
+	LAB_DWC   = 5, /* dwc.c */
+	LAB_DRW   = 6, /* drw.c */
+};
+
+struct lab_define {
+	__u32 kind;
+	__u32 node;    /* NUMA node it belongs to */
+	__u64 cpus;    /* CPUs next to it, one bit each */
+	__u64 arg[12]; /* by kind */
+	char  text[16];/* by kind */
+};
+
+/* One portion of traffic. What does not fit the device is refused with EINVAL. */
+struct lab_move {
+	__u32 device; /* number of the device, in the order of definition */
+	__u32 event;  /* the hardware's number of what happens, by kind */
+	__u64 source; /* where it comes from, by kind */
+	__u64 target; /* where it goes, by kind */
+	__u64 amount; /* counts, in the hardware's own unit */
+};
+
+/* One move as it happened; it was counted by the counters that were programmed for it. */
+struct lab_truth {
+	__u64 time_ns; /* CLOCK_MONOTONIC */
+	__u64 cgroup;  /* v2 id of the cgroup of the task that moved it */
+	__u32 pid;     /* process */
+	__u32 tid;     /* thread */
+	struct lab_move move;
+};
+
+#define LAB_MAGIC 0xb7
+#define LAB_DEFINE _IOWR(LAB_MAGIC, 1, struct lab_define) /* returns the device's number */
+#define LAB_ATTACH _IO(LAB_MAGIC, 2)
+#define LAB_FORGET _IO(LAB_MAGIC, 3) /* empties the truth log */
+
+#endif
