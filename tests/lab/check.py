@@ -1,0 +1,290 @@
+"""Holds what a guest of the lab recorded against what moved there.
+
+`check.py RUN_DIR` reads RUN_DIR/steps.json and, for each step, RUN_DIR/STEP/ with truth.bin,
+result.json, log.txt, dmesg.txt and the recording run/. Prints one line a failed check, one a step,
+and ends with 1 if a check failed. A step that left nothing behind has failed.
+"""
+
+import json
+import pathlib
+import struct
+import sys
+
+import duckdb
+
+# struct lab_truth of model/abi.h.
+TRUTH = struct.Struct("=QQIIIIQQQ")
+
+
+class Failed(Exception):
+    """What was found, and what should have been."""
+
+
+def expect(holds, text):
+    if not holds:
+        raise Failed(text)
+
+
+class Step:
+    """What a step left behind."""
+
+    def __init__(self, directory, step):
+        self.dir = directory / step["name"]
+        self.step = step
+        self.result = json.loads((self.dir / "result.json").read_text())
+        self.log = (self.dir / "log.txt").read_text(errors="replace")
+        self.db = duckdb.connect()
+        if self.recorded():
+            for table in ("pmus", "readings", "fabric", "loss"):
+                files = str(self.dir / "run" / table / "*.parquet")
+                self.db.execute(
+                    f"CREATE VIEW {table} AS SELECT * FROM read_parquet('{files}')"
+                )
+
+    def recorded(self):
+        return (self.dir / "run").exists()
+
+    def rows(self, query, *values):
+        return self.db.execute(query, values).fetchall()
+
+    def moves(self, truth):
+        """(time, amount) of the moves that a counter must have seen, in their order."""
+        data = (self.dir / "truth.bin").read_bytes()
+        expect(len(data) % TRUTH.size == 0, "the truth log ends in the middle of a record")
+        seen = []
+        for record in TRUTH.iter_unpack(data):
+            time, _, _, _, device, event, source, target, amount = record
+            if (
+                device == truth["device"]
+                and event == truth["event"]
+                and (truth["sources"] is None or source in truth["sources"])
+                and (truth["targets"] is None or target in truth["targets"])
+            ):
+                seen.append((time, amount * truth["factor"]))
+        seen.sort()
+        return seen
+
+    def counter(self, check):
+        """(scale, scaled total, raw total) of a counter, which must be the one that was meant."""
+        found = self.rows(
+            "SELECT pmu, event, state, error FROM pmus WHERE counter = ?", check["counter"]
+        )
+        expect(found, f"there is no counter {check['counter']}")
+        pmu, event, state, error = found[0]
+        expect(
+            pmu == check["pmu"] and event.lower() == check["event"].lower(),
+            f"counter {check['counter']} is {pmu}/{event}/",
+        )
+        expect(state == "opened", f"it was not opened: {error}")
+
+
+def exit_code(step, check):
+    result = step.result
+    expect(not result["timed_out"], "it did not end")
+    last = step.log.strip().splitlines()[-1:] or ["it said nothing"]
+    expect(result["exit"] == check["code"], f"exit code {result['exit']}: {last[0]}")
+    for words in check["says"]:
+        expect(words in step.log, f"it does not say {words!r}: {last[0]}")
+
+
+def kernel_silent(step, check):
+    for line in (step.dir / "dmesg.txt").read_text(errors="replace").splitlines():
+        for words in check["about"]:
+            expect(words not in line, f"the kernel logged: {line}")
+
+
+def raw_total(step, counter):
+    rows = step.rows("SELECT max(value) FROM readings WHERE counter = ?", counter)
+    expect(rows[0][0] is not None, "it was never read")
+    return rows[0][0]
+
+
+def exact(step, check):
+    step.counter(check)
+    moves = step.moves(check["truth"])
+    truth = sum(amount for _, amount in moves)
+    counted = raw_total(step, check["counter"])
+    expect(truth > 0, "nothing moved: this proves nothing")
+    expect(counted == truth, f"counted {counted}, moved {truth} ({counted - truth:+})")
+    follows(step, check["counter"], moves)
+
+
+def follows(step, counter, moves):
+    """Each reading holds what had moved before it began, and nothing that moved after its end."""
+    readings = step.rows(
+        """SELECT mono_ns, width_ns, value FROM readings
+           WHERE counter = ? AND value IS NOT NULL ORDER BY mono_ns""",
+        counter,
+    )
+    before = until = 0
+    first = last = 0
+    for begin, width, value in readings:
+        while first < len(moves) and moves[first][0] < begin:
+            before += moves[first][1]
+            first += 1
+        while last < len(moves) and moves[last][0] <= begin + width:
+            until += moves[last][1]
+            last += 1
+        expect(
+            before <= value <= until,
+            f"the reading at {begin} is {value}, by then {before} to {until} had moved",
+        )
+
+
+def differs(step, check):
+    step.counter(check)
+    truth = sum(amount for _, amount in step.moves(check["truth"]))
+    counted = raw_total(step, check["counter"])
+    expect(counted != truth, f"counted {counted}, which is right: the wrong bit went unnoticed")
+
+
+def near(step, check):
+    step.counter(check)
+    truth = sum(amount for _, amount in step.moves(check["truth"]))
+    rows = step.rows(
+        """SELECT sum(total / scale) FROM (
+             SELECT DISTINCT f.mono_ns, f.total, p.scale FROM fabric f
+             JOIN pmus p USING (pmu, event, filter) WHERE p.counter = ?)""",
+        check["counter"],
+    )
+    counted = rows[0][0] or 0
+    off = counted / truth - 1
+    expect(abs(off) <= check["within"], f"counted {counted:.0f}, moved {truth} ({off:+.2%})")
+
+
+def multiplexed(step, check):
+    shares = step.rows(
+        """SELECT counter, max(running) / max(enabled) FROM readings
+           WHERE value IS NOT NULL AND enabled IS NOT NULL GROUP BY counter"""
+    )
+    partly = [share for _, share in shares if 0 < share < 0.9]
+    expect(
+        len(partly) == check["counters"],
+        f"{len(partly)} of {check['counters']} counters ran part of the time: {shares}",
+    )
+    never, invented = step.rows(
+        """SELECT count(*), count(*) FILTER (value IS NOT NULL OR total IS NOT NULL)
+           FROM fabric WHERE running = 0"""
+    )[0]
+    expect(never > 0, "there is no window in which a counter never ran: this proves nothing")
+    expect(invented == 0, f"{invented} of {never} windows without a running counter have a count")
+
+
+def conserved(step, check):
+    worst, spread, windows = step.rows(
+        """SELECT max(abs(parts - total) / greatest(abs(total), 1)), max(spread), count(*) FROM (
+             SELECT sum(value) AS parts, max(total) AS total, max(total) - min(total) AS spread
+             FROM fabric WHERE total IS NOT NULL GROUP BY mono_ns, pmu, event, filter)"""
+    )[0]
+    expect(windows > 0, "there is no window: this proves nothing")
+    expect(worst <= 1e-9 and spread == 0, f"parts and whole differ by {worst:.1e} in a window")
+    for counter, scale, raw in step.rows(
+        """SELECT p.counter, p.scale, max(r.value) FROM pmus p JOIN readings r USING (counter)
+           WHERE p.state = 'opened' GROUP BY ALL
+           HAVING bool_and(r.enabled IS NULL OR r.enabled = r.running)"""
+    ):
+        total = step.rows(
+            """SELECT sum(total) FROM (SELECT DISTINCT f.mono_ns, f.total FROM fabric f
+               JOIN pmus p USING (pmu, event, filter) WHERE p.counter = ? AND f.cpu = p.cpu)""",
+            counter,
+        )[0][0]
+        if total is None or raw is None:
+            continue
+        first = step.rows("SELECT min(value) FROM readings WHERE counter = ?", counter)[0][0]
+        low, high = (raw - first) * scale, raw * scale
+        expect(
+            low * (1 - 1e-9) <= total <= high * (1 + 1e-9) + 1e-9,
+            f"counter {counter}: its windows sum to {total}, it counted {low} to {high}",
+        )
+
+
+def on_owners(step, check):
+    twice = step.rows(
+        "SELECT pmu, event, filter FROM pmus GROUP BY ALL HAVING count(*) > 1"
+    )
+    expect(not twice, f"opened twice: {twice}")
+    expected = {owned["pmu"]: owned["cpus"] for owned in check["pmus"]}
+    opened = {row[0] for row in step.rows("SELECT DISTINCT pmu FROM pmus WHERE state = 'opened'")}
+    expect(opened == set(expected), f"opened {sorted(opened)}, not {sorted(expected)}")
+    for pmu, cpu in step.rows("SELECT DISTINCT pmu, cpu FROM pmus"):
+        expect(cpu in expected[pmu], f"{pmu} is read on CPU {cpu}, not one of {expected[pmu]}")
+    for pmu, cpu, owner, error in step.rows(
+        """SELECT DISTINCT p.pmu, r.cpu, p.cpu, r.error FROM readings r JOIN pmus p USING (counter)
+           WHERE r.cpu <> p.cpu OR r.error IS NOT NULL"""
+    ):
+        raise Failed(f"{pmu} of CPU {owner} was read on CPU {cpu}, errno {error}")
+
+
+def lost(step, check):
+    causes = {row[0] for row in step.rows("SELECT DISTINCT cause FROM loss")}
+    missing = set(check["causes"]) - causes
+    expect(not missing, f"no loss {sorted(missing)}; there are {sorted(causes)}")
+
+
+def moved(step, check):
+    cpus = step.rows(
+        "SELECT DISTINCT cpu FROM readings WHERE counter = ? AND value IS NOT NULL",
+        check["counter"],
+    )
+    expect(len(cpus) > 1, f"it was read on CPU {cpus} only")
+
+
+def no_recording(step, check):
+    left = sorted(path.name for path in step.dir.glob("run*"))
+    expect(not left, f"it left {left} behind")
+
+
+CHECKS = {
+    "exit": exit_code,
+    "kernel_silent": kernel_silent,
+    "exact": exact,
+    "differs": differs,
+    "near": near,
+    "multiplexed": multiplexed,
+    "conserved": conserved,
+    "on_owners": on_owners,
+    "lost": lost,
+    "moved": moved,
+    "no_recording": no_recording,
+}
+
+
+def subject(check):
+    return f" {check['pmu']}/{check['event']}/" if "pmu" in check else ""
+
+
+def run(directory, step):
+    """Failures of one step."""
+    try:
+        found = Step(directory, step)
+    except (OSError, ValueError, duckdb.Error) as error:
+        return [f"{step['name']}: nothing to check: {error}"]
+    failures = []
+    for check in step["checks"]:
+        try:
+            CHECKS[check["check"]](found, check)
+        except (Failed, OSError, duckdb.Error) as error:
+            first = str(error).splitlines()[0]
+            failures.append(f"{step['name']}: {check['check']}{subject(check)}: {first}")
+    return failures
+
+
+def main():
+    directory = pathlib.Path(sys.argv[1])
+    steps = json.loads((directory / "steps.json").read_text())
+    failed = 0
+    for step in steps:
+        failures = run(directory, step)
+        failed += bool(failures)
+        for failure in failures:
+            print(f"lab: {failure}")
+        verdict = "FAILED" if failures else "ok"
+        print(f"lab: {step['name']}: {len(step['checks'])} checks: {verdict}")
+    (directory / "verdict.json").write_text(
+        json.dumps({"passed": len(steps) - failed, "failed": failed})
+    )
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()

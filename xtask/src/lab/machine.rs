@@ -1,0 +1,261 @@
+//! The lab's machines: `tests/lab/machines/NAME.toml`, and what their devices are in the guest.
+
+use std::fs;
+use std::path::Path;
+use std::rc::Rc;
+
+use anyhow::{Context as _, Result, bail};
+use serde::{Deserialize, Serialize};
+
+use super::acpi::AcpiDevice;
+use super::pmu::{Kind, Pmu};
+
+/// Where device N has its registers: `LAB_WINDOW` and `LAB_SLOT` of `tests/lab/model/abi.h`.
+const WINDOW: u64 = 0x20_0000_0000;
+const SLOT: u64 = 0x400_0000;
+
+/// Size of an instance's register page.
+const PAGE: u64 = 0x1000;
+
+/// Interrupts of the emulated board that none of its devices uses begin here (QEMU's `virt`
+/// gives its own devices numbers below 112).
+const FIRST_INTERRUPT: u32 = 200;
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    about: String,
+    #[serde(default = "one")]
+    sockets: u32,
+    cpus_per_socket: u32,
+    /// Kernel series whose drivers it can be run with, the one to use first.
+    series: Vec<String>,
+    /// What is tried on it; names of `scenario::ALL`.
+    scenarios: Vec<String>,
+    #[serde(default)]
+    pmu: Vec<Placed>,
+}
+
+fn one() -> u32 {
+    1
+}
+
+/// PMUs of one socket.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Placed {
+    pmu: String,
+    #[serde(default)]
+    socket: u32,
+    /// Root complexes, PCI domains: what tells several of a socket apart.
+    #[serde(default = "single")]
+    units: Vec<u32>,
+}
+
+fn single() -> Vec<u32> {
+    vec![0]
+}
+
+/// A machine of the lab.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    pub name: String,
+    pub about: String,
+    pub sockets: u32,
+    pub cpus_per_socket: u32,
+    pub series: Vec<String>,
+    pub scenarios: Vec<String>,
+    pub instances: Vec<Instance>,
+}
+
+/// One PMU of a machine.
+#[derive(Clone, Debug)]
+pub struct Instance {
+    pub pmu: Rc<Pmu>,
+    /// Which description it has.
+    pub model: String,
+    /// Number of its device.
+    pub device: u32,
+    pub socket: u32,
+    pub unit: u32,
+    /// The name its driver gives it.
+    pub name: String,
+    /// CPUs next to it, one bit each.
+    pub cpus: u64,
+}
+
+/// A device as `lab_define` has it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Definition {
+    kind: u32,
+    node: u32,
+    cpus: u64,
+    arg: [u64; 12],
+    text: String,
+}
+
+impl Machine {
+    /// Reads `machines/NAME.toml` of the lab's directory.
+    pub fn read(lab: &Path, name: &str) -> Result<Self> {
+        let path = lab.join("machines").join(name).with_extension("toml");
+        let Ok(text) = fs::read_to_string(&path) else {
+            bail!("no machine {name}; there are: {}", Self::names(lab)?.join(", "));
+        };
+        let file: File = toml::from_str(&text)
+            .with_context(|| format!("{} is not a machine", path.display()))?;
+        let mut instances: Vec<Instance> = Vec::new();
+        for placed in &file.pmu {
+            let pmu = Rc::new(Pmu::read(&lab.join("pmus"), &placed.pmu)?);
+            for &unit in &placed.units {
+                let device = instances.len() as u32;
+                let index = instances.iter().filter(|other| other.model == placed.pmu).count();
+                let name = pmu
+                    .name
+                    .replace("{socket}", &placed.socket.to_string())
+                    .replace("{unit}", &unit.to_string())
+                    .replace("{index}", &index.to_string())
+                    .replace("{page}", &format!("{:x}", base(device) >> 12))
+                    .replace("{sbdf}", &format!("{:x}", unit << 16));
+                let first = placed.socket * file.cpus_per_socket;
+                let cpus = ((1 << file.cpus_per_socket) - 1) << first;
+                instances.push(Instance {
+                    pmu: Rc::clone(&pmu),
+                    model: placed.pmu.clone(),
+                    device,
+                    socket: placed.socket,
+                    unit,
+                    name,
+                    cpus,
+                });
+            }
+        }
+        Ok(Self {
+            name: name.to_owned(),
+            about: file.about,
+            sockets: file.sockets,
+            cpus_per_socket: file.cpus_per_socket,
+            series: file.series,
+            scenarios: file.scenarios,
+            instances,
+        })
+    }
+
+    /// All machines there are.
+    pub fn names(lab: &Path) -> Result<Vec<String>> {
+        let dir = lab.join("machines");
+        let entries =
+            fs::read_dir(&dir).with_context(|| format!("cannot list {}", dir.display()))?;
+        let mut names: Vec<String> = entries
+            .filter_map(|entry| {
+                let path = entry.ok()?.path();
+                Some(path.file_stem()?.to_str()?.to_owned())
+            })
+            .collect();
+        names.sort();
+        Ok(names)
+    }
+
+    /// CPUs of the whole machine.
+    pub fn cpus(&self) -> u32 {
+        self.sockets * self.cpus_per_socket
+    }
+
+    /// Instances with this description, e.g. `grace-pcie`.
+    pub fn of(&self, model: &str) -> Vec<&Instance> {
+        self.instances.iter().filter(|instance| instance.model == model).collect()
+    }
+
+    /// Descriptions in the order in which they are placed, each once.
+    pub fn models(&self) -> Vec<&str> {
+        let mut models: Vec<&str> = Vec::new();
+        for instance in &self.instances {
+            if !models.contains(&instance.model.as_str()) {
+                models.push(&instance.model);
+            }
+        }
+        models
+    }
+}
+
+fn base(device: u32) -> u64 {
+    WINDOW + u64::from(device) * SLOT
+}
+
+impl Instance {
+    /// What the model is told.
+    pub fn definition(&self) -> Definition {
+        let define = &self.pmu.define;
+        let mut arg = [0; 12];
+        let mut text = String::new();
+        match self.pmu.kind {
+            Kind::Cspmu => {
+                arg[0] = define.iidr;
+                // PMCFGR: N, SIZE and CC.
+                arg[1] = (define.counters - 1) | (define.width - 1) << 8 | 1 << 14;
+                if !define.hid.is_empty() {
+                    // ACPI_APMT_NODE_TYPE_ACPI
+                    arg[2] = 3;
+                    arg[3] = u64::from(self.device);
+                    text.clone_from(&define.hid);
+                }
+            }
+            Kind::C2c => arg[0] = define.instances,
+            Kind::Cmn => {
+                arg[..3].copy_from_slice(&define.mesh);
+                for (place, id) in arg[4..].iter_mut().zip(&define.ccla) {
+                    *place = *id;
+                }
+            }
+            Kind::Dwc => {
+                arg[0] = u64::from(self.unit);
+                arg[1] = define.lanes;
+                arg[3] = 1;
+            }
+            Kind::Cmem | Kind::Drw => {}
+        }
+        Definition { kind: self.pmu.kind as u32, node: self.socket, cpus: self.cpus, arg, text }
+    }
+
+    /// What the firmware tells of it, where its driver asks the firmware.
+    pub fn acpi(&self) -> Option<AcpiDevice> {
+        let define = &self.pmu.define;
+        let base = base(self.device);
+        let pages = |count: u64| (0..count).map(|i| (base + i * PAGE, PAGE)).collect();
+        let memory: Vec<(u64, u64)> = match self.pmu.kind {
+            // One page for each instance, and one to reach all.
+            Kind::Cmem => pages(14 + 1),
+            Kind::C2c => pages(define.instances + 1),
+            Kind::Drw => pages(1),
+            Kind::Cmn => vec![(base, SLOT)],
+            Kind::Cspmu if !define.hid.is_empty() => {
+                define.page.iter().map(|offset| (base + offset, PAGE)).collect()
+            }
+            Kind::Cspmu | Kind::Dwc => return None,
+        };
+        let mut properties: Vec<(String, u64)> =
+            self.pmu.properties.iter().map(|(name, value)| (name.clone(), *value)).collect();
+        if self.pmu.kind == Kind::Cspmu {
+            properties.push(("instance_id".to_owned(), u64::from(self.unit)));
+        }
+        let interrupt = matches!(self.pmu.kind, Kind::Cmn | Kind::Drw)
+            .then(|| FIRST_INTERRUPT + self.device);
+        // The drivers of Tegra410 take the unique id for the socket.
+        let uid = match self.pmu.kind {
+            Kind::Cmem | Kind::C2c => self.socket,
+            _ => self.device,
+        };
+        Some(AcpiDevice {
+            name: format!("L{:03X}", self.device),
+            hid: define.hid.clone(),
+            uid: u64::from(uid),
+            memory,
+            interrupt,
+            properties,
+        })
+    }
+
+    /// Whether it lies next to a CPU.
+    pub fn is_near(&self, cpu: u32) -> bool {
+        self.cpus >> cpu & 1 == 1
+    }
+}

@@ -1,0 +1,196 @@
+//! The lab's own knowledge of a PMU: `tests/lab/pmus/NAME.toml`.
+//!
+//! Written from the drivers' sources and not from the product's catalog, so that the two can
+//! disagree: what the product records is held against the numbers here.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context as _, Result, ensure};
+use serde::Deserialize;
+
+/// What a device model behaves as; `tests/lab/model/abi.h` has their numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    Cspmu = 1,
+    Cmem = 2,
+    C2c = 3,
+    Cmn = 4,
+    Dwc = 5,
+    Drw = 6,
+}
+
+/// One PMU, whatever its instance.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Pmu {
+    /// The name its driver gives it, with `{socket}`, `{unit}`, `{index}`, `{page}`, `{sbdf}`.
+    pub name: String,
+    pub kind: Kind,
+    /// Events that it counts at the same time.
+    pub at_once: usize,
+    /// Events with which the views other than the first are tried; empty: all.
+    #[serde(default)]
+    pub view_events: Vec<String>,
+    /// Events of which it counts one at a time.
+    #[serde(default)]
+    pub exclusive: Vec<String>,
+    /// It cannot count an event twice, whatever the terms.
+    #[serde(default)]
+    pub distinct: bool,
+    #[serde(default)]
+    pub define: Define,
+    /// Properties of its ACPI device.
+    #[serde(default)]
+    pub properties: BTreeMap<String, u64>,
+    pub traffic: Vec<Traffic>,
+    pub view: Vec<View>,
+    pub events: BTreeMap<String, Event>,
+}
+
+/// What its registers hold before anything is programmed.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Define {
+    /// `PMIIDR` of a CoreSight PMU.
+    pub iidr: u64,
+    /// Counters of a CoreSight PMU, with the cycle counter.
+    pub counters: u64,
+    /// Their width in bits.
+    pub width: u64,
+    /// ACPI HID of the device the driver binds to, or looks up.
+    pub hid: String,
+    /// Where that device has a page of registers of its own, from the start of the window.
+    pub page: Option<u64>,
+    /// Instances of a C2C PMU.
+    pub instances: u64,
+    /// Lanes of a root port.
+    pub lanes: u64,
+    /// Columns, rows and revision of a mesh.
+    pub mesh: [u64; 3],
+    /// Node ids of its CCLA nodes.
+    pub ccla: Vec<u64>,
+}
+
+/// What moves: each of the events from each source to each target. Of several that name an event
+/// the last counts.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Traffic {
+    /// Names; `PREFIX*` is all that begin so.
+    pub events: Vec<String>,
+    #[serde(default = "zero")]
+    pub sources: Vec<u64>,
+    #[serde(default = "zero")]
+    pub targets: Vec<u64>,
+}
+
+fn zero() -> Vec<u64> {
+    vec![0]
+}
+
+/// Format terms, and what an event sees through them.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct View {
+    /// Of these events; absent: of all.
+    pub events: Option<Vec<String>>,
+    pub terms: String,
+    /// Absent: all.
+    pub sources: Option<Vec<u64>>,
+    /// Absent: all.
+    pub targets: Option<Vec<u64>>,
+    /// Nothing else can be counted beside it.
+    #[serde(default)]
+    pub alone: bool,
+    /// First kernel series whose driver knows the terms.
+    pub since: Option<String>,
+}
+
+/// The hardware's number for an event.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
+pub enum Event {
+    Number(u32),
+    Detailed {
+        event: u32,
+        /// Of a mesh: node type and occupancy select.
+        #[serde(default)]
+        target: Option<u64>,
+        /// What the driver multiplies the hardware's count with.
+        #[serde(default = "one")]
+        factor: u64,
+    },
+}
+
+fn one() -> u64 {
+    1
+}
+
+impl Event {
+    pub fn number(&self) -> u32 {
+        match *self {
+            Self::Number(event) | Self::Detailed { event, .. } => event,
+        }
+    }
+
+    pub fn target(&self) -> Option<u64> {
+        match *self {
+            Self::Number(_) => None,
+            Self::Detailed { target, .. } => target,
+        }
+    }
+
+    pub fn factor(&self) -> u64 {
+        match *self {
+            Self::Number(_) => 1,
+            Self::Detailed { factor, .. } => factor,
+        }
+    }
+}
+
+impl Pmu {
+    /// Reads `NAME.toml` of `dir`.
+    pub fn read(dir: &Path, name: &str) -> Result<Self> {
+        let path = dir.join(name).with_extension("toml");
+        let text = fs::read_to_string(&path)
+            .with_context(|| format!("cannot read the PMU {}", path.display()))?;
+        let pmu: Self =
+            toml::from_str(&text).with_context(|| format!("{} is not a PMU", path.display()))?;
+        for event in pmu.view_events.iter().chain(&pmu.exclusive) {
+            ensure!(pmu.events.contains_key(event), "{}: no event {event}", path.display());
+        }
+        for event in pmu.events.keys() {
+            let moves = pmu.traffic.iter().any(|traffic| matches(&traffic.events, event));
+            ensure!(moves, "{}: nothing moves {event}", path.display());
+            ensure!(pmu.first_view(event).is_some(), "{}: no view of {event}", path.display());
+        }
+        Ok(pmu)
+    }
+
+    /// The view in which an event sees as much as it can.
+    pub fn first_view(&self, event: &str) -> Option<&View> {
+        self.view.iter().find(|view| view.shows(event))
+    }
+
+    /// What moves an event.
+    pub fn traffic_of(&self, event: &str) -> Option<&Traffic> {
+        self.traffic.iter().rev().find(|traffic| matches(&traffic.events, event))
+    }
+}
+
+impl View {
+    /// Whether it is one of this event.
+    pub fn shows(&self, event: &str) -> bool {
+        self.events.as_ref().is_none_or(|events| matches(events, event))
+    }
+}
+
+fn matches(patterns: &[String], event: &str) -> bool {
+    patterns.iter().any(|pattern| match pattern.strip_suffix('*') {
+        Some(prefix) => event.starts_with(prefix),
+        None => pattern == event,
+    })
+}

@@ -1,0 +1,29 @@
+//! A machine without uncore PMUs: it says so, says why, and records what every kernel has.
+
+use anyhow::Result;
+
+use super::super::step::{Check, Step, Tenant, Work};
+use super::Setting;
+
+pub fn steps(_setting: &Setting<'_>) -> Result<Vec<Step>> {
+    let said = |code, words: &[&str]| {
+        vec![Check::Exit { code, says: words.iter().map(|&words| words.to_owned()).collect() }]
+    };
+    let mut refused = said(2, &["pcie"]);
+    refused.push(Check::NoRecording);
+    let busy = Tenant {
+        cgroup: "host".to_owned(),
+        duration_ms: 1000,
+        threads: Some(2),
+        ..Tenant::default()
+    };
+    let work = Work { tenants: vec![busy], settle_ms: 50, ..Work::default() };
+    let mut recorded = said(0, &[]);
+    recorded.push(Check::Conserved);
+    Ok(vec![
+        Step::command("bare-doctor", &["/bin/uncore-trace", "doctor"], said(1, &["uncore"])),
+        Step::command("bare-list", &["/bin/uncore-trace", "list"], said(0, &[])),
+        Step::record("bare-pcie", &["-p", "pcie"], Work::default(), refused),
+        Step::record("bare-host", &["-p", "host"], work, recorded),
+    ])
+}

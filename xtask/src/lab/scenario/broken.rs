@@ -1,0 +1,37 @@
+//! A catalog with one wrong bit is noticed: the same recording is exact with the product's own
+//! catalog and is not with one whose default filter misses a port.
+
+use anyhow::{Context as _, Result};
+
+use super::super::step::{Check, Step, Tenant, Truth, Work};
+use super::super::traffic;
+use super::Setting;
+
+/// Where the guest has the broken catalog.
+pub const CATALOG: &str = "/lab/broken-catalog";
+
+/// The family's file, what it says, and what it says with one bit wrong.
+pub const FAMILY: (&str, &str, &str) =
+    ("nvidia_pcie.toml", "root_port=0x3ff", "root_port=0x3fe");
+
+const MODEL: &str = "grace-pcie";
+const EVENT: &str = "rd_bytes_loc";
+
+pub fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
+    let instances = setting.machine.of(MODEL);
+    let instance = instances.first().with_context(|| format!("no {MODEL}"))?;
+    let view = instance.pmu.first_view(EVENT).with_context(|| format!("no {EVENT}"))?;
+    let truth: Truth = traffic::seen(instance, EVENT, view).context("an event without a number")?;
+    let spec = traffic::spec(instance, EVENT, view);
+    let tenant = Tenant {
+        cgroup: "broken".to_owned(),
+        once: traffic::everything(instance),
+        ..Tenant::default()
+    };
+    let work = Work { tenants: vec![tenant], settle_ms: 50, ..Work::default() };
+    let exit = Check::Exit { code: 0, says: Vec::new() };
+    let (counter, pmu, event) = (0, instance.name.clone(), EVENT.to_owned());
+    let differs = Check::Differs { counter, pmu, event, truth };
+    let options = ["--catalog", CATALOG, "-e", &spec];
+    Ok(vec![Step::record("broken-filter", &options, work, vec![exit, differs])])
+}

@@ -1,0 +1,117 @@
+//! Every PMU, each of its events and each of its filters: the recorded total is exactly what moved.
+//!
+//! Everything that the PMU can count moves in every step, each by an amount of its own, so that a
+//! counter of a neighbouring event or of one port more has another sum.
+
+use anyhow::{Context as _, Result};
+
+use super::super::machine::Instance;
+use super::super::pmu::View;
+use super::super::step::{Check, Step, Tenant, Work};
+use super::super::traffic;
+use super::Setting;
+
+/// A counter to open.
+struct Item<'a> {
+    event: &'a str,
+    view: &'a View,
+}
+
+pub fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
+    let mut steps = Vec::new();
+    for model in setting.machine.models() {
+        let instances = setting.machine.of(model);
+        let Some(first) = instances.first() else {
+            continue;
+        };
+        let items = items(setting, first);
+        let (alone, shared): (Vec<Item<'_>>, Vec<Item<'_>>) =
+            items.into_iter().partition(|item| item.view.alone);
+        // Where one recording holds them all, every instance counts all of them.
+        let everywhere = shared.len() <= first.pmu.at_once && first.pmu.exclusive.is_empty();
+        let mut waiting: Vec<&Item<'_>> = shared.iter().collect();
+        while !waiting.is_empty() {
+            let mut counters = Vec::new();
+            let mut batch = Vec::new();
+            for instance in &instances {
+                if !everywhere || batch.is_empty() {
+                    batch = take(first, &mut waiting);
+                }
+                counters.extend(batch.iter().map(|item| (*instance, *item)));
+            }
+            steps.push(step(model, steps.len(), &instances, &counters)?);
+        }
+        for item in &alone {
+            let counters: Vec<_> = instances.iter().map(|instance| (*instance, item)).collect();
+            steps.push(step(model, steps.len(), &instances, &counters)?);
+        }
+    }
+    Ok(steps)
+}
+
+/// Every event in its first view, then some events in each of the others.
+fn items<'a>(setting: &Setting<'_>, instance: &'a Instance) -> Vec<Item<'a>> {
+    let pmu = &instance.pmu;
+    let known = |view: &View| view.since.as_ref().is_none_or(|series| setting.is_since(series));
+    let firsts = pmu.events.keys().filter_map(|event| {
+        let view = pmu.first_view(event)?;
+        Some(Item { event, view })
+    });
+    let others = pmu.events.keys().flat_map(|event| {
+        let first = pmu.first_view(event);
+        let tried = pmu.view_events.is_empty() || pmu.view_events.contains(event);
+        pmu.view
+            .iter()
+            .filter(move |view| {
+                tried && view.shows(event) && first.is_some_and(|first| !std::ptr::eq(first, *view))
+            })
+            .map(move |view| Item { event, view })
+    });
+    firsts.chain(others).filter(|item| known(item.view)).collect()
+}
+
+/// As many as can be counted at once, of those that are exclusive one; no event twice.
+fn take<'a, 'b>(instance: &Instance, waiting: &mut Vec<&'a Item<'b>>) -> Vec<&'a Item<'b>> {
+    let pmu = &instance.pmu;
+    let is_exclusive = |item: &Item<'_>| pmu.exclusive.iter().any(|event| event == item.event);
+    let mut taken: Vec<&Item<'_>> = Vec::new();
+    waiting.retain(|item| {
+        let full = taken.len() == pmu.at_once
+            || is_exclusive(item) && taken.iter().any(|other| is_exclusive(other))
+            || pmu.distinct && taken.iter().any(|other| other.event == item.event);
+        if !full {
+            taken.push(item);
+        }
+        full
+    });
+    taken
+}
+
+fn step(
+    model: &str,
+    number: usize,
+    instances: &[&Instance],
+    counters: &[(&Instance, &Item<'_>)],
+) -> Result<Step> {
+    let mut options = vec!["--tick".to_owned(), "10ms".to_owned()];
+    let mut checks = vec![Check::Exit { code: 0, says: Vec::new() }, Check::Conserved];
+    for (counter, (instance, item)) in counters.iter().enumerate() {
+        options.extend(["-e".to_owned(), traffic::spec(instance, item.event, item.view)]);
+        let truth = traffic::seen(instance, item.event, item.view)
+            .with_context(|| format!("{model} has no event {}", item.event))?;
+        checks.push(Check::Exact {
+            counter: counter as u32,
+            pmu: instance.name.clone(),
+            event: item.event.to_owned(),
+            truth,
+        });
+    }
+    let tenant = Tenant {
+        cgroup: "exact".to_owned(),
+        once: instances.iter().flat_map(|instance| traffic::everything(instance)).collect(),
+        ..Tenant::default()
+    };
+    let work = Work { tenants: vec![tenant], settle_ms: 50, ..Work::default() };
+    let options: Vec<&str> = options.iter().map(String::as_str).collect();
+    Ok(Step::record(&format!("exact-{number:03}-{model}"), &options, work, checks))
+}

@@ -1,0 +1,65 @@
+//! The owner CPU goes offline in mid-recording: the recording goes on from the new owner, the gap is
+//! a loss row, and no count is lost.
+
+use anyhow::{Context as _, Result};
+
+use super::super::step::{Action, Check, Step, Tenant, Work};
+use super::super::traffic;
+use super::Setting;
+
+/// One event each of the PMUs next to the CPU that goes; those of the last socket, whose first CPU
+/// owns them.
+const EVENTS: &[(&str, &str)] = &[
+    ("grace-scf", "cmem_rd_data"),
+    ("grace-pcie", "rd_bytes_loc"),
+    ("t410-ucf", "mem_bytes_rd"),
+    ("t410-pcie", "rd_bytes"),
+    ("t410-cmem", "rd_req"),
+    ("t410-c2c-cpu", "in_rd_req"),
+    ("yitian-mesh", "hnf_mc_reqs"),
+    ("yitian-rootport", "rx_pcie_tlp_data_payload"),
+    ("yitian-drw", "hif_rd"),
+];
+
+/// The driver takes the CPU that ran its probe, whichever that was.
+const ANYWHERE: &str = "yitian-drw";
+
+pub fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
+    let machine = setting.machine;
+    let leaving = (machine.sockets - 1) * machine.cpus_per_socket;
+    let mut options = ["--tick", "1ms", "--interval", "50ms"].map(str::to_owned).to_vec();
+    let mut checks = vec![
+        Check::Exit { code: 1, says: vec!["cpu_offline".to_owned()] },
+        Check::Conserved,
+        Check::Lost { causes: vec!["cpu_offline".to_owned(), "owner_moved".to_owned()] },
+    ];
+    let mut flows = Vec::new();
+    let mut counter = 0;
+    for (model, event) in EVENTS {
+        for instance in machine.of(model).iter().filter(|it| it.is_near(leaving)) {
+            let view = instance.pmu.first_view(event);
+            let view = view.with_context(|| format!("{model} has no event {event}"))?;
+            let truth = traffic::seen(instance, event, view).context("an event without a number")?;
+            options.extend(["-e".to_owned(), traffic::spec(instance, event, view)]);
+            flows.extend(traffic::of_event(instance, event).first());
+            let (pmu, event) = (instance.name.clone(), (*event).to_owned());
+            checks.push(Check::Exact { counter, pmu, event, truth });
+            if *model != ANYWHERE {
+                checks.push(Check::Moved { counter });
+            }
+            counter += 1;
+        }
+    }
+    let action = |after_ms, what| Action { after_ms, r#do: what, cpu: leaving };
+    let tenant = Tenant {
+        cgroup: "hotplug".to_owned(),
+        cpus: Some(vec![0]),
+        flows,
+        duration_ms: 3000,
+        ..Tenant::default()
+    };
+    let actions = vec![action(800, "offline"), action(2000, "online")];
+    let work = Work { tenants: vec![tenant], actions, settle_ms: 100 };
+    let options: Vec<&str> = options.iter().map(String::as_str).collect();
+    Ok(vec![Step::record("hotplug", &options, work, checks)])
+}

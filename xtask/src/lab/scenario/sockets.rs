@@ -1,0 +1,55 @@
+//! Groups on a machine of several sockets: each PMU is opened once, on a CPU of its own socket, and
+//! is read there and nowhere else.
+
+use anyhow::Result;
+
+use super::super::step::{Check, Owned, Step, Tenant, Work};
+use super::super::traffic;
+use super::Setting;
+
+/// Descriptions whose PMUs have something to say of each group.
+const GROUPS: &[(&str, &[&str])] = &[
+    (
+        "pcie,c2c",
+        &[
+            "grace-scf", "grace-pcie", "grace-c2c0", "grace-c2c1", "grace-cnvlink", "t410-pcie",
+            "t410-pcie-tgt", "t410-c2c-gpu", "t410-c2c-cpu", "t410-clink", "t410-dlink",
+            "yitian-mesh", "yitian-rootport",
+        ],
+    ),
+    ("mem", &["grace-scf", "t410-ucf", "yitian-mesh", "yitian-drw"]),
+    (
+        "latency",
+        &[
+            "grace-scf", "grace-pcie", "grace-c2c0", "grace-c2c1", "t410-pcie", "t410-cmem",
+            "t410-c2c-gpu", "t410-c2c-cpu", "t410-clink", "t410-dlink",
+        ],
+    ),
+];
+
+pub fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
+    let mut steps = Vec::new();
+    for (groups, models) in GROUPS {
+        let shown = setting.machine.instances.iter();
+        let shown: Vec<_> = shown.filter(|it| models.contains(&it.model.as_str())).collect();
+        if shown.is_empty() {
+            continue;
+        }
+        let owned = |cpus: u64| (0..setting.machine.cpus()).filter(move |cpu| cpus >> cpu & 1 == 1);
+        let pmus = shown
+            .iter()
+            .map(|it| Owned { pmu: it.name.clone(), cpus: owned(it.cpus).collect() })
+            .collect();
+        let tenant = Tenant {
+            cgroup: "sockets".to_owned(),
+            once: shown.iter().flat_map(|instance| traffic::everything(instance)).collect(),
+            ..Tenant::default()
+        };
+        let work = Work { tenants: vec![tenant], settle_ms: 100, ..Work::default() };
+        let checks =
+            vec![Check::Exit { code: 0, says: Vec::new() }, Check::OnOwners { pmus }, Check::Conserved];
+        let name = format!("sockets-{}", groups.replace(',', "-"));
+        steps.push(Step::record(&name, &["-p", groups], work, checks));
+    }
+    Ok(steps)
+}

@@ -1,0 +1,81 @@
+//! Eight tenants in four cgroups, of every habit: in every window the parts add up to the whole, and
+//! the wholes to what moved.
+
+use anyhow::{Context as _, Result};
+
+use super::super::machine::Instance;
+use super::super::step::{Burst, Check, Move, Phase, Step, Tenant, Work};
+use super::super::traffic;
+use super::Setting;
+
+const DURATION_MS: u32 = 3000;
+
+/// PMUs, and the two events that the tenants move there.
+const MOVED: &[(&str, [&str; 2])] = &[
+    ("grace-scf", ["cmem_rd_data", "cmem_wr_total_bytes"]),
+    ("grace-pcie", ["rd_bytes_loc", "wr_bytes_rem"]),
+    ("t410-ucf", ["mem_bytes_rd", "mem_bytes_wr"]),
+    ("t410-pcie", ["rd_bytes", "wr_bytes"]),
+    ("yitian-mesh", ["ccla_rx_cxs", "hnf_mc_reqs"]),
+    ("yitian-drw", ["hif_rd", "hif_wr"]),
+];
+
+pub fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
+    let mut options = ["--tick", "1ms", "--interval", "20ms"].map(str::to_owned).to_vec();
+    let mut checks = vec![Check::Exit { code: 0, says: Vec::new() }, Check::Conserved];
+    let mut moves: Vec<Vec<Move>> = Vec::new();
+    let mut counter = 0;
+    for (model, events) in MOVED {
+        for instance in setting.machine.of(model) {
+            for event in events {
+                let view = instance.pmu.first_view(event);
+                let view = view.with_context(|| format!("{model} has no event {event}"))?;
+                options.extend(["-e".to_owned(), traffic::spec(instance, event, view)]);
+                moves.push(traffic::of_event(instance, event));
+                checks.push(exact(instance, event, counter)?);
+                counter += 1;
+            }
+        }
+    }
+    let tenants = (0..8).map(|number| tenant(setting, number, &moves)).collect();
+    let work = Work { tenants, settle_ms: 50, ..Work::default() };
+    let options: Vec<&str> = options.iter().map(String::as_str).collect();
+    Ok(vec![Step::record("tenants", &options, work, checks)])
+}
+
+fn exact(instance: &Instance, event: &str, counter: u32) -> Result<Check> {
+    let view = instance.pmu.first_view(event);
+    let truth = view.and_then(|view| traffic::seen(instance, event, view));
+    let truth = truth.with_context(|| format!("{} has no event {event}", instance.model))?;
+    Ok(Check::Exact { counter, pmu: instance.name.clone(), event: event.to_owned(), truth })
+}
+
+/// Two of each habit: one pinned, one free, in four cgroups.
+fn tenant(setting: &Setting<'_>, number: u32, moves: &[Vec<Move>]) -> Tenant {
+    let flows = moves.iter().filter_map(|of_event| {
+        let flow = of_event.get(number as usize % of_event.len().max(1))?;
+        Some(Move { amount: 1 + flow.amount % 5000 * u64::from(number + 1), ..*flow })
+    });
+    let cgroup = ["a", "b", "c", "d"][number as usize % 4].to_owned();
+    let mut tenant = Tenant {
+        cgroup,
+        cpus: (number < 4).then(|| vec![number % setting.machine.cpus()]),
+        flows: flows.collect(),
+        duration_ms: DURATION_MS,
+        ..Tenant::default()
+    };
+    match number / 2 {
+        0 => tenant.duty = Some(0.25),
+        1 => {
+            let (on, off) = (Phase { ms: 150, scale: 1.0 }, Phase { ms: 50, scale: 0.0 });
+            tenant.phases = vec![on, off];
+        }
+        2 => tenant.burst = Some(Burst { every: 10, factor: 20 }),
+        _ => {
+            tenant.threads = Some(2);
+            tenant.start_ms = 500;
+            tenant.duration_ms = DURATION_MS - 1000;
+        }
+    }
+    tenant
+}

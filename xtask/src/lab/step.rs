@@ -1,0 +1,152 @@
+//! One thing that is tried in a guest: a command, what moves meanwhile, and what must be true of it.
+//!
+//! The guest reads `argv`, `work` and `timeout_s` (`tests/lab/guest/src/spec.rs`), the host
+//! `checks` (`tests/lab/check.py`).
+
+use serde::Serialize;
+
+/// How long a recording may take before the guest gives it up; emulation is slow.
+const TIMEOUT_S: u32 = 240;
+
+#[derive(Clone, Debug, Serialize)]
+pub struct Step {
+    pub name: String,
+    pub argv: Vec<String>,
+    pub timeout_s: u32,
+    pub work: Work,
+    pub checks: Vec<Check>,
+}
+
+/// What happens while a recording runs.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Work {
+    pub tenants: Vec<Tenant>,
+    pub actions: Vec<Action>,
+    /// Time after the last tenant, for a tick to see its last move.
+    pub settle_ms: u32,
+}
+
+/// A process in a cgroup of its own that moves traffic while it runs.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Tenant {
+    pub cgroup: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub threads: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<Vec<u32>>,
+    pub start_ms: u32,
+    /// Moved once, at the start.
+    pub once: Vec<Move>,
+    /// Moved all the time; amounts are for one ms of CPU time.
+    pub flows: Vec<Move>,
+    pub duration_ms: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub duty: Option<f64>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub phases: Vec<Phase>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub burst: Option<Burst>,
+}
+
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Phase {
+    pub ms: u32,
+    pub scale: f64,
+}
+
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Burst {
+    pub every: u32,
+    pub factor: u32,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct Action {
+    pub after_ms: u32,
+    pub r#do: &'static str,
+    pub cpu: u32,
+}
+
+/// `struct lab_move`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Move {
+    pub device: u32,
+    pub event: u32,
+    pub source: u64,
+    pub target: u64,
+    pub amount: u64,
+}
+
+/// Which moves a counter must have seen.
+#[derive(Clone, Debug, Serialize)]
+pub struct Truth {
+    pub device: u32,
+    pub event: u32,
+    /// Absent: from anywhere.
+    pub sources: Option<Vec<u64>>,
+    /// Absent: to anywhere.
+    pub targets: Option<Vec<u64>>,
+    /// What the driver makes of one of the hardware's counts.
+    pub factor: u64,
+}
+
+/// Something that must be true after a step.
+#[derive(Clone, Debug, Serialize)]
+#[serde(tag = "check", rename_all = "snake_case")]
+pub enum Check {
+    /// The command's exit code, and words that its output must hold.
+    Exit { code: u8, says: Vec<String> },
+    /// Words that the kernel must not have logged meanwhile.
+    KernelSilent { about: Vec<String> },
+    /// The counter with this number counted exactly what moved: in sum, and at each reading.
+    Exact { counter: u32, pmu: String, event: String, truth: Truth },
+    /// The counter with this number did not: the encoding is wrong on purpose.
+    Differs { counter: u32, pmu: String, event: String, truth: Truth },
+    /// The scaled count of a counter that shared its hardware is near what moved.
+    Near { counter: u32, pmu: String, event: String, truth: Truth, within: f64 },
+    /// Every counter ran only part of the time, and windows in which one did not run say so.
+    Multiplexed { counters: u32 },
+    /// In every window the parts add up to the whole, and the wholes to what was counted.
+    Conserved,
+    /// Exactly these PMUs were opened, none of their counters twice, each on one of its CPUs; every
+    /// reading was made there, and none failed.
+    OnOwners { pmus: Vec<Owned> },
+    /// Rows of the loss table that must be there.
+    Lost { causes: Vec<String> },
+    /// A counter was read on more than one CPU.
+    Moved { counter: u32 },
+    /// Nothing was written.
+    NoRecording,
+}
+
+/// A PMU and the CPUs one of which must own it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Owned {
+    pub pmu: String,
+    pub cpus: Vec<u32>,
+}
+
+/// Where a step's recording is in the guest.
+pub fn recording(step: &str) -> String {
+    format!("/out/{step}/run/")
+}
+
+impl Step {
+    /// A recording with these options around the work.
+    pub fn record(name: &str, options: &[&str], work: Work, checks: Vec<Check>) -> Self {
+        let mut argv: Vec<String> = ["/bin/uncore-trace", "record", "--quiet"]
+            .into_iter()
+            .chain(options.iter().copied())
+            .map(str::to_owned)
+            .collect();
+        argv.extend(["-o".to_owned(), recording(name), "--".to_owned()]);
+        argv.extend(["/init".to_owned(), "run".to_owned(), format!("/lab/steps/{name}.json")]);
+        Self { name: name.to_owned(), argv, timeout_s: TIMEOUT_S, work, checks }
+    }
+
+    /// Another command, with nothing moving.
+    pub fn command(name: &str, argv: &[&str], checks: Vec<Check>) -> Self {
+        let argv = argv.iter().map(|&arg| arg.to_owned()).collect();
+        Self { name: name.to_owned(), argv, timeout_s: TIMEOUT_S, work: Work::default(), checks }
+    }
+}

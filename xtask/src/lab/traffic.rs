@@ -1,0 +1,64 @@
+//! Moves for the PMUs of a machine, and what their counters must make of them.
+
+use super::machine::Instance;
+use super::pmu::View;
+use super::step::{Move, Truth};
+
+/// Amounts are spread over this many values: two different sets of moves have the same sum by
+/// accident about once in a million.
+const SPREAD: u64 = 1 << 20;
+
+/// One move of every event from every source to every target.
+pub fn everything(instance: &Instance) -> Vec<Move> {
+    instance.pmu.events.keys().flat_map(|event| of_event(instance, event)).collect()
+}
+
+/// One move of this event from every source to every target.
+pub fn of_event(instance: &Instance, event: &str) -> Vec<Move> {
+    let (Some(traffic), Some(number)) =
+        (instance.pmu.traffic_of(event), instance.pmu.events.get(event))
+    else {
+        return Vec::new();
+    };
+    let mut moves = Vec::new();
+    for &source in &traffic.sources {
+        for &target in &traffic.targets {
+            let target = number.target().unwrap_or(target);
+            let event = number.number();
+            let mut it = Move { device: instance.device, event, source, target, amount: 0 };
+            it.amount = 1 + mix(&it) % SPREAD;
+            moves.push(it);
+        }
+    }
+    moves
+}
+
+/// Which moves a counter of this event with the terms of a view must see.
+pub fn seen(instance: &Instance, event: &str, view: &View) -> Option<Truth> {
+    let number = instance.pmu.events.get(event)?;
+    Some(Truth {
+        device: instance.device,
+        event: number.number(),
+        sources: view.sources.clone(),
+        targets: number.target().map(|target| vec![target]).or_else(|| view.targets.clone()),
+        factor: number.factor(),
+    })
+}
+
+/// An event in perf's grammar.
+pub fn spec(instance: &Instance, event: &str, view: &View) -> String {
+    let comma = if view.terms.is_empty() { "" } else { "," };
+    format!("{}/{event}{comma}{}/", instance.name, view.terms)
+}
+
+/// A number that depends on every field (the finalizer of SplitMix64).
+fn mix(it: &Move) -> u64 {
+    let mut hash = 0x9e37_79b9_7f4a_7c15_u64;
+    for part in [u64::from(it.device), u64::from(it.event), it.source, it.target] {
+        hash = (hash ^ part).wrapping_add(0x9e37_79b9_7f4a_7c15);
+        hash = (hash ^ hash >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        hash = (hash ^ hash >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        hash ^= hash >> 31;
+    }
+    hash
+}
