@@ -66,6 +66,19 @@ fn brief(plan: &Plan) -> Vec<String> {
 }
 
 #[test]
+fn one_requester_holds_for_a_whole_root_complex() {
+    let pmu = "nvidia_pcie_pmu_0_rc_4";
+    let device = |bdf: &str| format!("{pmu}/rd_bytes,src_bdf={bdf},src_bdf_en=1/");
+    let (one, other, ports) = (device("0x100"), device("0x200"), format!("{pmu}/wr_bytes/"));
+    for second in [&other, &ports] {
+        let error = refused("all-drivers-acpi", &[], &[&one, second]);
+        assert!(error.contains("one register for src_bdf"), "{error}");
+    }
+    let cycles = format!("{pmu}/cycles/");
+    assert_eq!(planned("all-drivers-acpi", &[], &[&one, &cycles]).counters.len(), 2);
+}
+
+#[test]
 fn every_machine_lists() {
     let catalog = Catalog::embedded().unwrap();
     for name in MACHINES {
@@ -167,7 +180,6 @@ fn tegra_and_yitian_events_as_published() {
         "nvidia_ucf_pmu_0/event=0x0,src_loc_cpu=0x1,dst_loc_cmem=0x1/",
         "nvidia_ucf_pmu_0/mem_bytes_rd,src_loc_noncpu/",
         "nvidia_pcie_pmu_0_rc_4/event=0x1,src_rp_mask=0x3,dst_loc_cmem=0x1/",
-        "nvidia_pcie_pmu_0_rc_4/event=0x4,src_bdf=0x0180,src_bdf_en=0x1/",
         "nvidia_pcie_tgt_pmu_0_rc_2/event=0x0,dst_rp_mask=0x3/",
         "nvidia_pcie_tgt_pmu_0_rc_2/event=0x1,dst_addr_base=0x10000,dst_addr_mask=0xFFF00,dst_addr_en=0x1/",
         "{nvidia_cmem_latency_pmu_0/rd_req/,nvidia_cmem_latency_pmu_0/rd_cum_outs/,nvidia_cmem_latency_pmu_0/cycles/}",
@@ -178,10 +190,11 @@ fn tegra_and_yitian_events_as_published() {
         "dwc_rootport/Rx_PCIe_TLP_Data_Payload/,dwc_rootport/rx_memory_read,lane=3/",
         "ali_drw/hif_rd/",
     ];
-    insta::assert_snapshot!(
-        "events-all-drivers",
-        planned("all-drivers-acpi", &[], &texts).render()
-    );
+    // Not beside an event of other devices of its root complex.
+    let alone = ["nvidia_pcie_pmu_0_rc_4/event=0x4,src_bdf=0x0180,src_bdf_en=0x1/"];
+    let [together, alone] =
+        [&texts[..], &alone].map(|texts| planned("all-drivers-acpi", &[], texts).render());
+    insta::assert_snapshot!("events-all-drivers", format!("{together}\n{alone}"));
 }
 
 #[test]

@@ -174,7 +174,7 @@ def conserved(step, check):
     worst, spread, windows = step.rows(
         """SELECT max(abs(parts - total) / greatest(abs(total), 1)), max(spread), count(*) FROM (
              SELECT sum(value) AS parts, max(total) AS total, max(total) - min(total) AS spread
-             FROM fabric WHERE total IS NOT NULL GROUP BY mono_ns, pmu, event, filter)"""
+             FROM fabric WHERE total IS NOT NULL GROUP BY mono_ns, cpu, pmu, event, filter)"""
     )[0]
     expect(windows > 0, "there is no window: this proves nothing")
     expect(worst <= 1e-9 and spread == 0, f"parts and whole differ by {worst:.1e} in a window")
@@ -185,7 +185,10 @@ def conserved(step, check):
     ):
         total = step.rows(
             """SELECT sum(total) FROM (SELECT DISTINCT f.mono_ns, f.total FROM fabric f
-               JOIN pmus p USING (pmu, event, filter) WHERE p.counter = ? AND f.cpu = p.cpu)""",
+               JOIN pmus p USING (pmu, event, filter)
+               WHERE p.counter = ? AND (f.cpu = p.cpu OR NOT EXISTS (
+                 SELECT * FROM pmus q WHERE q.counter <> p.counter
+                 AND (q.pmu, q.event, q.filter) = (p.pmu, p.event, p.filter))))""",
             counter,
         )[0][0]
         if total is None or raw is None:

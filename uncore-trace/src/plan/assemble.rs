@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use anyhow::Result;
 
+use super::agree::Agreement;
 use super::catalog::Kind;
 use super::place::{Spot, spots};
 use super::resolve::Resolved;
@@ -19,6 +20,7 @@ type Identity = (u32, [u64; WORDS], u32);
 pub struct Assembly<'a> {
     machine: &'a Machine,
     seen: HashSet<Identity>,
+    agreement: Agreement,
     plan: Plan,
 }
 
@@ -34,13 +36,13 @@ impl<'a> Assembly<'a> {
     /// An empty plan for `machine`.
     pub fn new(machine: &'a Machine, tick_ns: u64, window_ns: u64) -> Self {
         let plan = Plan { tick_ns, window_ns, counters: Vec::new(), notes: Vec::new() };
-        Self { machine, seen: HashSet::new(), plan }
+        Self { machine, seen: HashSet::new(), agreement: Agreement::default(), plan }
     }
 
     /// Adds counters that stand alone. A PMU without a CPU to read it on is an error if it was
     /// asked for by itself, a note if others go on.
     pub fn add(&mut self, events: &[Resolved<'a>]) -> Result<()> {
-        for (event, spot) in self.placed(events)? {
+        for (event, spot) in self.placed(events, false)? {
             self.push(event, spot, None);
         }
         Ok(())
@@ -51,7 +53,7 @@ impl<'a> Assembly<'a> {
     /// As perf does since 7.2, members on different PMUs or CPUs become groups of their own. The
     /// first member on a CPU leads; software events join, and may lead, the group that is there.
     pub fn add_group(&mut self, text: &str, weak: bool, events: &[Resolved<'a>]) -> Result<()> {
-        let placed = self.placed(events)?;
+        let placed = self.placed(events, true)?;
         let mut open: Vec<Open<'a>> = Vec::new();
         let mut pmus = HashSet::new();
         let mut alone = HashSet::new();
@@ -82,17 +84,22 @@ impl<'a> Assembly<'a> {
             self.note(format!("{text}: a group cannot span PMUs, each has a group of its own"));
         }
         if !alone.is_empty() {
-            let weak = if weak { "" } else { "; their events take turns" };
+            let weak = if weak { "" } else { ", not as a set" };
             self.note(format!("{text}: this PMU cannot count in groups, opened one by one{weak}"));
         }
         Ok(())
     }
 
     /// Each event with each CPU it is read on.
-    fn placed<'e>(&mut self, events: &'e [Resolved<'a>]) -> Result<Vec<(&'e Resolved<'a>, Spot)>> {
+    fn placed<'e>(
+        &mut self,
+        events: &'e [Resolved<'a>],
+        in_group: bool,
+    ) -> Result<Vec<(&'e Resolved<'a>, Spot)>> {
         let mut placed = Vec::new();
         let mut unreadable = Vec::new();
         for event in events {
+            self.agreement.add(event, in_group)?;
             match spots(self.machine, event.words) {
                 Ok(spots) => placed.extend(spots.into_iter().map(|spot| (event, spot))),
                 Err(error) => unreadable.push(error),

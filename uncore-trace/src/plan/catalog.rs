@@ -183,6 +183,17 @@ pub struct Excludes {
     pub other: String,
 }
 
+/// Terms in which all counters of a PMU must agree.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OneValue {
+    /// The terms.
+    pub terms: Vec<String>,
+    /// Events that have none of them, `*` for anything.
+    #[serde(default)]
+    pub except: Vec<String>,
+}
+
 /// One PMU family.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -229,6 +240,8 @@ pub struct Family {
     /// Terms that exclude each other.
     #[serde(default)]
     pub excludes: Vec<Excludes>,
+    /// Terms that the hardware has once for all counters.
+    pub one_value: Option<OneValue>,
 }
 
 fn yes() -> bool {

@@ -4,6 +4,7 @@
 //! complete (every perf attribute that matters is in it) and printable, and nothing in it is
 //! silently less than what was asked for: what is left out is an error or a note.
 
+mod agree;
 mod assemble;
 pub mod catalog;
 pub mod encode;
