@@ -1,0 +1,67 @@
+//! The cgroups of the tenants: /lab and what is below it.
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result};
+
+/// Where the v2 hierarchy is mounted.
+pub const ROOT: &str = "/sys/fs/cgroup";
+
+/// Makes the cgroup of a tenant.
+pub fn create(name: &str) -> Result<()> {
+    let lab = Path::new(ROOT).join("lab");
+    let path = lab.join(name);
+    fs::create_dir_all(&path).with_context(|| format!("make cgroup {}", path.display()))?;
+    allow_controllers(&lab)
+}
+
+/// Moves the calling process into the cgroup of a tenant.
+pub fn enter(name: &str) -> Result<()> {
+    let path = Path::new(ROOT).join("lab").join(name).join("cgroup.procs");
+    // 0 stands for the writer.
+    fs::write(&path, "0").with_context(|| format!("write {}", path.display()))
+}
+
+/// Lets the children of a cgroup use each controller it has.
+pub fn allow_controllers(parent: &Path) -> Result<()> {
+    let path = parent.join("cgroup.controllers");
+    let names = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+    for name in names.split_whitespace() {
+        // One at a time: some cannot be had in every kernel's configuration, and none is essential.
+        fs::write(parent.join("cgroup.subtree_control"), format!("+{name}")).unwrap_or_default();
+    }
+    Ok(())
+}
+
+/// All cgroups there are, as the path in the hierarchy and the id.
+pub fn ids() -> Result<BTreeMap<String, u64>> {
+    let mut ids = BTreeMap::new();
+    let mut left = vec![PathBuf::from(ROOT)];
+    while let Some(path) = left.pop() {
+        collect(&path, &mut ids, &mut left)
+            .with_context(|| format!("list cgroup {}", path.display()))?;
+    }
+    Ok(ids)
+}
+
+fn collect(
+    path: &Path,
+    ids: &mut BTreeMap<String, u64>,
+    left: &mut Vec<PathBuf>,
+) -> io::Result<()> {
+    let inside = path.strip_prefix(ROOT).unwrap_or(path);
+    // The inode number of a cgroup's directory is its id on 64-bit machines.
+    ids.insert(format!("/{}", inside.display()), fs::metadata(path)?.ino());
+    for entry in fs::read_dir(path)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            left.push(entry.path());
+        }
+    }
+    Ok(())
+}

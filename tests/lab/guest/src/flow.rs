@@ -1,0 +1,108 @@
+//! How much a thread moves for the CPU time it used.
+//!
+//! Guarantees that nothing is lost by rounding: whatever the periods are, the sum of the amounts is
+//! the whole part of rate × scale × time, for the scale is made a whole number first.
+
+use crate::spec::{Burst, Move, Phase};
+
+const NS_PER_MS: u64 = 1_000_000;
+/// Scales count in millionths.
+const WHOLE: u64 = 1_000_000;
+const DIVISOR: u128 = NS_PER_MS as u128 * WHOLE as u128;
+
+/// One flow of one thread, and the part of a count it still owes.
+#[derive(Debug)]
+pub struct Flow {
+    flow: Move,
+    owed: u128,
+}
+
+impl Flow {
+    /// A flow that has moved nothing yet.
+    pub fn new(flow: Move) -> Self {
+        Self { flow, owed: 0 }
+    }
+
+    /// What is to be moved for so much CPU time; none: nothing whole yet.
+    pub fn take(&mut self, used_ns: u64, millionths: u64) -> Option<Move> {
+        self.owed += u128::from(self.flow.amount) * u128::from(used_ns) * u128::from(millionths);
+        let amount = u64::try_from(self.owed / DIVISOR).unwrap_or(u64::MAX);
+        self.owed -= u128::from(amount) * DIVISOR;
+        (amount > 0).then_some(Move { amount, ..self.flow })
+    }
+}
+
+/// The scale at a time since the start, in millionths, for a period counted from 1.
+pub fn scale(phases: &[Phase], burst: Option<Burst>, since_ns: u64, period: u64) -> u64 {
+    let phase = phase(phases, since_ns / NS_PER_MS);
+    let burst = burst.filter(|burst| period.is_multiple_of(burst.every)).map_or(1.0, |b| b.factor);
+    (phase * burst * WHOLE as f64).round() as u64
+}
+
+/// The scale of the phase a time falls into.
+fn phase(phases: &[Phase], since_ms: u64) -> f64 {
+    let cycle: u64 = phases.iter().map(|phase| phase.ms).sum();
+    if cycle == 0 {
+        return 1.0;
+    }
+    let mut left = since_ms % cycle;
+    for phase in phases {
+        if left < phase.ms {
+            return phase.scale;
+        }
+        left -= phase.ms;
+    }
+    1.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flow(amount: u64) -> Flow {
+        Flow::new(Move { device: 0, event: 0, source: 0, target: 0, amount })
+    }
+
+    #[test]
+    fn rounding_loses_nothing() {
+        let mut flow = flow(7);
+        let times = [1_000_003, 999_999, 17, 333_333, 5_000_001].repeat(1000);
+        let moved: u64 =
+            times.iter().filter_map(|&used| flow.take(used, WHOLE)).map(|part| part.amount).sum();
+        assert_eq!(moved, times.iter().sum::<u64>() * 7 / NS_PER_MS);
+    }
+
+    #[test]
+    fn a_scale_is_applied_and_nothing_is_not_moved() {
+        let mut flow = flow(1000);
+        assert_eq!(flow.take(NS_PER_MS, 0), None);
+        assert_eq!(flow.take(NS_PER_MS, WHOLE / 2).unwrap().amount, 500);
+        assert_eq!(flow.take(NS_PER_MS / 1000, WHOLE / 2), None);
+        assert_eq!(flow.take(NS_PER_MS / 1000, WHOLE / 2).unwrap().amount, 1);
+    }
+
+    #[test]
+    fn the_largest_amounts_fit() {
+        let mut flow = flow(u64::MAX / (1000 * 1000));
+        let moved = flow.take(1000 * NS_PER_MS, 1000 * WHOLE).unwrap().amount;
+        assert_eq!(moved, u64::MAX / (1000 * 1000) * 1000 * 1000);
+    }
+
+    #[test]
+    fn phases_come_again() {
+        let phases = [Phase { ms: 200, scale: 1.0 }, Phase { ms: 100, scale: 0.25 }];
+        let at = |ms: u64| scale(&phases, None, ms * NS_PER_MS, 1);
+        assert_eq!([at(0), at(199), at(200), at(299), at(300), at(500)], {
+            let quarter = WHOLE / 4;
+            [WHOLE, WHOLE, quarter, quarter, WHOLE, quarter]
+        });
+        assert_eq!(scale(&[], None, 12, 1), WHOLE);
+    }
+
+    #[test]
+    fn a_burst_is_one_period_of_many() {
+        let burst = Some(Burst { every: 3, factor: 5.0 });
+        let scales: Vec<u64> = (1..=6).map(|period| scale(&[], burst, 0, period) / WHOLE).collect();
+        assert_eq!(scales, [1, 1, 5, 1, 1, 5]);
+    }
+}

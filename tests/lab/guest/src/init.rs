@@ -1,0 +1,128 @@
+//! Process 1: brings the machine up, runs the steps, hands the results out, powers off.
+//!
+//! Guarantees an end: whatever goes wrong, the last line on the console is `lab: success` or `lab:
+//! failure: REASON`, and the machine is switched off.
+#![expect(clippy::print_stdout, reason = "the console is how a guest tells its host what happens")]
+
+use std::{
+    collections::BTreeSet,
+    fs, io, panic,
+    path::Path,
+    process::{Command, ExitCode},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, anyhow, bail};
+use rustix::system::{RebootCommand, reboot};
+
+use crate::{
+    archive,
+    kmsg::Messages,
+    model::Model,
+    modules, mounts,
+    spec::{Device, Guest},
+    steps,
+};
+
+const OUT: &str = "/out";
+const PMUS: &str = "/sys/bus/event_source/devices";
+/// Drivers bind in the background; emulated machines are slow.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Returns only if the machine cannot be switched off, which makes the kernel panic.
+pub fn main() -> ExitCode {
+    let result = panic::catch_unwind(guest)
+        .unwrap_or_else(|_payload| Err(anyhow!("init panicked (its message is above)")));
+    // A line of its own, even in the middle of a kernel message.
+    match result {
+        Ok(()) => println!("\nlab: success"),
+        Err(error) => println!("\nlab: failure: {}", format!("{error:#}").replace('\n', "; ")),
+    }
+    // Nobody is left to tell of an error; the host sees what has come out.
+    rustix::termios::tcdrain(io::stdout()).unwrap_or_default();
+    rustix::fs::sync();
+    reboot(RebootCommand::PowerOff).unwrap_or_default();
+    ExitCode::FAILURE
+}
+
+fn guest() -> Result<()> {
+    mounts::mount_all()?;
+    mounts::open_console()?;
+    let guest = Guest::read(Path::new("/lab/guest.json"))?;
+    modules::load(&guest.modules)?;
+    define(&guest.devices)?;
+    modules::load(&guest.drivers)?;
+    let missing = wait_for(&guest.pmus)?;
+    if !missing.is_empty() {
+        println!("lab: PMUs missing after {} s: {missing:?}", PATIENCE.as_secs());
+    }
+    describe(&Path::new(OUT).join("machine")).context("describe the machine")?;
+    if wants_shell()? {
+        shell()?;
+    } else {
+        steps::run(&guest.steps, Path::new(OUT))?;
+    }
+    archive::write(Path::new(OUT))
+}
+
+/// Gives the devices to the model and then to the kernel.
+fn define(devices: &[Device]) -> Result<()> {
+    if devices.is_empty() {
+        return Ok(());
+    }
+    let model = Model::open()?;
+    for (number, device) in devices.iter().enumerate() {
+        model.define(number, device).with_context(|| format!("define device {number}"))?;
+    }
+    model.attach()
+}
+
+/// Waits for PMUs; those that did not come are for the checks of the steps to notice.
+fn wait_for(pmus: &[String]) -> Result<Vec<&String>> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let there = present()?;
+        let missing: Vec<&String> = pmus.iter().filter(|name| !there.contains(*name)).collect();
+        if missing.is_empty() || Instant::now() >= deadline {
+            return Ok(missing);
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn present() -> Result<BTreeSet<String>> {
+    let entries = fs::read_dir(PMUS).and_then(|entries| {
+        entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
+    });
+    entries.with_context(|| format!("list {PMUS}"))
+}
+
+/// What the host may want to know of the machine the steps ran on.
+fn describe(out: &Path) -> Result<()> {
+    fs::create_dir_all(out)?;
+    let uname = rustix::system::uname();
+    let words = [uname.sysname(), uname.release(), uname.version(), uname.machine()];
+    let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
+    fs::write(out.join("uname.txt"), words.join(" ") + "\n")?;
+    let pmus: String = present()?.into_iter().map(|name| name + "\n").collect();
+    fs::write(out.join("pmus.txt"), pmus)?;
+    fs::write(out.join("dmesg.txt"), Messages::all()?.take()?)?;
+    Ok(())
+}
+
+fn wants_shell() -> Result<bool> {
+    let words = fs::read_to_string("/proc/cmdline").context("read /proc/cmdline")?;
+    Ok(words.split_whitespace().any(|word| word == "lab.shell"))
+}
+
+/// A shell on the console, with the commands busybox has.
+fn shell() -> Result<()> {
+    let busybox = |args: &[&str]| Command::new("/bin/busybox").args(args).status();
+    if !busybox(&["--install", "-s", "/bin"]).is_ok_and(|status| status.success()) {
+        bail!("no shell: /bin/busybox does not run");
+    }
+    println!("lab: a shell; `exit` ends the guest");
+    busybox(&["sh"]).context("run a shell")?;
+    Ok(())
+}

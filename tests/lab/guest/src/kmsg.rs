@@ -1,0 +1,70 @@
+//! Kernel messages as they come, from /dev/kmsg.
+
+use std::{
+    fs::{File, OpenOptions},
+    io::{self, Read as _, Seek as _, SeekFrom},
+    os::unix::fs::OpenOptionsExt as _,
+};
+
+use anyhow::{Context, Result};
+
+const DEVICE: &str = "/dev/kmsg";
+/// No record is longer: `PRINTK_MESSAGE_MAX` of kernel/printk/internal.h (6.12) is 2048.
+const RECORD: usize = 8192;
+
+/// A position in the kernel's messages.
+#[derive(Debug)]
+pub struct Messages(File);
+
+impl Messages {
+    /// All messages the kernel still has.
+    pub fn all() -> Result<Self> {
+        let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+        let file = OpenOptions::new().read(true).custom_flags(flags).open(DEVICE);
+        Ok(Self(file.with_context(|| format!("open {DEVICE}"))?))
+    }
+
+    /// Those that come from now on.
+    pub fn new() -> Result<Self> {
+        let mut messages = Self::all()?;
+        messages.0.seek(SeekFrom::End(0)).with_context(|| format!("seek in {DEVICE}"))?;
+        Ok(messages)
+    }
+
+    /// What has come since the last call, as dmesg shows it.
+    pub fn take(&mut self) -> Result<String> {
+        let mut text = String::new();
+        let mut buffer = [0; RECORD];
+        loop {
+            match self.0.read(&mut buffer) {
+                Ok(0) => return Ok(text),
+                Ok(size) => text.push_str(&line(&String::from_utf8_lossy(&buffer[..size]))),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(text),
+                // The next read starts with the oldest message that is left.
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                    text.push_str("(messages lost: the kernel's buffer was too small)\n");
+                }
+                Err(error) => return Err(error).with_context(|| format!("read {DEVICE}")),
+            }
+        }
+    }
+}
+
+/// A record `PRIORITY,NUMBER,MICROSECONDS,FLAGS;TEXT`, and lines of attributes, as dmesg shows it.
+fn line(record: &str) -> String {
+    let first = record.lines().next().unwrap_or_default();
+    let (head, text) = first.split_once(';').unwrap_or(("", first));
+    let time: u64 = head.split(',').nth(2).and_then(|time| time.parse().ok()).unwrap_or(0);
+    format!("[{:5}.{:06}] {text}\n", time / 1_000_000, time % 1_000_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_shown_as_dmesg_does() {
+        let record = "6,339,5140900,-;NET: Registered protocol; family 10\n SUBSYSTEM=net\n";
+        assert_eq!(line(record), "[    5.140900] NET: Registered protocol; family 10\n");
+    }
+}

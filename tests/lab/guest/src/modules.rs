@@ -1,0 +1,30 @@
+//! Kernel modules of the guest, files of /lab/modules.
+
+use std::{fs::File, io, path::Path};
+
+use anyhow::{Context, Result};
+
+const DIRECTORY: &str = "/lab/modules";
+/// `MODULE_INIT_COMPRESSED_FILE` of include/uapi/linux/module.h (Linux 5.17 and later).
+const COMPRESSED: i32 = 4;
+
+/// Loads modules in the given order; one that is there already is fine.
+pub fn load(names: &[String]) -> Result<()> {
+    for name in names {
+        let path = Path::new(DIRECTORY).join(name);
+        insert(&path).with_context(|| {
+            format!("load {} (the kernel's messages above may say more)", path.display())
+        })?;
+    }
+    Ok(())
+}
+
+fn insert(path: &Path) -> Result<()> {
+    let file = File::open(path)?;
+    // The kernel takes the one format it was built for, and says so of another.
+    let flags = if path.extension().is_some_and(|suffix| suffix == "ko") { 0 } else { COMPRESSED };
+    match rustix::system::finit_module(&file, c"", flags) {
+        Ok(()) | Err(rustix::io::Errno::EXIST) => Ok(()),
+        Err(error) => Err(io::Error::from(error).into()),
+    }
+}

@@ -1,0 +1,62 @@
+//! The file systems of the guest, and its console.
+
+use std::{
+    fs::{self, OpenOptions},
+    io,
+};
+
+use anyhow::{Context, Result};
+use rustix::{
+    io::Errno,
+    mount::{MountFlags, mount},
+};
+
+use crate::cgroup;
+
+const CONSOLE: &str = "/dev/console";
+
+/// Type, where, and whether the guest is of no use without.
+const MOUNTS: [(&str, &str, bool); 9] = [
+    ("proc", "/proc", true),
+    ("sysfs", "/sys", true),
+    ("devtmpfs", "/dev", true),
+    ("tracefs", "/sys/kernel/tracing", false),
+    ("debugfs", "/sys/kernel/debug", false),
+    ("bpf", "/sys/fs/bpf", false),
+    ("tmpfs", "/tmp", true),
+    ("tmpfs", "/out", true),
+    ("cgroup2", cgroup::ROOT, true),
+];
+
+/// Mounts everything, and allows the controllers below the root.
+pub fn mount_all() -> Result<()> {
+    for (kind, target, needed) in MOUNTS {
+        // A directory inside sysfs that cannot be made says the same as a mount that fails.
+        let made = fs::create_dir_all(target);
+        match made.and_then(|()| mount_one(kind, target)) {
+            Err(error) if needed => {
+                return Err(error).with_context(|| format!("mount {kind} on {target}"));
+            }
+            _ => {}
+        }
+    }
+    cgroup::allow_controllers(cgroup::ROOT.as_ref())
+}
+
+fn mount_one(kind: &str, target: &str) -> io::Result<()> {
+    match mount(kind, target, kind, MountFlags::empty(), None) {
+        // The kernel has mounted it, e.g. with CONFIG_DEVTMPFS_MOUNT.
+        Ok(()) | Err(Errno::BUSY) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Makes the console the standard streams, which the children inherit.
+pub fn open_console() -> Result<()> {
+    let console = OpenOptions::new().read(true).write(true).open(CONSOLE);
+    let console = console.with_context(|| format!("open {CONSOLE}"))?;
+    rustix::stdio::dup2_stdin(&console)
+        .and_then(|()| rustix::stdio::dup2_stdout(&console))
+        .and_then(|()| rustix::stdio::dup2_stderr(&console))
+        .with_context(|| format!("make {CONSOLE} the standard streams"))
+}

@@ -1,0 +1,155 @@
+//! The steps: one command each, with everything the host needs to judge it in /out/NAME.
+//!
+//! Guarantees that a step starts on an empty truth log, that nothing it started is alive when the
+//! next one starts, and that a command which fails or hangs is a result and no error.
+
+use std::{
+    fs::{self, File},
+    io::{self, Write as _},
+    os::unix::process::ExitStatusExt as _,
+    path::Path,
+    process::{Command, ExitStatus, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    io::Errno,
+    process::{
+        Pid, PidfdFlags, Signal, WaitOptions, kill_process_group, pidfd_open, wait as wait_any,
+    },
+};
+use serde::Serialize;
+
+use crate::{cgroup, kmsg::Messages, model::Model, spec::Step};
+
+/// Where the work of a step is, for its command.
+const WORK: &str = "/lab/steps";
+/// How long processes may take to be gone after they were killed.
+const REAP: Duration = Duration::from_secs(5);
+
+/// How a step's command ended.
+#[derive(Debug, Serialize)]
+struct Outcome {
+    /// Its exit code; none: it was killed.
+    exit: Option<i32>,
+    /// The signal that killed it.
+    signal: Option<i32>,
+    seconds: f64,
+    timed_out: bool,
+}
+
+/// Runs the steps one after the other.
+#[expect(clippy::print_stdout, reason = "the host follows the steps on the console")]
+pub fn run(steps: &[Step], out: &Path) -> Result<()> {
+    for step in steps {
+        println!("lab: step {}", step.name);
+        let outcome =
+            run_one(step, &out.join(&step.name)).with_context(|| format!("step {}", step.name))?;
+        let end = match outcome {
+            Outcome { timed_out: true, .. } => "timed out".to_owned(),
+            Outcome { exit: Some(code), .. } => format!("exit {code}"),
+            Outcome { signal, .. } => format!("killed by signal {}", signal.unwrap_or(0)),
+        };
+        println!("lab: step {}: {end} after {:.1} s", step.name, outcome.seconds);
+    }
+    Ok(())
+}
+
+fn run_one(step: &Step, out: &Path) -> Result<Outcome> {
+    fs::create_dir_all(out).with_context(|| format!("make {}", out.display()))?;
+    fs::create_dir_all(WORK).with_context(|| format!("make {WORK}"))?;
+    let work = serde_json::to_vec(&step.work).context("write down the work")?;
+    save(&Path::new(WORK).join(&step.name).with_added_extension("json"), &work)?;
+    let model = Model::open_if_any()?;
+    if let Some(model) = &model {
+        model.forget()?;
+    }
+    let mut messages = Messages::new()?;
+    let outcome = execute(step, &out.join("log.txt"))?;
+    end_everything()?;
+    save(&out.join("dmesg.txt"), messages.take()?.as_bytes())?;
+    save_truth(model, &out.join("truth.bin"))?;
+    let cgroups = serde_json::to_vec(&cgroup::ids()?).context("write down the cgroups")?;
+    save(&out.join("cgroups.json"), &cgroups)?;
+    save(&out.join("result.json"), &serde_json::to_vec(&outcome).context("write down the end")?)?;
+    Ok(outcome)
+}
+
+fn save(path: &Path, content: &[u8]) -> Result<()> {
+    fs::write(path, content).with_context(|| format!("write {}", path.display()))
+}
+
+/// Runs the command with its output in a file, for as long as it may run.
+fn execute(step: &Step, log: &Path) -> Result<Outcome> {
+    let mut file = File::create(log).with_context(|| format!("make {}", log.display()))?;
+    let begin = Instant::now();
+    let mut outcome = Outcome { exit: None, signal: None, seconds: 0.0, timed_out: false };
+    let (program, args) = step.argv.split_first().context("no command")?;
+    let clone = || file.try_clone().with_context(|| format!("open {} again", log.display()));
+    let mut command = Command::new(program);
+    command.args(args).stdin(Stdio::null()).stdout(clone()?).stderr(clone()?);
+    let mut child = match command.spawn() {
+        Ok(child) => child,
+        Err(error) => {
+            // As a shell says it.
+            writeln!(file, "lab: cannot start {program}: {error}").context("write the log")?;
+            outcome.exit = Some(127);
+            return Ok(outcome);
+        }
+    };
+    let pid = Pid::from_child(&child);
+    outcome.timed_out = !ends_within(pid, Duration::from_secs(step.timeout_s))?;
+    if outcome.timed_out {
+        child.kill().with_context(|| format!("kill {program}"))?;
+    }
+    let status: ExitStatus = child.wait().with_context(|| format!("wait for {program}"))?;
+    outcome.seconds = begin.elapsed().as_secs_f64();
+    outcome.exit = status.code();
+    outcome.signal = status.signal();
+    Ok(outcome)
+}
+
+/// Whether a child ends in time, without waking up to look.
+fn ends_within(pid: Pid, time: Duration) -> Result<bool> {
+    let child = pidfd_open(pid, PidfdFlags::empty()).context("open the command's pidfd")?;
+    let deadline = Instant::now() + time;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let left = Timespec::try_from(left).context("the time left")?;
+        match poll(&mut [PollFd::new(&child, PollFlags::IN)], Some(&left)) {
+            Err(Errno::INTR) => {}
+            ended => return Ok(ended.map_err(io::Error::from).context("poll the command")? > 0),
+        }
+    }
+}
+
+/// Kills and buries whatever is left of a step. Only process 1 may do this: all are its to end.
+fn end_everything() -> Result<()> {
+    let deadline = Instant::now() + REAP;
+    loop {
+        // To the group of process 1 means: to every process but that one.
+        match kill_process_group(Pid::INIT, Signal::KILL) {
+            Ok(()) | Err(Errno::SRCH) => {}
+            Err(error) => return Err(error).context("end what the step has left"),
+        }
+        while let Ok(Some(_)) = wait_any(WaitOptions::NOHANG) {}
+        let none_left = matches!(wait_any(WaitOptions::NOHANG), Err(Errno::CHILD));
+        // What the kernel does not let go is seen in the next step's results.
+        if none_left || Instant::now() >= deadline {
+            return Ok(());
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// The truth of the step; empty in a guest without the model.
+fn save_truth(model: Option<Model>, path: &Path) -> Result<()> {
+    let file = File::create(path).with_context(|| format!("make {}", path.display()))?;
+    match model {
+        Some(mut model) => model.truth(io::BufWriter::new(file)),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,121 @@
+//! `tenant WORK.json N`: one process of a workload.
+//!
+//! Guarantees that each thread moves its flows in proportion to the CPU time it used and to nothing
+//! else, and that all of its traffic happens in its cgroup, on its CPUs.
+
+use std::{
+    hint::black_box,
+    io::{self, Write as _},
+    path::Path,
+    thread,
+};
+
+use anyhow::{Context, Result, anyhow};
+use rustix::{
+    process::{Signal, set_parent_process_death_signal},
+    thread::{CpuSet, sched_setaffinity},
+};
+
+use crate::{
+    cgroup,
+    flow::{self, Flow},
+    model::Model,
+    spec::{Tenant, Work},
+    time,
+};
+
+const NS_PER_US: u64 = 1_000;
+const NS_PER_MS: u64 = 1_000_000;
+
+/// Gets ready, says so, waits for the common start and runs.
+#[expect(clippy::print_stdout, reason = "whoever started the tenant waits for a line")]
+pub fn run(path: &Path, number: usize) -> Result<()> {
+    // Without its parent nobody would end it before its time.
+    set_parent_process_death_signal(Some(Signal::KILL)).context("ask for the parent's death")?;
+    let work = Work::read(path)?;
+    let tenant = work.tenants.get(number).with_context(|| format!("no tenant {number}"))?;
+    prepare(tenant).with_context(|| format!("tenant {number}"))?;
+    let moves = !tenant.once.is_empty() || !tenant.flows.is_empty();
+    let model = moves.then(Model::open).transpose()?;
+    println!("ready");
+    io::stdout().flush().context("say that the tenant is ready")?;
+    time::sleep_until(common_start()? + tenant.start_ms * NS_PER_MS)?;
+    if let Some(model) = &model {
+        model.moves(&tenant.once)?;
+    }
+    threads(tenant, model.as_ref(), time::now()).with_context(|| format!("tenant {number}"))
+}
+
+/// Puts the process where all of its threads will be.
+fn prepare(tenant: &Tenant) -> Result<()> {
+    if let Some(cgroup) = &tenant.cgroup {
+        cgroup::enter(cgroup)?;
+    }
+    if let Some(cpus) = &tenant.cpus {
+        let mut set = CpuSet::new();
+        for &cpu in cpus {
+            set.set(cpu);
+        }
+        sched_setaffinity(None, &set).with_context(|| format!("pin to CPUs {cpus:?}"))?;
+    }
+    Ok(())
+}
+
+/// The time all tenants count from, told on standard input.
+fn common_start() -> Result<u64> {
+    let mut line = String::new();
+    io::stdin().read_line(&mut line).context("wait for the start")?;
+    line.trim().parse().with_context(|| format!("{line:?} is no start"))
+}
+
+/// Runs the threads; the process's own is one of them, so that a single one has the process's id.
+fn threads(tenant: &Tenant, model: Option<&Model>, begin: u64) -> Result<()> {
+    thread::scope(|scope| {
+        let others: Vec<_> =
+            (1..tenant.threads).map(|_| scope.spawn(|| repeat(tenant, model, begin))).collect();
+        let own = repeat(tenant, model, begin);
+        for other in others {
+            other.join().map_err(|_panic| anyhow!("a thread panicked"))??;
+        }
+        own
+    })
+}
+
+/// Uses CPU time and reports it to the model, period by period.
+fn repeat(tenant: &Tenant, model: Option<&Model>, begin: u64) -> Result<()> {
+    let end = begin + tenant.duration_ms * NS_PER_MS;
+    let mut flows: Vec<Flow> = tenant.flows.iter().copied().map(Flow::new).collect();
+    let first = time::used();
+    let mut reported = first;
+    for period in 1.. {
+        if time::now() >= end {
+            break;
+        }
+        spin(reported + tenant.period_us * NS_PER_US, end);
+        let used = time::used();
+        let since = time::now().saturating_sub(begin);
+        let scale = flow::scale(&tenant.phases, tenant.burst, since, period);
+        let moves: Vec<_> =
+            flows.iter_mut().filter_map(|flow| flow.take(used - reported, scale)).collect();
+        if let Some(model) = model {
+            model.moves(&moves)?;
+        }
+        reported = used;
+        if tenant.duty < 1.0 {
+            // Against the total, so that late wake-ups and a busy CPU do not add up.
+            let due = begin + ((used - first) as f64 / tenant.duty) as u64;
+            time::sleep_until(due.min(end))?;
+        }
+    }
+    Ok(())
+}
+
+/// Runs until the thread has used so much CPU time, or the time is over.
+fn spin(until_used: u64, end: u64) {
+    while time::used() < until_used && time::now() < end {
+        // Reading the clock is a system call: the thread shall mostly be itself.
+        for step in 0..500 {
+            black_box(step);
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! The two clocks of a workload, in nanoseconds, and sleeping by one of them.
+
+use std::io;
+
+use anyhow::{Context, Result};
+use rustix::{
+    thread::clock_nanosleep_absolute,
+    time::{ClockId, Timespec, clock_gettime},
+};
+
+const NS_PER_S: u64 = 1_000_000_000;
+
+/// Time since the machine started: the clock of the model's truth.
+pub fn now() -> u64 {
+    nanoseconds(ClockId::Monotonic)
+}
+
+/// CPU time the calling thread has used.
+pub fn used() -> u64 {
+    nanoseconds(ClockId::ThreadCPUTime)
+}
+
+/// Sleeps until a time of [`now`], however often a signal comes.
+pub fn sleep_until(time: u64) -> Result<()> {
+    let until = Timespec { tv_sec: (time / NS_PER_S) as i64, tv_nsec: (time % NS_PER_S) as i64 };
+    loop {
+        match clock_nanosleep_absolute(ClockId::Monotonic, &until) {
+            Err(rustix::io::Errno::INTR) => {}
+            result => return result.map_err(io::Error::from).context("sleep"),
+        }
+    }
+}
+
+fn nanoseconds(clock: ClockId) -> u64 {
+    let time = clock_gettime(clock);
+    time.tv_sec as u64 * NS_PER_S + time.tv_nsec as u64
+}
