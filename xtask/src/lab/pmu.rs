@@ -119,6 +119,9 @@ pub enum Event {
         /// Of a mesh: node type and occupancy select.
         #[serde(default)]
         target: Option<u64>,
+        /// Targets whose moves it counts, where those are not only its own.
+        #[serde(default)]
+        sees: Option<Vec<u64>>,
         /// What the driver multiplies the hardware's count with.
         #[serde(default = "one")]
         factor: u64,
@@ -140,6 +143,16 @@ impl Event {
         match *self {
             Self::Number(_) => None,
             Self::Detailed { target, .. } => target,
+        }
+    }
+
+    /// Targets whose moves it counts, where the event says.
+    pub fn sees(&self) -> Option<Vec<u64>> {
+        match self {
+            Self::Number(_) => None,
+            Self::Detailed { target, sees, .. } => {
+                sees.clone().or_else(|| target.map(|target| vec![target]))
+            }
         }
     }
 

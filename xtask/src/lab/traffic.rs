@@ -40,7 +40,7 @@ pub fn seen(instance: &Instance, event: &str, view: &View) -> Option<Truth> {
         device: instance.device,
         event: number.number(),
         sources: view.sources.clone(),
-        targets: number.target().map(|target| vec![target]).or_else(|| view.targets.clone()),
+        targets: number.sees().or_else(|| view.targets.clone()),
         factor: number.factor(),
     })
 }

@@ -1,11 +1,15 @@
 //! Requests that a driver accepts and then counts nothing for, or floods the kernel's log over: the
-//! plan refuses them with the reason, before anything is opened.
+//! plan refuses them with the reason before anything is opened, or opens what was meant.
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 
 use super::super::machine::Instance;
-use super::super::step::{Check, Step};
+use super::super::step::{Check, Step, Tenant, Work};
+use super::super::traffic;
 use super::Setting;
+
+/// Words of the drivers' complaints on the kernel's log.
+const PMU_LOGS: &[&str] = &["BDF", "grouping", "ali_drw", "mutually exclusive"];
 
 /// A request for a PMU, `PMU` standing for its name, and the words that its refusal must hold.
 struct Trap {
@@ -40,29 +44,58 @@ const TRAPS: &[Trap] = &[
         events: &["PMU/rd_bytes,src_bdf=0x100,src_bdf_en=1/", "PMU/rd_bytes,src_bdf=0x200,src_bdf_en=1/"],
         says: &["src_bdf"],
     },
-    Trap {
-        name: "rx-tx-group",
-        model: "yitian-rootport",
-        events: &["{PMU/rx_pcie_tlp_data_payload/,PMU/tx_pcie_tlp_data_payload/}"],
-        says: &["group"],
-    },
-    Trap {
-        name: "ddr-group",
-        model: "yitian-drw",
-        events: &["{PMU/hif_rd/,PMU/hif_wr/}"],
-        says: &["group"],
-    },
+];
+
+/// Groups that the driver refuses, or opens and never runs: a description and its events.
+const GROUPS: &[(&str, [&str; 2])] = &[
+    ("yitian-drw", ["hif_rd", "hif_wr"]),
+    ("yitian-rootport", ["rx_memory_read,lane=0", "rx_memory_write,lane=0"]),
 ];
 
 pub fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
     let of = |trap: &'static Trap| {
         let instances = setting.machine.of(trap.model);
-        instances.first().map(|instance| step(trap, instance))
+        instances.first().map(|instance| refused(trap, instance))
     };
-    Ok(TRAPS.iter().filter_map(of).collect())
+    let mut steps: Vec<Step> = TRAPS.iter().filter_map(of).collect();
+    for (model, events) in GROUPS {
+        // The lanes of kernels before 7.2 are counted one at a time.
+        let known = *model != "yitian-rootport" || setting.is_since("7.2");
+        if let Some(instance) = setting.machine.of(model).first().filter(|_| known) {
+            steps.push(grouped(model, instance, events)?);
+        }
+    }
+    Ok(steps)
 }
 
-fn step(trap: &Trap, instance: &Instance) -> Step {
+/// A group in braces that must be counted all the same.
+fn grouped(model: &str, instance: &Instance, events: &[&str]) -> Result<Step> {
+    let members: Vec<String> =
+        events.iter().map(|event| format!("{}/{event}/", instance.name)).collect();
+    let mut checks = vec![
+        Check::Exit { code: 0, says: Vec::new() },
+        Check::KernelSilent { about: PMU_LOGS.iter().map(|&words| words.to_owned()).collect() },
+    ];
+    for (counter, event) in events.iter().enumerate() {
+        let (event, lane) = event.split_once(',').map_or((*event, ""), |(event, lane)| (event, lane));
+        let views = &instance.pmu.view;
+        let view = views.iter().find(|view| view.shows(event) && view.terms == lane);
+        let truth = view.and_then(|view| traffic::seen(instance, event, view));
+        let truth = truth.with_context(|| format!("{model} has no event {event}"))?;
+        let (pmu, event) = (instance.name.clone(), event.to_owned());
+        checks.push(Check::Exact { counter: counter as u32, pmu, event, truth });
+    }
+    let tenant = Tenant {
+        cgroup: "group".to_owned(),
+        once: traffic::everything(instance),
+        ..Tenant::default()
+    };
+    let work = Work { tenants: vec![tenant], settle_ms: 50, ..Work::default() };
+    let group = format!("{{{}}}", members.join(","));
+    Ok(Step::record(&format!("traps-group-{model}"), &["-e", &group], work, checks))
+}
+
+fn refused(trap: &Trap, instance: &Instance) -> Step {
     let name = format!("traps-{}", trap.name);
     let events = trap.events.iter().flat_map(|event| ["-e".to_owned(), event.replace("PMU", &instance.name)]);
     let options: Vec<String> = events.collect();
@@ -71,7 +104,7 @@ fn step(trap: &Trap, instance: &Instance) -> Step {
     let checks = vec![
         Check::Exit { code: 2, says },
         Check::NoRecording,
-        Check::KernelSilent { about: vec!["pmu".to_owned(), "ali_drw".to_owned()] },
+        Check::KernelSilent { about: PMU_LOGS.iter().map(|&words| words.to_owned()).collect() },
     ];
-    Step::record(&name, &options, super::super::step::Work::default(), checks)
+    Step::record(&name, &options, Work::default(), checks)
 }
