@@ -5,6 +5,7 @@ use clap::{Parser, Subcommand};
 
 mod bench;
 mod bpf;
+mod capture;
 mod setup;
 mod target;
 
@@ -24,6 +25,8 @@ enum Task {
         #[arg(long)]
         check: bool,
     },
+    /// Copy what is read of a machine to plan a recording, as a fixture
+    Capture(capture::Args),
     /// Measure what recording costs
     #[command(subcommand)]
     Bench(bench::Bench),
@@ -34,6 +37,7 @@ enum Task {
 fn main() -> Result<()> {
     match Cli::parse().task {
         Task::Bpf { check } => bpf::run(check),
+        Task::Capture(args) => capture::run(&args),
         Task::Bench(bench) => bench::run(&bench),
         Task::Setup(args) => setup::run(&args),
     }

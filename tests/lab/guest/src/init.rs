@@ -15,6 +15,7 @@ use std::{
 
 use anyhow::{Context, Result, anyhow, bail};
 use rustix::system::{RebootCommand, reboot};
+use uncore_trace_lab::capture::capture;
 
 use crate::{
     archive,
@@ -108,6 +109,7 @@ fn describe(out: &Path) -> Result<()> {
     let pmus: String = present()?.into_iter().map(|name| name + "\n").collect();
     fs::write(out.join("pmus.txt"), pmus)?;
     fs::write(out.join("dmesg.txt"), Messages::all()?.take()?)?;
+    capture(Path::new("/"), &out.join("root"))?;
     Ok(())
 }
 

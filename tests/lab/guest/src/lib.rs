@@ -1,0 +1,3 @@
+//! What the guest of the lab shares with the project's other tools.
+
+pub mod capture;
