@@ -55,6 +55,9 @@ struct lab_truth {
 	struct lab_move move;
 };
 
+/* The event of a LAB_CSPMU's cycle counter, which has no number in the hardware. */
+#define LAB_CYCLES 0xffffffffU
+
 #define LAB_MAGIC 0xb7
 #define LAB_DEFINE _IOWR(LAB_MAGIC, 1, struct lab_define) /* returns the device's number */
 #define LAB_ATTACH _IO(LAB_MAGIC, 2)

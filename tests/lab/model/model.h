@@ -39,7 +39,7 @@ struct lab_device {
 	unsigned int number;
 	raw_spinlock_t lock; /* taken with interrupts off: counters are read in timer interrupts */
 	void *state;
-	int irq;             /* what the driver asked for, 0: none */
+	int irq;             /* the Linux number its driver asked for, 0: none */
 };
 
 /* Physical address of its registers. */
@@ -54,9 +54,16 @@ void lab_raise(struct lab_device *device);
 /* The CPUs next to a device, as a mask. */
 void lab_cpumask(const struct lab_device *device, struct cpumask *mask);
 
+/* Whether a CPU is next to device `uid`: its containers in the firmware's sense, see apmt.c. */
+bool lab_in_container(unsigned int cpu, u32 uid);
+
+/* Makes the kernel see a device as firmware's APMT table would, and not; for kinds. May sleep. */
+int lab_apmt_attach(struct lab_device *device);
+void lab_apmt_detach(struct lab_device *device);
+
 /* What io.h calls. The pointer is the physical address: nothing is mapped. */
 u64 lab_read(const volatile void __iomem *addr, unsigned int bytes);
 void lab_write(volatile void __iomem *addr, unsigned int bytes, u64 value);
-void lab_request_irq(const void __iomem *base, int irq);
+void lab_request_irq(const void __iomem *base, int irq); /* what the driver got for its device */
 
 #endif
