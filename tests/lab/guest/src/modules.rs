@@ -12,19 +12,20 @@ const COMPRESSED: i32 = 4;
 pub fn load(names: &[String]) -> Result<()> {
     for name in names {
         let path = Path::new(DIRECTORY).join(name);
-        insert(&path).with_context(|| {
-            format!("load {} (the kernel's messages above may say more)", path.display())
+        let file = File::open(&path)
+            .with_context(|| format!("open {} (is it in the initramfs?)", path.display()))?;
+        insert(&path, &file).with_context(|| {
+            format!("load {} (the kernel's messages may say more)", path.display())
         })?;
     }
     Ok(())
 }
 
-fn insert(path: &Path) -> Result<()> {
-    let file = File::open(path)?;
+fn insert(path: &Path, file: &File) -> io::Result<()> {
     // The kernel takes the one format it was built for, and says so of another.
     let flags = if path.extension().is_some_and(|suffix| suffix == "ko") { 0 } else { COMPRESSED };
-    match rustix::system::finit_module(&file, c"", flags) {
+    match rustix::system::finit_module(file, c"", flags) {
         Ok(()) | Err(rustix::io::Errno::EXIST) => Ok(()),
-        Err(error) => Err(io::Error::from(error).into()),
+        Err(error) => Err(error.into()),
     }
 }
