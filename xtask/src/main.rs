@@ -5,6 +5,8 @@ use clap::{Parser, Subcommand};
 
 mod bench;
 mod bpf;
+mod command;
+mod lab;
 mod setup;
 mod target;
 
@@ -27,6 +29,8 @@ enum Task {
     /// Measure what recording costs
     #[command(subcommand)]
     Bench(bench::Bench),
+    /// Test with the real uncore drivers in emulated guests
+    Lab(lab::Args),
     /// Install what building the BPF programs and running the tests need
     Setup(setup::Args),
 }
@@ -35,6 +39,7 @@ fn main() -> Result<()> {
     match Cli::parse().task {
         Task::Bpf { check } => bpf::run(check),
         Task::Bench(bench) => bench::run(&bench),
+        Task::Lab(args) => lab::run(&args),
         Task::Setup(args) => setup::run(&args),
     }
 }
