@@ -6,6 +6,8 @@ use clap::{Parser, Subcommand};
 mod bench;
 mod bpf;
 mod capture;
+mod command;
+mod lab;
 mod setup;
 mod target;
 
@@ -30,6 +32,8 @@ enum Task {
     /// Measure what recording costs
     #[command(subcommand)]
     Bench(bench::Bench),
+    /// Test with the real uncore drivers in emulated guests
+    Lab(lab::Args),
     /// Install what building the BPF programs and running the tests need
     Setup(setup::Args),
 }
@@ -39,6 +43,7 @@ fn main() -> Result<()> {
         Task::Bpf { check } => bpf::run(check),
         Task::Capture(args) => capture::run(&args),
         Task::Bench(bench) => bench::run(&bench),
+        Task::Lab(args) => lab::run(&args),
         Task::Setup(args) => setup::run(&args),
     }
 }

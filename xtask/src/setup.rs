@@ -10,9 +10,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use uncore_trace_ebpf::build;
 
+use crate::command::{apt, succeed, version};
 use crate::target;
 
 /// The distribution's Rust with the source of `core`, and the LLVM that `bpf-linker` links. The
@@ -76,49 +77,6 @@ pub fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// The first line of `TOOL --version`.
-fn version(tool: &str) -> Result<String> {
-    let output = Command::new(tool)
-        .arg("--version")
-        .stderr(Stdio::piped())
-        .output()
-        .with_context(|| format!("cannot run {tool}"))?;
-    ensure!(output.status.success(), "{tool} --version failed: {}", output.status);
-    let text = String::from_utf8_lossy(&output.stdout);
-    Ok(text.lines().next().unwrap_or_default().to_owned())
-}
-
-/// Installs packages, or says what to install where there is no apt or no such package.
-fn apt(packages: &[&str]) -> Result<()> {
-    let list = packages.join(" ");
-    if version("apt-get").is_err() {
-        bail!("no apt here: install what your distribution has for `{list}`");
-    }
-    for package in packages {
-        let output = Command::new("apt-cache")
-            .args(["show", "--no-all-versions", package])
-            .output()
-            .context("cannot run apt-cache")?;
-        ensure!(
-            output.status.success() && !output.stdout.is_empty(),
-            "apt knows no package {package}: run `apt-get update`, or install it another way"
-        );
-    }
-    let mut command = if is_root() {
-        Command::new("apt-get")
-    } else {
-        let mut sudo = Command::new("sudo");
-        sudo.arg("apt-get");
-        sudo
-    };
-    command.args(["install", "--yes", "--no-install-recommends"]).args(packages);
-    succeed(command.env("DEBIAN_FRONTEND", "noninteractive"))
-}
-
-fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
-}
-
 fn look_bpf() -> Result<String> {
     Ok(build::toolchain()?.versions()?.replace('\n', ", "))
 }
@@ -153,6 +111,12 @@ fn linker_path() -> Option<PathBuf> {
 /// The environment the tests run Python from.
 fn venv() -> Result<PathBuf> {
     Ok(target::dir()?.join("venv"))
+}
+
+/// The Python that has the readers; an error says how to get it.
+pub fn python() -> Result<PathBuf> {
+    look_python().context("run `cargo xtask setup` first")?;
+    Ok(venv()?.join("bin/python"))
 }
 
 /// The pinned versions, as this file writes them once all of them are installed.
@@ -195,11 +159,4 @@ fn install_python() -> Result<()> {
     )?;
     let path = venv.join("pins.txt");
     fs::write(&path, pins()).with_context(|| format!("cannot write {}", path.display()))
-}
-
-/// Runs a command with its output shown; fails if it does.
-fn succeed(command: &mut Command) -> Result<()> {
-    let status = command.status().with_context(|| format!("cannot run {command:?}"))?;
-    ensure!(status.success(), "{command:?} failed: {status}");
-    Ok(())
 }

@@ -8,6 +8,7 @@ use anyhow::{Context as _, Result, bail};
 use serde::{Deserialize, Serialize};
 
 use super::acpi::AcpiDevice;
+use super::kernel::Arch;
 use super::pmu::{Kind, Pmu};
 
 /// Where device N has its registers: `LAB_WINDOW` and `LAB_SLOT` of `tests/lab/model/abi.h`.
@@ -25,6 +26,9 @@ const FIRST_INTERRUPT: u32 = 200;
 #[serde(deny_unknown_fields)]
 struct File {
     about: String,
+    /// Only arm64 machines have devices of the model.
+    #[serde(default = "arm64")]
+    arch: Arch,
     #[serde(default = "one")]
     sockets: u32,
     cpus_per_socket: u32,
@@ -34,6 +38,10 @@ struct File {
     scenarios: Vec<String>,
     #[serde(default)]
     pmu: Vec<Placed>,
+}
+
+fn arm64() -> Arch {
+    Arch::Arm64
 }
 
 fn one() -> u32 {
@@ -61,6 +69,7 @@ fn single() -> Vec<u32> {
 pub struct Machine {
     pub name: String,
     pub about: String,
+    pub arch: Arch,
     pub sockets: u32,
     pub cpus_per_socket: u32,
     pub series: Vec<String>,
@@ -132,6 +141,7 @@ impl Machine {
         Ok(Self {
             name: name.to_owned(),
             about: file.about,
+            arch: file.arch,
             sockets: file.sockets,
             cpus_per_socket: file.cpus_per_socket,
             series: file.series,
@@ -237,8 +247,8 @@ impl Instance {
         if self.pmu.kind == Kind::Cspmu {
             properties.push(("instance_id".to_owned(), u64::from(self.unit)));
         }
-        let interrupt = matches!(self.pmu.kind, Kind::Cmn | Kind::Drw)
-            .then(|| FIRST_INTERRUPT + self.device);
+        let interrupt =
+            matches!(self.pmu.kind, Kind::Cmn | Kind::Drw).then(|| FIRST_INTERRUPT + self.device);
         // The drivers of Tegra410 take the unique id for the socket.
         let uid = match self.pmu.kind {
             Kind::Cmem | Kind::C2c => self.socket,
@@ -247,6 +257,7 @@ impl Instance {
         Some(AcpiDevice {
             name: format!("L{:03X}", self.device),
             hid: define.hid.clone(),
+            cca: true,
             uid: u64::from(uid),
             memory,
             interrupt,

@@ -87,9 +87,8 @@ fn cgroup_mounts(root: &Path, to: &Path) -> Result<()> {
     let Ok(text) = fs::read_to_string(root.join(file)) else {
         return Ok(());
     };
-    let is_cgroup = |line: &&str| {
-        line.split_once(" - ").is_some_and(|(_, kind)| kind.starts_with("cgroup"))
-    };
+    let is_cgroup =
+        |line: &&str| line.split_once(" - ").is_some_and(|(_, kind)| kind.starts_with("cgroup"));
     let lines: String = text.lines().filter(is_cgroup).map(|line| format!("{line}\n")).collect();
     write(&to.join(file), lines.as_bytes())
 }

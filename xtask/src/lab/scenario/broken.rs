@@ -11,8 +11,7 @@ use super::Setting;
 pub const CATALOG: &str = "/lab/broken-catalog";
 
 /// The family's file, what it says, and what it says with one bit wrong.
-pub const FAMILY: (&str, &str, &str) =
-    ("nvidia_pcie.toml", "root_port=0x3ff", "root_port=0x3fe");
+pub const FAMILY: (&str, &str, &str) = ("nvidia_pcie.toml", "root_port=0x3ff", "root_port=0x3fe");
 
 const MODEL: &str = "grace-pcie";
 const EVENT: &str = "rd_bytes_loc";

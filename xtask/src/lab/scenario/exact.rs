@@ -24,7 +24,7 @@ pub fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
         let Some(first) = instances.first() else {
             continue;
         };
-        let items = items(setting, first);
+        let items = items(setting, first)?;
         let (alone, shared): (Vec<Item<'_>>, Vec<Item<'_>>) =
             items.into_iter().partition(|item| item.view.alone);
         // Where one recording holds them all, every instance counts all of them.
@@ -50,9 +50,8 @@ pub fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
 }
 
 /// Every event in its first view, then some events in each of the others.
-fn items<'a>(setting: &Setting<'_>, instance: &'a Instance) -> Vec<Item<'a>> {
+fn items<'a>(setting: &Setting<'_>, instance: &'a Instance) -> Result<Vec<Item<'a>>> {
     let pmu = &instance.pmu;
-    let known = |view: &View| view.since.as_ref().is_none_or(|series| setting.is_since(series));
     let firsts = pmu.events.keys().filter_map(|event| {
         let view = pmu.first_view(event)?;
         Some(Item { event, view })
@@ -67,7 +66,13 @@ fn items<'a>(setting: &Setting<'_>, instance: &'a Instance) -> Vec<Item<'a>> {
             })
             .map(move |view| Item { event, view })
     });
-    firsts.chain(others).filter(|item| known(item.view)).collect()
+    let mut items = Vec::new();
+    for item in firsts.chain(others) {
+        if item.view.since.as_ref().map_or(Ok(true), |series| setting.is_since(series))? {
+            items.push(item);
+        }
+    }
+    Ok(items)
 }
 
 /// As many as can be counted at once, of those that are exclusive one; no event twice.

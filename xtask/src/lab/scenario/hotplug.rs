@@ -39,7 +39,8 @@ pub fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
         for instance in machine.of(model).iter().filter(|it| it.is_near(leaving)) {
             let view = instance.pmu.first_view(event);
             let view = view.with_context(|| format!("{model} has no event {event}"))?;
-            let truth = traffic::seen(instance, event, view).context("an event without a number")?;
+            let truth =
+                traffic::seen(instance, event, view).context("an event without a number")?;
             options.extend(["-e".to_owned(), traffic::spec(instance, event, view)]);
             flows.extend(traffic::of_event(instance, event).first());
             let (pmu, event) = (instance.name.clone(), (*event).to_owned());

@@ -3,11 +3,12 @@
 
 use anyhow::{Result, bail};
 
+use super::kernel::Series;
 use super::machine::Machine;
 use super::step::Step;
 
 mod bare;
-mod broken;
+pub mod broken;
 mod exact;
 mod hotplug;
 mod multiplexing;
@@ -19,8 +20,8 @@ mod traps;
 #[derive(Clone, Copy, Debug)]
 pub struct Setting<'a> {
     pub machine: &'a Machine,
-    /// Kernel series, e.g. `7.2`.
-    pub series: &'a str,
+    /// Kernel series.
+    pub series: Series,
 }
 
 /// A scenario.
@@ -62,11 +63,7 @@ pub fn steps(setting: &Setting<'_>, only: &[String]) -> Result<Vec<Step>> {
 
 impl Setting<'_> {
     /// Whether this kernel is of a series, or of a later one.
-    pub fn is_since(&self, series: &str) -> bool {
-        version(self.series) >= version(series)
+    pub fn is_since(&self, series: &str) -> Result<bool> {
+        Ok(self.series >= series.parse()?)
     }
-}
-
-fn version(series: &str) -> Vec<u32> {
-    series.split('.').filter_map(|part| part.parse().ok()).collect()
 }

@@ -12,17 +12,35 @@ const GROUPS: &[(&str, &[&str])] = &[
     (
         "pcie,c2c",
         &[
-            "grace-scf", "grace-pcie", "grace-c2c0", "grace-c2c1", "grace-cnvlink", "t410-pcie",
-            "t410-pcie-tgt", "t410-c2c-gpu", "t410-c2c-cpu", "t410-clink", "t410-dlink",
-            "yitian-mesh", "yitian-rootport",
+            "grace-scf",
+            "grace-pcie",
+            "grace-c2c0",
+            "grace-c2c1",
+            "grace-cnvlink",
+            "t410-pcie",
+            "t410-pcie-tgt",
+            "t410-c2c-gpu",
+            "t410-c2c-cpu",
+            "t410-clink",
+            "t410-dlink",
+            "yitian-mesh",
+            "yitian-rootport",
         ],
     ),
     ("mem", &["grace-scf", "t410-ucf", "yitian-mesh", "yitian-drw"]),
     (
         "latency",
         &[
-            "grace-scf", "grace-pcie", "grace-c2c0", "grace-c2c1", "t410-pcie", "t410-cmem",
-            "t410-c2c-gpu", "t410-c2c-cpu", "t410-clink", "t410-dlink",
+            "grace-scf",
+            "grace-pcie",
+            "grace-c2c0",
+            "grace-c2c1",
+            "t410-pcie",
+            "t410-cmem",
+            "t410-c2c-gpu",
+            "t410-c2c-cpu",
+            "t410-clink",
+            "t410-dlink",
         ],
     ),
 ];
@@ -46,8 +64,11 @@ pub fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
             ..Tenant::default()
         };
         let work = Work { tenants: vec![tenant], settle_ms: 100, ..Work::default() };
-        let checks =
-            vec![Check::Exit { code: 0, says: Vec::new() }, Check::OnOwners { pmus }, Check::Conserved];
+        let checks = vec![
+            Check::Exit { code: 0, says: Vec::new() },
+            Check::OnOwners { pmus },
+            Check::Conserved,
+        ];
         let name = format!("sockets-{}", groups.replace(',', "-"));
         steps.push(Step::record(&name, &["-p", groups], work, checks));
     }

@@ -41,7 +41,10 @@ const TRAPS: &[Trap] = &[
     Trap {
         name: "two-bdfs",
         model: "t410-pcie",
-        events: &["PMU/rd_bytes,src_bdf=0x100,src_bdf_en=1/", "PMU/rd_bytes,src_bdf=0x200,src_bdf_en=1/"],
+        events: &[
+            "PMU/rd_bytes,src_bdf=0x100,src_bdf_en=1/",
+            "PMU/rd_bytes,src_bdf=0x200,src_bdf_en=1/",
+        ],
         says: &["src_bdf"],
     },
 ];
@@ -60,7 +63,7 @@ pub fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
     let mut steps: Vec<Step> = TRAPS.iter().filter_map(of).collect();
     for (model, events) in GROUPS {
         // The lanes of kernels before 7.2 are counted one at a time.
-        let known = *model != "yitian-rootport" || setting.is_since("7.2");
+        let known = *model != "yitian-rootport" || setting.is_since("7.2")?;
         if let Some(instance) = setting.machine.of(model).first().filter(|_| known) {
             steps.push(grouped(model, instance, events)?);
         }
@@ -77,7 +80,8 @@ fn grouped(model: &str, instance: &Instance, events: &[&str]) -> Result<Step> {
         Check::KernelSilent { about: PMU_LOGS.iter().map(|&words| words.to_owned()).collect() },
     ];
     for (counter, event) in events.iter().enumerate() {
-        let (event, lane) = event.split_once(',').map_or((*event, ""), |(event, lane)| (event, lane));
+        let (event, lane) =
+            event.split_once(',').map_or((*event, ""), |(event, lane)| (event, lane));
         let views = &instance.pmu.view;
         let view = views.iter().find(|view| view.shows(event) && view.terms == lane);
         let truth = view.and_then(|view| traffic::seen(instance, event, view));
@@ -97,7 +101,10 @@ fn grouped(model: &str, instance: &Instance, events: &[&str]) -> Result<Step> {
 
 fn refused(trap: &Trap, instance: &Instance) -> Step {
     let name = format!("traps-{}", trap.name);
-    let events = trap.events.iter().flat_map(|event| ["-e".to_owned(), event.replace("PMU", &instance.name)]);
+    let events = trap
+        .events
+        .iter()
+        .flat_map(|event| ["-e".to_owned(), event.replace("PMU", &instance.name)]);
     let options: Vec<String> = events.collect();
     let options: Vec<&str> = options.iter().map(String::as_str).collect();
     let says = trap.says.iter().map(|&words| words.to_owned()).collect();

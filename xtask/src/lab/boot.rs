@@ -1,0 +1,187 @@
+//! One guest: from what it is to see and do to the directory with its results.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use serde_json::{Value, json};
+use uncore_trace_ebpf::stamp::workspace_root;
+
+use super::acpi::{self, AcpiDevice};
+use super::initrd::{self, GuestFile, Source};
+use super::kernel::{self, Arch, Kernel, Series};
+use super::{guest, modules, note, packages, qemu};
+use crate::target;
+
+/// The model's own module; all others of its directory are drivers.
+const MODEL: &str = "uncore_model.ko";
+
+/// Without these a guest cannot hand anything out.
+const DISK_MODULES: &[&str] = &["virtio_pci", "virtio_blk"];
+
+/// What the one who starts a guest wants of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Wishes {
+    /// Leave the initramfs and the disk beside the results.
+    pub keep: bool,
+    /// A shell on the console in place of the steps.
+    pub shell: bool,
+    /// Show the console.
+    pub verbose: bool,
+}
+
+/// A guest: the machine it sees and what it does there.
+#[derive(Debug)]
+pub struct GuestSpec {
+    /// Names the directory of its results.
+    pub name: String,
+    /// What is emulated.
+    pub arch: Arch,
+    /// Which kernel it boots.
+    pub series: Series,
+    /// QEMU's name of the CPU; none: all that can be emulated.
+    pub cpu: Option<&'static str>,
+    /// CPUs of all nodes.
+    pub cpus: u32,
+    /// NUMA nodes, one socket each.
+    pub nodes: u32,
+    /// Devices of the ACPI namespace (arm64 only).
+    pub acpi: Vec<AcpiDevice>,
+    /// Files beside those that every guest has.
+    pub files: Vec<GuestFile>,
+    /// What init is told. `modules` gets the modules of the distribution and the device model in
+    /// front; `drivers`, where it is absent, all drivers that are built over the model.
+    pub guest_json: Value,
+    /// Modules of the distribution that are loaded, with what they depend on.
+    pub distribution_modules: Vec<&'static str>,
+    /// After this the guest is ended.
+    pub limit: Duration,
+}
+
+/// Prepares a guest, boots it, and gives the directory of its results: `console.txt` and what it
+/// handed out.
+pub fn boot(machine: &GuestSpec, wishes: Wishes) -> Result<PathBuf> {
+    boot_guest(machine, wishes).with_context(|| format!("guest {}", machine.name))
+}
+
+fn boot_guest(machine: &GuestSpec, wishes: Wishes) -> Result<PathBuf> {
+    let lab = target::dir()?.join("lab");
+    let (results, work) = (lab.join(&machine.name), lab.join(format!("{}.guest", machine.name)));
+    for dir in [&results, &work] {
+        if dir.exists() {
+            fs::remove_dir_all(dir).with_context(|| format!("cannot remove {}", dir.display()))?;
+        }
+        fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
+    }
+    let kernel = kernel::resolve(machine.series, machine.arch, needs_model(machine))?;
+    let initrd = work.join("initrd");
+    write_initrd(machine, &kernel, wishes.shell, &work, &initrd)?;
+    let words = if wishes.shell { "lab.shell loglevel=4" } else { "" };
+    let started = Instant::now();
+    let run = qemu::Run {
+        arch: machine.arch,
+        cpu: machine.cpu.unwrap_or(match machine.arch {
+            // The architected pointer authentication is by far the slowest thing to emulate.
+            Arch::Arm64 => "max,pauth-impdef=on",
+            Arch::Amd64 => "max",
+        }),
+        cpus: machine.cpus,
+        nodes: machine.nodes,
+        image: &kernel.image,
+        initrd: &initrd,
+        words,
+        limit: machine.limit,
+        shell: wishes.shell,
+        verbose: wishes.verbose,
+        results: &results,
+        disk: &work.join("disk"),
+    };
+    let ended = run.go();
+    if !wishes.keep {
+        fs::remove_dir_all(&work).with_context(|| format!("cannot remove {}", work.display()))?;
+    }
+    ended?;
+    let seconds = started.elapsed().as_secs();
+    note(&format!("{} on {}: ran ({seconds} s)", machine.name, kernel.release));
+    Ok(results)
+}
+
+/// Whether a guest has devices of the model.
+fn needs_model(machine: &GuestSpec) -> bool {
+    machine.guest_json["devices"].as_array().is_some_and(|devices| !devices.is_empty())
+}
+
+/// Everything that a guest finds in its memory.
+fn write_initrd(
+    machine: &GuestSpec,
+    kernel: &Kernel,
+    shell: bool,
+    work: &Path,
+    to: &Path,
+) -> Result<()> {
+    let programs = guest::programs(machine.arch)?;
+    let mut files: Vec<GuestFile> = vec![
+        ("/init".to_owned(), Source::File(programs.lab_guest), 0o755),
+        ("/bin/uncore-trace".to_owned(), Source::File(programs.uncore_trace), 0o755),
+    ];
+    if shell {
+        let busybox = packages::newest("busybox-static", machine.arch.debian())?;
+        let root = packages::unpacked("busybox", &[busybox], |_| Ok(()))?;
+        let mut places = ["usr/bin/busybox", "bin/busybox"].iter().map(|place| root.join(place));
+        let busybox = places.find(|path| path.is_file()).context("no busybox in its package")?;
+        files.push(("/bin/busybox".to_owned(), Source::File(busybox), 0o755));
+    }
+    let json = add_modules(machine, kernel, &mut files)?;
+    let json = serde_json::to_vec(&json).context("cannot write guest.json")?;
+    files.push(("/lab/guest.json".to_owned(), Source::Bytes(json), 0o644));
+    files.extend(machine.files.iter().cloned());
+    let mut tables = Vec::new();
+    if machine.arch == Arch::Arm64 {
+        if !machine.acpi.is_empty() {
+            tables.push(("ssdt", acpi::ssdt(&machine.acpi, work)?));
+        }
+        if machine.nodes > 1 {
+            tables.push(("srat", acpi::srat(machine.cpus, machine.nodes, qemu::NODE_MEMORY)));
+        }
+    } else if !machine.acpi.is_empty() {
+        bail!("ACPI devices are for arm64 guests");
+    }
+    initrd::write(to, &tables, &files)
+}
+
+/// Adds the modules' files, and gives what init is told with their names in it.
+fn add_modules(machine: &GuestSpec, kernel: &Kernel, files: &mut Vec<GuestFile>) -> Result<Value> {
+    let mut json = machine.guest_json.clone();
+    let fields = json.as_object_mut().context("guest.json is no object")?;
+    let names: Vec<&str> =
+        DISK_MODULES.iter().chain(&machine.distribution_modules).copied().collect();
+    let mut paths = modules::dependencies(kernel, &names)?;
+    let mut first: Vec<String> = paths.iter().map(|path| file_name(path)).collect();
+    if needs_model(machine) {
+        let built = modules::drivers(kernel, &workspace_root().join("tests/lab/model"))?;
+        let drivers: Vec<_> =
+            built.iter().map(|path| file_name(path)).filter(|name| name != MODEL).collect();
+        fields.entry("drivers").or_insert_with(|| json!(drivers));
+        first.push(MODEL.to_owned());
+        // The model's arm-cmn takes the place of the distribution's.
+        paths.retain(|path| !drivers.contains(&file_name(path)));
+        paths.extend(built);
+    }
+    if let Some(more) = fields.get("modules").and_then(Value::as_array) {
+        let more = more.iter().filter_map(Value::as_str).map(str::to_owned);
+        let more: Vec<String> = more.filter(|name| !first.contains(name)).collect();
+        first.extend(more);
+    }
+    fields.insert("modules".to_owned(), json!(first));
+    files.extend(
+        paths
+            .into_iter()
+            .map(|path| (format!("/lab/modules/{}", file_name(&path)), Source::File(path), 0o644)),
+    );
+    Ok(json)
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}

@@ -1,0 +1,168 @@
+//! What the lab has prepared, kept between runs: one directory per content key.
+//!
+//! An entry is made in a temporary sibling and renamed when it is complete, so that a run that is
+//! killed leaves nothing half, and two runs at once at most do the work twice. Entries that no run
+//! used for a month go.
+
+use std::env;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context as _, Result, ensure};
+use sha2::{Digest as _, Sha256};
+
+/// What the largest step, a kernel's source with its packages, needs at its height.
+const SPACE: u64 = 4 << 30;
+
+/// Leftovers of killed runs older than this, and entries not used for longer, are removed.
+const LEFTOVER: Duration = Duration::from_hours(24);
+const UNUSED: Duration = Duration::from_hours(30 * 24);
+
+/// How names of unfinished entries begin.
+const MAKING: &str = ".making-";
+
+/// The inputs of an entry: their names, versions and bytes.
+#[derive(Debug, Default)]
+pub struct Key(Sha256);
+
+impl Key {
+    /// A key of these texts.
+    pub fn of<T: AsRef<[u8]>>(parts: impl IntoIterator<Item = T>) -> Self {
+        parts.into_iter().fold(Self::default(), Self::with)
+    }
+
+    /// The key with one more input; its length is part of it, so that `ab, c` is not `a, bc`.
+    #[must_use]
+    pub fn with(mut self, part: impl AsRef<[u8]>) -> Self {
+        let part = part.as_ref();
+        self.0.update((part.len() as u64).to_le_bytes());
+        self.0.update(part);
+        self
+    }
+
+    /// The key with the names and bytes of a directory's files.
+    pub fn with_directory(mut self, dir: &Path) -> Result<Self> {
+        for path in files(dir)? {
+            let bytes =
+                fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+            let name = path.strip_prefix(dir).unwrap_or(&path);
+            self = self.with(name.as_os_str().as_encoded_bytes()).with(bytes);
+        }
+        Ok(self)
+    }
+
+    /// Enough of the digest to tell entries apart in a directory listing.
+    fn short(self) -> String {
+        self.0.finalize().iter().take(8).fold(String::new(), |text, byte| text + &hex(*byte))
+    }
+}
+
+fn hex(byte: u8) -> String {
+    format!("{byte:02x}")
+}
+
+/// All files below a directory, sorted.
+pub fn files(dir: &Path) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    let mut directories = vec![dir.to_owned()];
+    while let Some(dir) = directories.pop() {
+        let entries =
+            fs::read_dir(&dir).with_context(|| format!("cannot list {}", dir.display()))?;
+        for entry in entries {
+            let entry = entry.with_context(|| format!("cannot list {}", dir.display()))?;
+            let kind =
+                entry.file_type().with_context(|| format!("cannot list {}", dir.display()))?;
+            if kind.is_dir() {
+                directories.push(entry.path());
+            } else if kind.is_file() {
+                found.push(entry.path());
+            }
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// The lab's directory in the user's cache.
+pub fn root() -> Result<PathBuf> {
+    let cache = env::var_os("XDG_CACHE_HOME").filter(|dir| Path::new(dir).is_absolute());
+    let cache = cache.map(PathBuf::from).or_else(|| Some(env::home_dir()?.join(".cache")));
+    let root = cache.context("no cache directory: set XDG_CACHE_HOME or HOME")?;
+    let root = root.join("uncore-trace-lab");
+    fs::create_dir_all(&root).with_context(|| format!("cannot create {}", root.display()))?;
+    Ok(root)
+}
+
+/// The entry of this name and key; `make` fills an empty directory with it if there is none.
+pub fn entry(name: &str, key: Key, make: impl FnOnce(&Path) -> Result<()>) -> Result<PathBuf> {
+    let root = root()?;
+    let path = root.join(format!("{name}-{}", key.short()));
+    if path.is_dir() {
+        touch(&path);
+        return Ok(path);
+    }
+    ensure_space(&root)?;
+    let unfinished = tempfile::Builder::new()
+        .prefix(MAKING)
+        .tempdir_in(&root)
+        .with_context(|| format!("cannot create a directory in {}", root.display()))?;
+    make(unfinished.path())?;
+    let complete = unfinished.keep();
+    if let Err(error) = fs::rename(&complete, &path) {
+        // Another run was quicker: its entry has the same content.
+        drop(fs::remove_dir_all(&complete));
+        ensure!(path.is_dir(), "cannot create {}: {error}", path.display());
+    }
+    Ok(path)
+}
+
+/// Fails where there is too little space for a large step.
+pub fn ensure_space(dir: &Path) -> Result<()> {
+    let space = rustix::fs::statvfs(dir)
+        .with_context(|| format!("cannot ask for the free space of {}", dir.display()))?;
+    let free = space.f_bavail.saturating_mul(space.f_frsize);
+    ensure!(
+        free >= SPACE,
+        "{} has {} MiB free and the lab needs {}: make space, or set XDG_CACHE_HOME to a larger \
+         file system",
+        dir.display(),
+        free >> 20,
+        SPACE >> 20
+    );
+    Ok(())
+}
+
+/// Notes that an entry was used. A cache that cannot be written to is as good for reading.
+fn touch(path: &Path) {
+    drop(File::open(path).and_then(|dir| dir.set_modified(SystemTime::now())));
+}
+
+/// Removes what killed runs left and what has not been used for long.
+pub fn tidy() -> Result<()> {
+    let root = root()?;
+    let entries = fs::read_dir(&root).with_context(|| format!("cannot list {}", root.display()))?;
+    for entry in entries.flatten() {
+        let limit =
+            if entry.file_name().to_string_lossy().starts_with(MAKING) { LEFTOVER } else { UNUSED };
+        let age = entry.metadata().and_then(|data| data.modified());
+        if age.is_ok_and(|then| then.elapsed().is_ok_and(|age| age > limit)) {
+            let path = entry.path();
+            fs::remove_dir_all(&path)
+                .with_context(|| format!("cannot remove the unused {}", path.display()))?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_tell_inputs_apart() {
+        let one = Key::of(["ab", "c"]).short();
+        assert_ne!(one, Key::of(["a", "bc"]).short());
+        assert_eq!(one, Key::of(["ab", "c"]).short());
+    }
+}

@@ -1,0 +1,63 @@
+//! The programs that run in a guest, as static binaries.
+//!
+//! They are built by the distribution's compiler, whose library for the other architecture is a
+//! package, so that neither another toolchain nor a system image is needed.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context as _, Result};
+
+use super::kernel::Arch;
+use super::note;
+use crate::command::quietly;
+use crate::target;
+
+/// The distribution's programs, whatever comes first in PATH.
+const CARGO: &str = "/usr/bin/cargo";
+const RUSTC: &str = "/usr/bin/rustc";
+
+/// A build that takes less had nothing to do and is not worth a line.
+const NOTED: u64 = 3;
+
+/// Programs for guests of one architecture.
+#[derive(Debug, Clone)]
+pub struct Programs {
+    /// What is tested.
+    pub uncore_trace: PathBuf,
+    /// The guest's init with its tenants.
+    pub lab_guest: PathBuf,
+}
+
+/// Builds both; cargo knows what changed.
+pub fn programs(arch: Arch) -> Result<Programs> {
+    let (target, linker) = match arch {
+        Arch::Arm64 => ("aarch64-unknown-linux-gnu", "aarch64-linux-gnu-gcc"),
+        Arch::Amd64 => ("x86_64-unknown-linux-gnu", "gcc"),
+    };
+    let build = target::dir()?.join("lab/build");
+    let upper = target.replace('-', "_").to_uppercase();
+    let started = Instant::now();
+    let mut cargo = Command::new(CARGO);
+    cargo
+        .current_dir(uncore_trace_ebpf::stamp::workspace_root())
+        .args(["build", "--quiet", "--profile=lab", "--target", target])
+        .args(["--package=uncore-trace", "--package=uncore-trace-lab"])
+        .env("CARGO_TARGET_DIR", &build)
+        .env("RUSTC", RUSTC)
+        .env(format!("CARGO_TARGET_{upper}_LINKER"), linker)
+        .env(format!("CARGO_TARGET_{upper}_RUSTFLAGS"), "-Ctarget-feature=+crt-static")
+        .env(format!("CC_{}", target.replace('-', "_")), linker);
+    // They would be stronger than what is set here.
+    for name in ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "CARGO_BUILD_TARGET", "RUSTC_WRAPPER"] {
+        cargo.env_remove(name);
+    }
+    quietly(&mut cargo).with_context(|| format!("the guest's programs do not build: {target}"))?;
+    let seconds = started.elapsed().as_secs();
+    if seconds >= NOTED {
+        note(&format!("programs for {}: built ({seconds} s)", arch.debian()));
+    }
+    let dir = build.join(target).join("lab");
+    Ok(Programs { uncore_trace: dir.join("uncore-trace"), lab_guest: dir.join("lab-guest") })
+}

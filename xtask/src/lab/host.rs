@@ -1,0 +1,85 @@
+//! What this machine needs to build and run guests: packages of its own suite, installed when
+//! missing.
+
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+
+use super::note;
+use crate::command::{apt, as_root, quietly, version};
+
+/// What preparing and booting run.
+const PACKAGES: &[&str] = &[
+    "acpica-tools",
+    "bc",
+    "bison",
+    "cargo-web",
+    "flex",
+    "gcc",
+    "gcc-aarch64-linux-gnu",
+    "kmod",
+    "libc6-dev",
+    "libc6-dev-arm64-cross",
+    "libelf-dev",
+    "libssl-dev",
+    "make",
+    "qemu-efi-aarch64",
+    "qemu-system-arm",
+    "qemu-system-x86",
+    "rustc-web",
+    "xz-utils",
+    "zstd",
+];
+
+/// The library of Rust for guests: a package of their architecture, which dpkg has to know.
+const GUEST_ARCH: &str = "arm64";
+const GUEST_LIBRARY: &str = "libstd-rust-web-dev:arm64";
+
+/// Looks for everything, installs what is missing.
+pub fn prepare() -> Result<()> {
+    version("dpkg").context("the lab takes its kernels and tools from Debian: no dpkg here")?;
+    let missing = missing(PACKAGES)?;
+    if !missing.is_empty() {
+        note(&format!("this machine: installing {}", missing.join(" ")));
+        apt(&missing)?;
+    }
+    if !self::missing(&[GUEST_LIBRARY])?.is_empty() {
+        note(&format!("this machine: installing {GUEST_LIBRARY}"));
+        add_architecture()?;
+        apt(&[GUEST_LIBRARY])?;
+    }
+    let missing: Vec<&str> = self::missing(PACKAGES)?;
+    ensure!(missing.is_empty(), "still not installed: {}", missing.join(" "));
+    Ok(())
+}
+
+/// Those that are not installed.
+fn missing<'a>(packages: &[&'a str]) -> Result<Vec<&'a str>> {
+    let output = Command::new("dpkg-query")
+        .args([
+            "--show",
+            "--showformat=${Package} ${Package}:${Architecture} ${db:Status-Status}\\n",
+        ])
+        .args(packages)
+        .output()
+        .context("cannot run dpkg-query")?;
+    // It fails if one of them is unknown and still tells of the others.
+    let text = String::from_utf8_lossy(&output.stdout);
+    let installed = |wanted: &str| {
+        text.lines().any(|line| {
+            line.ends_with(" installed") && line.split(' ').take(2).any(|name| name == wanted)
+        })
+    };
+    Ok(packages.iter().copied().filter(|package| !installed(package)).collect())
+}
+
+fn add_architecture() -> Result<()> {
+    let known = quietly(Command::new("dpkg").arg("--print-foreign-architectures"))?;
+    let own = quietly(Command::new("dpkg").arg("--print-architecture"))?;
+    if known.lines().chain(own.lines()).any(|arch| arch == GUEST_ARCH) {
+        return Ok(());
+    }
+    quietly(as_root("dpkg").args(["--add-architecture", GUEST_ARCH]))?;
+    quietly(as_root("apt-get").args(["update", "--quiet=2"]))?;
+    Ok(())
+}

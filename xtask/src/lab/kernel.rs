@@ -1,0 +1,259 @@
+//! Debian's kernels: which one a series means today, and its files.
+//!
+//! A kernel is eligible if everything that the lab makes of it is there in the same version: the
+//! binary, its modules, and for guests with a device model also its headers and its source.
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::str::FromStr;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use serde::Deserialize;
+
+use super::packages::{self, Package};
+use super::{note, version};
+use crate::command::quietly;
+
+/// An architecture of guests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Arch {
+    /// Server machines with a device model.
+    Arm64,
+    /// The host-type tests.
+    Amd64,
+}
+
+impl Arch {
+    /// Debian's name for it.
+    pub fn debian(self) -> &'static str {
+        match self {
+            Self::Arm64 => "arm64",
+            Self::Amd64 => "amd64",
+        }
+    }
+}
+
+/// The first two numbers of a kernel's version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Series {
+    major: u32,
+    minor: u32,
+}
+
+impl Series {
+    /// The series of the drivers that the device model was made for. When it has left the archive,
+    /// the newest one of the same major version stands in for it.
+    pub const DEFAULT: Self = Self { major: 7, minor: 2 };
+
+    /// The series that a release name, such as `7.2.13+deb14-arm64`, begins with.
+    fn of(release: &str) -> Option<Self> {
+        let mut numbers = release.split(|c: char| !c.is_ascii_digit());
+        let major = numbers.next()?.parse().ok()?;
+        Some(Self { major, minor: numbers.next()?.parse().ok()? })
+    }
+}
+
+impl fmt::Display for Series {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.major, self.minor)
+    }
+}
+
+impl FromStr for Series {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let series = Self::of(text).filter(|series| series.to_string() == text);
+        series.with_context(|| format!("{text} is no kernel series; say one like 7.2"))
+    }
+}
+
+/// A kernel with its files.
+#[derive(Debug, Clone)]
+pub struct Kernel {
+    /// Debian's version of the packages.
+    pub version: String,
+    /// What `uname -r` says.
+    pub release: String,
+    /// The file to boot.
+    pub image: PathBuf,
+    /// The directory with `modules.dep`.
+    pub modules: PathBuf,
+    headers: Option<Package>,
+    source: Option<Package>,
+}
+
+impl Kernel {
+    /// The packages that modules are built from: headers and source.
+    pub fn to_build(&self) -> Result<[&Package; 2]> {
+        match (&self.headers, &self.source) {
+            (Some(headers), Some(source)) => Ok([headers, source]),
+            _ => bail!("kernel {} has no headers and source of its version", self.release),
+        }
+    }
+}
+
+/// The packages of one release.
+#[derive(Debug)]
+struct Candidate {
+    release: String,
+    binaries: Vec<Package>,
+    headers: Option<Package>,
+    source: Option<Package>,
+}
+
+impl Candidate {
+    fn version(&self) -> &str {
+        self.binaries.first().map_or("", |package| &package.version)
+    }
+
+    fn order(&self, other: &Self) -> Ordering {
+        version::compare(self.version(), other.version())
+    }
+}
+
+/// The newest kernel of a series, unpacked; `buildable` asks for headers and source too.
+pub fn resolve(series: Series, arch: Arch, buildable: bool) -> Result<Kernel> {
+    let in_series = |wanted: &dyn Fn(Series) -> bool| {
+        let all = candidates(arch, wanted)?;
+        let fit =
+            all.into_iter().filter(|c| !buildable || c.headers.is_some() && c.source.is_some());
+        Ok::<_, anyhow::Error>(fit.max_by(Candidate::order))
+    };
+    let mut found = in_series(&|other| other == series)?;
+    if found.is_none() && series == Series::DEFAULT {
+        found = in_series(&|other| other.major == series.major)?;
+        if let Some(other) = &found {
+            note(&format!("kernel {series} has left the archive: taking {}", other.release));
+        }
+    }
+    let candidate = found.with_context(|| gone(series, arch, buildable))?;
+    unpacked(candidate)
+}
+
+/// What to say when a series has no eligible kernel.
+fn gone(series: Series, arch: Arch, buildable: bool) -> String {
+    let mut there: Vec<String> = candidates(arch, &|_| true)
+        .unwrap_or_default()
+        .into_iter()
+        .filter(|c| !buildable || c.headers.is_some() && c.source.is_some())
+        .filter_map(|c| Series::of(&c.release).map(|series| series.to_string()))
+        .collect();
+    there.sort_by(|a, b| version::compare(a, b));
+    there.dedup();
+    let parts = if buildable { "image, modules, headers and source" } else { "image and modules" };
+    format!(
+        "{} with {parts} of one version; there is: {}; choose one with --kernel",
+        packages::missing(&format!("linux-image-{series}*"), arch.debian()),
+        there.join(", ")
+    )
+}
+
+/// All releases of the plain flavour whose series `wanted` accepts.
+fn candidates(arch: Arch, wanted: &dyn Fn(Series) -> bool) -> Result<Vec<Candidate>> {
+    let flavour = arch.debian();
+    let packages = packages::find(|package| {
+        package.serves(flavour) && named_series(&package.name).is_some_and(wanted)
+    })?;
+    let mut candidates = Vec::new();
+    for image in &packages {
+        let Some(release) = image.name.strip_prefix("linux-image-") else { continue };
+        // `cloud`, `rt` and `16k` kernels have one more word, unsigned ones too.
+        let Some(upstream) = release.strip_suffix(flavour).and_then(|r| r.strip_suffix('-')) else {
+            continue;
+        };
+        if upstream.split('-').any(|word| word.starts_with(char::is_alphabetic)) {
+            continue;
+        }
+        let part = |name: String| {
+            packages.iter().find(|p| p.name == name && p.version == image.version).cloned()
+        };
+        let series = Series::of(release).map(|series| series.to_string()).unwrap_or_default();
+        // Since 6.19 the image is an empty package that depends on these.
+        let parts = ["binary", "modules", "base"].map(|p| part(format!("linux-{p}-{release}")));
+        let binaries = match parts {
+            [Some(binary), Some(modules), base] => {
+                [binary, modules].into_iter().chain(base).collect()
+            }
+            [None, None, _] => vec![image.clone()],
+            _ => continue,
+        };
+        candidates.push(Candidate {
+            release: release.to_owned(),
+            binaries,
+            headers: part(format!("linux-headers-{release}")),
+            source: part(format!("linux-source-{series}")),
+        });
+    }
+    Ok(candidates)
+}
+
+/// The series that a kernel package's name holds.
+fn named_series(name: &str) -> Option<Series> {
+    let (kind, release) = name.strip_prefix("linux-")?.split_once('-')?;
+    ["image", "binary", "modules", "base", "headers", "source"].contains(&kind).then_some(())?;
+    Series::of(release)
+}
+
+fn unpacked(candidate: Candidate) -> Result<Kernel> {
+    let version = candidate.version().to_owned();
+    let Candidate { release, binaries, headers, source } = candidate;
+    let name = format!("kernel-{release}");
+    let root = packages::unpacked(&name, &binaries, |dir| depmod(dir, &release))?;
+    let modules = modules_of(&root, &release)?;
+    let image = [modules.join("vmlinuz"), root.join(format!("boot/vmlinuz-{release}"))];
+    let image = image.into_iter().find(|path| path.is_file());
+    let image = image.with_context(|| format!("kernel {release} has no image in {name}"))?;
+    Ok(Kernel { version, release, image, modules, headers, source })
+}
+
+fn modules_of(root: &Path, release: &str) -> Result<PathBuf> {
+    let mut places = ["usr/lib/modules", "lib/modules"].iter();
+    let found = places.find_map(|place| {
+        let dir = root.join(place).join(release);
+        dir.is_dir().then_some(dir)
+    });
+    found.with_context(|| format!("kernel {release} has no modules in {}", root.display()))
+}
+
+/// Makes the index of dependencies, which the distribution makes at installation.
+fn depmod(root: &Path, release: &str) -> Result<()> {
+    let modules = modules_of(root, release)?;
+    ensure!(modules.join("kernel").is_dir(), "{} holds no modules", modules.display());
+    if modules.join("modules.dep").is_file() {
+        return Ok(());
+    }
+    // depmod looks below `lib/modules` of the directory it is given.
+    let base = modules.ancestors().nth(3).context("modules have no base directory")?;
+    for name in ["modules.builtin", "modules.order"] {
+        let path = modules.join(name);
+        if !path.is_file() {
+            fs::write(&path, "").with_context(|| format!("cannot write {}", path.display()))?;
+        }
+    }
+    // Not every user has the administrator's directories in PATH.
+    let depmod = ["/usr/sbin/depmod", "/sbin/depmod"].into_iter().find(|p| Path::new(p).exists());
+    quietly(Command::new(depmod.unwrap_or("depmod")).arg("-b").arg(base).arg(release))?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn series_are_read_from_names() {
+        assert_eq!("7.2".parse::<Series>().unwrap(), Series::DEFAULT);
+        assert!("7".parse::<Series>().is_err());
+        assert!("7.2.13".parse::<Series>().is_err());
+        let of = |name| named_series(name).map(|series| series.to_string());
+        assert_eq!(of("linux-image-6.1.0-50-arm64").as_deref(), Some("6.1"));
+        assert_eq!(of("linux-source-6.12").as_deref(), Some("6.12"));
+        assert_eq!(of("linux-image-arm64"), None);
+        assert_eq!(of("linux-doc-7.2"), None);
+    }
+}

@@ -1,0 +1,198 @@
+//! `cargo xtask lab`: the real uncore drivers of Debian's kernels in emulated guests, over a model
+//! of their hardware.
+//!
+//! `tests/lab` says what there is: machines, what their PMUs count, the model, and what the guest
+//! runs. This side prepares what a guest needs (everything is kept outside the tree, by content),
+//! boots it, brings its recordings out, and holds them against what the guest's tenants moved.
+#![expect(clippy::print_stdout, reason = "a task tells what it did")]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use serde::Deserialize;
+use serde_json::json;
+use uncore_trace_ebpf::stamp::workspace_root;
+
+use self::boot::{GuestSpec, Wishes};
+use self::initrd::{GuestFile, Source};
+use self::kernel::Series;
+use self::machine::Machine;
+use self::scenario::{Setting, broken};
+use self::step::Step;
+use crate::setup;
+
+mod acpi;
+mod boot;
+mod cache;
+mod guest;
+mod host;
+mod initrd;
+mod kernel;
+mod machine;
+mod modules;
+mod packages;
+mod pmu;
+mod qemu;
+mod scenario;
+mod sources;
+mod step;
+mod traffic;
+mod version;
+
+/// A guest's start and end, before its steps are counted.
+const BOOT_LIMIT: Duration = Duration::from_mins(5);
+
+/// What a step may take on average before the guest is ended: emulation is slow.
+const STEP_LIMIT: Duration = Duration::from_secs(40);
+
+/// Options of `cargo xtask lab`.
+#[derive(Debug, clap::Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is an option of its own")]
+pub struct Args {
+    /// Machines to test; none: all of tests/lab/machines
+    machines: Vec<String>,
+    /// Only this scenario (may be given several times)
+    #[arg(long, value_name = "NAME")]
+    scenario: Vec<String>,
+    /// The series of the kernel, e.g. 6.12 [default: the first of the machine's file]
+    #[arg(long, value_name = "SERIES", conflicts_with = "kernels")]
+    kernel: Option<String>,
+    /// Every kernel series that a machine's file names
+    #[arg(long)]
+    kernels: bool,
+    /// Leave the initramfs and the disk of each guest beside its results
+    #[arg(long)]
+    keep: bool,
+    /// A shell on the console of one machine, in place of the steps
+    #[arg(long)]
+    shell: bool,
+    /// Show the consoles
+    #[arg(long, short)]
+    verbose: bool,
+}
+
+/// What came of one machine on one kernel.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+struct Verdict {
+    passed: usize,
+    failed: usize,
+}
+
+/// Runs the machines that were asked for.
+pub fn run(args: &Args) -> Result<()> {
+    host::prepare()?;
+    cache::tidy()?;
+    let lab = workspace_root().join("tests/lab");
+    let names =
+        if args.machines.is_empty() { Machine::names(&lab)? } else { args.machines.clone() };
+    ensure!(!args.shell || names.len() == 1, "name one machine for a shell on it");
+    let machines: Vec<Machine> =
+        names.iter().map(|name| Machine::read(&lab, name)).collect::<Result<_>>()?;
+    let python = setup::python()?;
+    let mut verdicts = BTreeMap::new();
+    for machine in &machines {
+        for series in series(machine, args)? {
+            let name = format!("{} on {series}", machine.name);
+            let verdict = test(machine, series, args, &python).unwrap_or_else(|error| {
+                note(&format!("{name}: {error:#}"));
+                Verdict { passed: 0, failed: 1 }
+            });
+            verdicts.insert(name, verdict);
+        }
+    }
+    if args.shell {
+        return Ok(());
+    }
+    let width = verdicts.keys().map(String::len).max().unwrap_or(0);
+    for (name, Verdict { passed, failed }) in &verdicts {
+        note(&format!("{name:width$}  {passed:3} passed  {failed:3} failed"));
+    }
+    let sum = |part: fn(&Verdict) -> usize| verdicts.values().map(part).sum::<usize>();
+    let (passed, failed) = (sum(|verdict| verdict.passed), sum(|verdict| verdict.failed));
+    note(&format!("{passed} passed, {failed} failed"));
+    ensure!(failed == 0, "{failed} of the lab's steps failed");
+    Ok(())
+}
+
+/// The kernels to try a machine on.
+fn series(machine: &Machine, args: &Args) -> Result<Vec<Series>> {
+    let all = || machine.series.iter().map(|series| series.parse()).collect::<Result<Vec<_>>>();
+    match &args.kernel {
+        Some(series) => Ok(vec![series.parse()?]),
+        None if args.kernels => all(),
+        None => Ok(all()?.into_iter().take(1).collect()),
+    }
+}
+
+/// Boots a machine, lets it run its steps, and checks what came out.
+fn test(machine: &Machine, series: Series, args: &Args, python: &Path) -> Result<Verdict> {
+    let steps = scenario::steps(&Setting { machine, series }, &args.scenario)?;
+    ensure!(!steps.is_empty() || args.shell, "none of its scenarios was asked for");
+    note(&format!("{} ({}): {} steps on {series}", machine.name, machine.about, steps.len()));
+    let wishes = Wishes { keep: args.keep, shell: args.shell, verbose: args.verbose };
+    let results = boot::boot(&guest(machine, series, &steps)?, wishes)?;
+    if args.shell {
+        return Ok(Verdict::default());
+    }
+    check(&results, &steps, python)
+}
+
+fn guest(machine: &Machine, series: Series, steps: &[Step]) -> Result<GuestSpec> {
+    let devices: Vec<_> = machine.instances.iter().map(machine::Instance::definition).collect();
+    let pmus: Vec<&str> = machine.instances.iter().map(|it| it.name.as_str()).collect();
+    Ok(GuestSpec {
+        name: format!("{}-{series}", machine.name),
+        arch: machine.arch,
+        series,
+        cpu: None,
+        cpus: machine.cpus(),
+        nodes: machine.sockets,
+        acpi: machine.instances.iter().filter_map(machine::Instance::acpi).collect(),
+        files: vec![broken_catalog()?],
+        guest_json: json!({ "devices": devices, "pmus": pmus, "steps": steps }),
+        distribution_modules: Vec::new(),
+        limit: BOOT_LIMIT + STEP_LIMIT * steps.len() as u32,
+    })
+}
+
+/// A family's file with one bit wrong.
+fn broken_catalog() -> Result<GuestFile> {
+    let (file, right, wrong) = broken::FAMILY;
+    let path = workspace_root().join("uncore-trace/catalog").join(file);
+    let text = fs::read_to_string(&path)
+        .with_context(|| format!("cannot read the family {}", path.display()))?;
+    ensure!(text.contains(right), "{} does not say {right}", path.display());
+    let bytes = text.replace(right, wrong).into_bytes();
+    Ok((format!("{}/{file}", broken::CATALOG), Source::Bytes(bytes), 0o644))
+}
+
+/// Holds the results against what moved; prints what is wrong.
+fn check(results: &PathBuf, steps: &[Step], python: &Path) -> Result<Verdict> {
+    let file = results.join("steps.json");
+    let text = serde_json::to_string_pretty(steps).context("cannot write the steps")?;
+    fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
+    let mut command = Command::new(python);
+    command.arg(workspace_root().join("tests/lab/check.py")).arg(results);
+    let status = command.status().with_context(|| format!("cannot run {}", python.display()))?;
+    let verdict = results.join("verdict.json");
+    let text = fs::read_to_string(&verdict)
+        .with_context(|| format!("the checks of {} ended early: {status}", results.display()))?;
+    serde_json::from_str(&text).with_context(|| format!("{} is no verdict", verdict.display()))
+}
+
+/// One line of what the lab does.
+fn note(text: &str) {
+    println!("lab: {text}");
+}
+
+/// Does a step that takes a while and says how long it took.
+fn timed<T>(what: &str, step: impl FnOnce() -> Result<T>) -> Result<T> {
+    let started = Instant::now();
+    let done = step()?;
+    note(&format!("{what} ({} s)", started.elapsed().as_secs()));
+    Ok(done)
+}

@@ -1,0 +1,236 @@
+//! Kernel modules for a guest: the device model with the drivers compiled against it, and modules
+//! of the distribution with what they depend on.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, bail, ensure};
+
+use super::kernel::Kernel;
+use super::{cache, packages, timed};
+use crate::command::{last_lines, quietly};
+
+/// Prefix of the cross compiler's programs.
+const CROSS: &str = "aarch64-linux-gnu-";
+
+/// Parts of the source that neither Kconfig nor a driver of a PMU reads: two thirds of it.
+const LEFT_OUT: &[&str] = &[
+    "linux-source-*/Documentation/devicetree",
+    "linux-source-*/drivers/gpu/*.[ch]",
+    "linux-source-*/drivers/media/*.[ch]",
+    "linux-source-*/drivers/net/*.[ch]",
+    "linux-source-*/drivers/staging/*.[ch]",
+    "linux-source-*/sound/*.[ch]",
+    "linux-source-*/tools/testing",
+];
+
+/// The device model and the drivers, built for a kernel: their `.ko` files in the order of the
+/// model's Kbuild, in which they can be loaded.
+pub fn drivers(kernel: &Kernel, model: &Path) -> Result<Vec<PathBuf>> {
+    ensure!(model.join("Kbuild").is_file(), "no device model in {}", model.display());
+    let key = cache::Key::of([&kernel.version, &kernel.release]).with_directory(model)?;
+    let tree = prepared(kernel)?;
+    let dir = cache::entry(&format!("model-{}", kernel.release), key, |dir| {
+        timed(&format!("kernel {}: modules built", kernel.release), || {
+            build(kernel, &tree, model, dir)
+        })
+    })?;
+    let order = dir.join("modules.order");
+    let order =
+        fs::read_to_string(&order).with_context(|| format!("cannot read {}", order.display()))?;
+    // Until 6.2 modules stand there as `.ko`, later as `.o`, with or without a directory.
+    let name = |line: &str| file_name(line).rsplit_once('.').map(|(stem, _)| format!("{stem}.ko"));
+    Ok(order.lines().filter_map(name).map(|name| dir.join(name)).collect())
+}
+
+/// Builds in the new directory, so that the tree stays as it is.
+fn build(kernel: &Kernel, tree: &Path, model: &Path, dir: &Path) -> Result<()> {
+    for path in cache::files(model)? {
+        let to = dir.join(path.strip_prefix(model).unwrap_or(&path));
+        if let Some(parent) = to.parent() {
+            fs::create_dir_all(parent)
+                .with_context(|| format!("cannot create {}", parent.display()))?;
+        }
+        fs::copy(&path, &to).with_context(|| format!("cannot copy {}", path.display()))?;
+    }
+    let mut command = make(kernel, tree);
+    command.arg(argument("M=", dir)).arg(argument("LAB_SRC=", tree)).arg("modules");
+    let said = quietly(&mut command)
+        .with_context(|| format!("the modules do not build for kernel {}", kernel.release))?;
+    refuse_warnings(&said, tree)?;
+    for path in cache::files(dir)? {
+        if path.extension().is_some_and(|extension| extension == "ko") {
+            // Debug sections are ten times the code and the guest has to unpack them.
+            quietly(Command::new(format!("{CROSS}strip")).arg("--strip-debug").arg(&path))?;
+        }
+    }
+    Ok(())
+}
+
+/// Warnings of the kernel's own files are its compiler's and ours may differ; the model has none.
+fn refuse_warnings(said: &str, tree: &Path) -> Result<()> {
+    let tree = tree.to_string_lossy();
+    let ours = |line: &&str| line.contains(": warning: ") && !line.starts_with(&*tree);
+    let warnings: Vec<&str> = said.lines().filter(ours).collect();
+    ensure!(warnings.is_empty(), "the device model has warnings:\n{}", warnings.join("\n"));
+    Ok(())
+}
+
+/// The kernel's source, configured as the distribution's and ready for modules.
+fn prepared(kernel: &Kernel) -> Result<PathBuf> {
+    let key = cache::Key::of([&kernel.version, &kernel.release]);
+    cache::entry(&format!("source-{}", kernel.release), key, |dir| {
+        timed(&format!("kernel {}: source prepared", kernel.release), || prepare(kernel, dir))
+    })
+}
+
+fn prepare(kernel: &Kernel, dir: &Path) -> Result<()> {
+    let files = tempfile::Builder::new()
+        .prefix(".files-")
+        .tempdir_in(dir)
+        .with_context(|| format!("cannot create a directory in {}", dir.display()))?;
+    let [headers, source] = kernel.to_build()?;
+    packages::unpack(&[headers.clone(), source.clone()], files.path())?;
+    let src = files.path().join("usr/src");
+    let mut tar = Command::new("tar");
+    tar.arg("--extract").arg("--file").arg(src.join(format!("{}.tar.xz", source.name)));
+    tar.args(LEFT_OUT.iter().map(|pattern| format!("--exclude={pattern}")));
+    quietly(tar.arg("--directory").arg(dir).arg("--strip-components=1"))?;
+    let headers = src.join(&headers.name);
+    for name in [".config", "Module.symvers"] {
+        fs::copy(headers.join(name), dir.join(name))
+            .with_context(|| format!("cannot copy {name} of kernel {}", kernel.release))?;
+    }
+    write_pahole(dir)?;
+    quietly(make(kernel, dir).arg("olddefconfig"))?;
+    quietly(make(kernel, dir).arg("modules_prepare"))?;
+    let config = fs::read_to_string(dir.join(".config"))
+        .with_context(|| format!("no configuration of kernel {}", kernel.release))?;
+    ensure!(
+        config.contains("\nCONFIG_DEBUG_INFO_BTF=y\n"),
+        "kernel {} lost its type information while being configured: its modules would not load",
+        kernel.release
+    );
+    Ok(())
+}
+
+/// Without pahole the configuration loses type information and what depends on it, and with them
+/// fields of `struct module`: the kernel then refuses the modules. It is never run for modules
+/// alone, so that something which tells a version is enough.
+fn write_pahole(dir: &Path) -> Result<()> {
+    let config = dir.join(".config");
+    let config =
+        fs::read_to_string(&config).with_context(|| format!("cannot read {}", config.display()))?;
+    let version = config.lines().find_map(|line| line.strip_prefix("CONFIG_PAHOLE_VERSION="));
+    let version: u32 = version.and_then(|text| text.parse().ok()).unwrap_or(130);
+    let path = dir.join("pahole");
+    let script = format!("#!/bin/sh\necho v{}.{}\n", version / 100, version % 100);
+    fs::write(&path, script)
+        .and_then(|()| fs::set_permissions(&path, fs::Permissions::from_mode(0o755)))
+        .with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// `make` in a tree as the distribution runs it, without what only a whole kernel needs: the
+/// program that embeds type information, and signatures.
+fn make(kernel: &Kernel, tree: &Path) -> Command {
+    let mut command = Command::new("make");
+    command
+        .args(["--silent", "-j2", "ARCH=arm64"])
+        .arg(format!("CROSS_COMPILE={CROSS}"))
+        .arg(format!("KERNELRELEASE={}", kernel.release))
+        .arg(argument("PAHOLE=", &tree.join("pahole")))
+        .args(["CONFIG_DEBUG_INFO_BTF=", "CONFIG_DEBUG_INFO_BTF_MODULES="])
+        .args(["CONFIG_MODULE_SIG_FORMAT=", "CONFIG_MODULE_SIG_ALL="])
+        .env("LC_ALL", "C")
+        .env_remove("MAKEFLAGS")
+        .current_dir(tree);
+    command
+}
+
+fn argument(name: &str, path: &Path) -> std::ffi::OsString {
+    let mut argument = std::ffi::OsString::from(name);
+    argument.push(path);
+    argument
+}
+
+/// Modules of the distribution and all they depend on, as plain `.ko` files in the order in which
+/// they can be loaded. What is built into the kernel is left out.
+pub fn dependencies(kernel: &Kernel, names: &[&str]) -> Result<Vec<PathBuf>> {
+    let read = |name: &str| {
+        let path = kernel.modules.join(name);
+        fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
+    };
+    let (dep, builtin) = (read("modules.dep")?, read("modules.builtin")?);
+    let mut order: Vec<&str> = Vec::new();
+    for name in names {
+        if builtin.lines().any(|line| module_name(line) == plain(name)) {
+            continue;
+        }
+        let mut lines = dep.lines().filter_map(|line| line.split_once(':'));
+        let Some((path, needs)) = lines.find(|(path, _)| module_name(path) == plain(name)) else {
+            bail!("kernel {} has no module {name}", kernel.release);
+        };
+        // modules.dep names them from the nearest to the farthest.
+        for path in needs.split_whitespace().rev().chain([path]) {
+            if !order.contains(&path) {
+                order.push(path);
+            }
+        }
+    }
+    let key = cache::Key::of([&kernel.version, &kernel.release]).with(order.join("\n"));
+    let dir = cache::entry(&format!("modules-{}", kernel.release), key, |dir| {
+        order.iter().try_for_each(|path| decompress(&kernel.modules.join(path), dir))
+    })?;
+    Ok(order.iter().map(|path| dir.join(file_name(path))).collect())
+}
+
+/// The name that the kernel gives a module, from the path of its file.
+fn module_name(path: &str) -> String {
+    plain(file_name(path).trim_end_matches(".ko"))
+}
+
+/// Kernel and files disagree on dashes.
+fn plain(name: &str) -> String {
+    name.replace('-', "_")
+}
+
+/// The name of the plain file.
+fn file_name(path: &str) -> &str {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    name.strip_suffix(".xz").or_else(|| name.strip_suffix(".zst")).unwrap_or(name)
+}
+
+fn decompress(from: &Path, dir: &Path) -> Result<()> {
+    let to = dir.join(file_name(&from.to_string_lossy()));
+    let tool = match from.extension().and_then(|extension| extension.to_str()) {
+        Some("xz") => "xz",
+        Some("zst") => "zstd",
+        _ => {
+            fs::copy(from, &to).with_context(|| format!("cannot copy {}", from.display()))?;
+            return Ok(());
+        }
+    };
+    let output = Command::new(tool)
+        .args(["--decompress", "--stdout"])
+        .arg(from)
+        .stderr(Stdio::piped())
+        .output()
+        .with_context(|| format!("cannot run {tool}"))?;
+    let error = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{tool} {}: {}", from.display(), last_lines(&error, 1));
+    fs::write(&to, output.stdout).with_context(|| format!("cannot write {}", to.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modules_are_named_as_the_kernel_names_them() {
+        assert_eq!(module_name("kernel/drivers/perf/arm-cmn.ko.xz"), "arm_cmn");
+        assert_eq!(module_name("kernel/drivers/block/virtio_blk.ko"), "virtio_blk");
+        assert_eq!(file_name("kernel/a/b.ko.zst"), "b.ko");
+    }
+}

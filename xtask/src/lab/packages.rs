@@ -1,0 +1,266 @@
+//! Files of Debian packages of other suites than the machine's own, without installing them.
+//!
+//! A private apt configuration in the cache has the machine's own Debian archives as its sources,
+//! by the same addresses and keys, with all suites that hold a kernel of interest. Its lists are
+//! renewed once a day, and when something is not found in them; an index of the packages that
+//! matter here is made of them, so that a run with a warm cache does not start apt.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use serde::{Deserialize, Serialize};
+
+use super::{cache, sources, timed, version};
+use crate::command::quietly;
+
+/// Where kernels of the wanted series are, the newest first.
+pub const SUITES: &[&str] =
+    &["sid", "trixie-backports", "trixie", "bookworm-backports", "bookworm"];
+
+/// Of these the newest fixes come, where the machine knows the archive of security updates.
+pub const SECURITY_SUITES: &[&str] = &["trixie-security", "bookworm-security"];
+
+/// The index holds packages whose names begin so.
+const INDEXED: &[&str] = &["linux-", "busybox-static"];
+
+/// Lists older than this are renewed.
+const LISTS_AGE: Duration = Duration::from_hours(24);
+
+/// One version of a package for one architecture.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Package {
+    /// Its name.
+    pub name: String,
+    /// The whole Debian version.
+    pub version: String,
+    /// `arm64`, `amd64` or `all`.
+    pub arch: String,
+}
+
+/// What the suites have; looked up once per process.
+static INDEX: Mutex<Option<Index>> = Mutex::new(None);
+
+#[derive(Debug, Clone)]
+struct Index {
+    packages: Vec<Package>,
+    /// Made by this process: asking the archives again would not help.
+    fresh: bool,
+}
+
+/// All versions of all packages that `wanted` accepts; asks the archives again if there are none.
+pub fn find(wanted: impl Fn(&Package) -> bool) -> Result<Vec<Package>> {
+    let mut guard = INDEX.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    loop {
+        let index = match guard.take() {
+            Some(index) => index,
+            None => load(false)?,
+        };
+        let found: Vec<Package> = index.packages.iter().filter(|p| wanted(p)).cloned().collect();
+        let last = index.fresh || !found.is_empty();
+        *guard = Some(if last { index } else { load(true)? });
+        if last {
+            return Ok(found);
+        }
+    }
+}
+
+/// The newest version of a package for an architecture.
+pub fn newest(name: &str, arch: &str) -> Result<Package> {
+    let found = find(|package| package.name == name && package.serves(arch))?;
+    found.into_iter().max_by(|a, b| version::compare(&a.version, &b.version)).with_context(|| {
+        let stem = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
+        format!("{}; there is: {}", missing(name, arch), similar(stem, arch))
+    })
+}
+
+/// What is not there and where it was looked for.
+pub fn missing(what: &str, arch: &str) -> String {
+    format!("no package {what} for {arch} in {}", SUITES.join(", "))
+}
+
+/// Names that begin like one that is missing, for the message that says so.
+pub fn similar(stem: &str, arch: &str) -> String {
+    let found = find(|package| package.name.starts_with(stem) && package.serves(arch));
+    let mut names: Vec<String> = found.unwrap_or_default().into_iter().map(|p| p.name).collect();
+    names.sort();
+    names.dedup();
+    if names.is_empty() { "nothing like it".to_owned() } else { names.join(", ") }
+}
+
+impl Package {
+    /// Whether it can be installed on a machine of this architecture.
+    pub fn serves(&self, arch: &str) -> bool {
+        self.arch == arch || self.arch == "all"
+    }
+}
+
+/// The packages' files in one tree, changed by `finish` before the entry is complete.
+pub fn unpacked(
+    name: &str,
+    packages: &[Package],
+    finish: impl FnOnce(&Path) -> Result<()>,
+) -> Result<PathBuf> {
+    let key = packages.iter().fold(cache::Key::of([name]), |key, package| {
+        key.with(&package.name).with(&package.version).with(&package.arch)
+    });
+    cache::entry(name, key, |dir| {
+        timed(&format!("{name}: unpacked"), || {
+            unpack(packages, dir)?;
+            finish(dir)
+        })
+    })
+}
+
+/// Downloads packages and unpacks them into a directory.
+pub fn unpack(packages: &[Package], dir: &Path) -> Result<()> {
+    if let Err(error) = unpack_listed(packages, dir) {
+        // The archive moved on after the lists were made.
+        let fresh = renew().and_then(|()| unpack_listed(packages, dir));
+        let names: Vec<&str> = packages.iter().map(|package| package.name.as_str()).collect();
+        return fresh.with_context(|| {
+            format!("cannot get {} (first: {error:#}); run again", names.join(", "))
+        });
+    }
+    Ok(())
+}
+
+fn unpack_listed(packages: &[Package], dir: &Path) -> Result<()> {
+    let debs = tempfile::Builder::new()
+        .prefix(".debs-")
+        .tempdir_in(dir)
+        .with_context(|| format!("cannot create a directory in {}", dir.display()))?;
+    let mut download = apt("apt-get")?;
+    download.args(["download", "--quiet=2"]).current_dir(debs.path());
+    for Package { name, version, arch } in packages {
+        // `all` is no architecture to ask for by name.
+        let arch = if arch == "all" { String::new() } else { format!(":{arch}") };
+        download.arg(format!("{name}{arch}={version}"));
+    }
+    quietly(&mut download)?;
+    for deb in cache::files(debs.path())? {
+        quietly(Command::new("dpkg-deb").arg("--extract").arg(&deb).arg(dir))?;
+    }
+    Ok(())
+}
+
+/// Where the private configuration, its lists and their index are.
+fn home() -> Result<PathBuf> {
+    Ok(cache::root()?.join("apt"))
+}
+
+/// A program of apt under the private configuration.
+fn apt(program: &str) -> Result<Command> {
+    let mut command = Command::new(program);
+    command.env("APT_CONFIG", home()?.join("apt.conf")).env("LC_ALL", "C");
+    Ok(command)
+}
+
+/// The index of this day's lists, or of new ones.
+fn load(fresh: bool) -> Result<Index> {
+    let path = home()?.join("index.json");
+    let age = fs::metadata(&path).and_then(|data| data.modified()).ok();
+    let young = age.is_some_and(|then| then.elapsed().is_ok_and(|age| age < LISTS_AGE));
+    let renewed = fresh || !young;
+    if renewed {
+        timed("package lists: renewed", renew)?;
+    }
+    let text = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    let packages = serde_json::from_slice(&text)
+        .with_context(|| format!("cannot read {}: remove it", path.display()))?;
+    Ok(Index { packages, fresh: renewed })
+}
+
+/// Writes the configuration, fetches the lists and makes the index of them.
+fn renew() -> Result<()> {
+    let home = home()?;
+    for dir in ["lists/partial", "archives/partial"] {
+        let dir = home.join(dir);
+        fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
+    }
+    let write = |name: &str, text: &str| {
+        let path = home.join(name);
+        fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
+    };
+    let dir = home.to_str().context("the cache directory's name is not UTF-8")?;
+    write("apt.conf", &configuration(dir))?;
+    write("lab.sources", &sources::text(SUITES, SECURITY_SUITES)?)?;
+    write("status", "")?;
+    quietly(apt("apt-get")?.args(["update", "--quiet=2"]))
+        .context("cannot renew the lists of the machine's own Debian archives")?;
+    let packages = read_lists()?;
+    ensure!(!packages.is_empty(), "the archives list no kernel at all: see {dir}/lab.sources");
+    write("index.json", &serde_json::to_string(&packages).context("cannot write the index")?)
+}
+
+/// Everything of its own, in the given directory. No sandbox user: it could not write there.
+fn configuration(dir: &str) -> String {
+    format!(
+        "Dir::State \"{dir}\";\nDir::State::Lists \"{dir}/lists\";\nDir::State::status \
+         \"{dir}/status\";\nDir::Cache \"{dir}\";\nDir::Etc::sourcelist \
+         \"{dir}/lab.sources\";\nDir::Etc::sourceparts \"/dev/null\";\nDir::Etc::preferences \
+         \"/dev/null\";\nDir::Etc::preferencesparts \"/dev/null\";\nAPT::Architectures {{ \
+         \"amd64\"; \"arm64\"; }};\nAPT::Sandbox::User \"root\";\nAcquire::Languages \
+         \"none\";\nAcquire::IndexTargets::deb::DEP-11::DefaultEnabled \"false\";\n"
+    )
+}
+
+/// The packages of interest in the lists that apt fetched.
+fn read_lists() -> Result<Vec<Package>> {
+    let targets = quietly(apt("apt-get")?.args([
+        "indextargets",
+        "Created-By: Packages",
+        "--format",
+        "$(FILENAME)",
+    ]))?;
+    let mut packages = Vec::new();
+    for list in targets.lines() {
+        read_list(Path::new(list), &mut packages)?;
+    }
+    packages.sort_by(|a, b| (&a.name, &a.arch, &a.version).cmp(&(&b.name, &b.arch, &b.version)));
+    packages.dedup();
+    Ok(packages)
+}
+
+/// Reads one list through apt's helper, which knows how apt compressed it.
+fn read_list(list: &Path, packages: &mut Vec<Package>) -> Result<()> {
+    let helper = "/usr/lib/apt/apt-helper";
+    let mut child = Command::new(helper)
+        .arg("cat-file")
+        .arg(list)
+        .stdout(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("cannot run {helper}"))?;
+    let stdout = child.stdout.take().with_context(|| format!("no output of {helper}"))?;
+    let mut fields = BTreeMap::new();
+    for line in BufReader::new(stdout).lines() {
+        let line = line.with_context(|| format!("cannot read {}", list.display()))?;
+        if line.is_empty() {
+            packages.extend(package(&mut fields));
+        } else if let Some((name @ ("Package" | "Version" | "Architecture"), value)) =
+            line.split_once(": ")
+        {
+            fields.insert(name.to_owned(), value.to_owned());
+        }
+    }
+    packages.extend(package(&mut fields));
+    let status = child.wait().with_context(|| format!("cannot wait for {helper}"))?;
+    if !status.success() {
+        bail!("{helper} cannot read {}: {status}", list.display());
+    }
+    Ok(())
+}
+
+/// The package that a paragraph of a list describes, if it is of interest.
+fn package(fields: &mut BTreeMap<String, String>) -> Option<Package> {
+    let name = fields.remove("Package")?;
+    let version = fields.remove("Version")?;
+    let arch = fields.remove("Architecture")?;
+    let indexed = INDEXED.iter().any(|prefix| name.starts_with(prefix));
+    indexed.then_some(Package { name, version, arch })
+}

@@ -1,0 +1,213 @@
+//! Runs a guest in QEMU's software emulation and brings its results out.
+//!
+//! The guest ends the run by powering off, or the time limit does. What it has to hand out is a tar
+//! stream on its first virtio disk; that it came to its end is one line on its console.
+
+use std::fs::{self, File};
+use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+
+use super::acpi;
+use super::kernel::Arch;
+use crate::command::{last_lines, quietly};
+
+/// UEFI, without which an arm64 kernel gets no ACPI tables.
+const FIRMWARE: &str = "/usr/share/qemu-efi-aarch64/QEMU_EFI.fd";
+
+/// The line with which a guest says that it did all it was asked to.
+const SUCCESS: &str = "lab: success";
+
+/// Console lines that a failure shows.
+const SHOWN: usize = 40;
+
+/// Room for results. The file is sparse: it takes what is written.
+const DISK: u64 = 2 << 30;
+
+/// Memory of each node.
+pub const NODE_MEMORY: u64 = 1 << 30;
+
+/// How often the end of the guest is looked for.
+const POLL: Duration = Duration::from_millis(50);
+
+/// One run of a guest.
+#[derive(Debug)]
+pub struct Run<'a> {
+    /// What is emulated.
+    pub arch: Arch,
+    /// QEMU's name of the CPU, with its features.
+    pub cpu: &'a str,
+    /// CPUs of all nodes.
+    pub cpus: u32,
+    /// NUMA nodes, one socket each.
+    pub nodes: u32,
+    /// The kernel.
+    pub image: &'a Path,
+    /// The initramfs.
+    pub initrd: &'a Path,
+    /// More words for the kernel's command line.
+    pub words: &'a str,
+    /// After this the guest is ended.
+    pub limit: Duration,
+    /// The console is this terminal and there is no limit.
+    pub shell: bool,
+    /// The console is shown as it comes.
+    pub verbose: bool,
+    /// Where the console's text goes, and the results.
+    pub results: &'a Path,
+    /// The output disk's file.
+    pub disk: &'a Path,
+}
+
+impl Run<'_> {
+    /// Boots, waits for the end, unpacks the results.
+    pub fn go(&self) -> Result<()> {
+        let disk = File::create(self.disk).and_then(|disk| disk.set_len(DISK));
+        disk.with_context(|| format!("cannot create {}", self.disk.display()))?;
+        let mut command = self.command()?;
+        let child = command.spawn().with_context(|| format!("cannot run {command:?}"))?;
+        let ended = self.wait(child);
+        let console = self.console_text();
+        let shown = || {
+            format!(
+                "the end of its console, {}:\n{}",
+                self.console().display(),
+                last_lines(&console, SHOWN)
+            )
+        };
+        ended.with_context(shown)?;
+        if !console.lines().any(|line| line.trim_end() == SUCCESS) {
+            let said = console.lines().rev().find_map(|line| line.strip_prefix("lab: failure: "));
+            bail!("the guest {}; {}", said.unwrap_or("did not come to its end"), shown());
+        }
+        quietly(
+            Command::new("tar")
+                .args(["--extract", "--no-same-owner", "--file"])
+                .arg(self.disk)
+                .arg("--directory")
+                .arg(self.results),
+        )
+        .context("cannot unpack what the guest handed out")?;
+        Ok(())
+    }
+
+    fn console(&self) -> PathBuf {
+        self.results.join("console.txt")
+    }
+
+    /// The console so far, without what is not text.
+    fn console_text(&self) -> String {
+        let bytes = fs::read(self.console()).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).replace('\r', "")
+    }
+
+    fn command(&self) -> Result<Command> {
+        let (program, console) = match self.arch {
+            Arch::Arm64 => ("qemu-system-aarch64", "ttyAMA0"),
+            Arch::Amd64 => ("qemu-system-x86_64", "ttyS0"),
+        };
+        let mut command = Command::new(program);
+        match self.arch {
+            Arch::Arm64 => {
+                ensure!(Path::new(FIRMWARE).is_file(), "no firmware {FIRMWARE}");
+                command.args(["-M", "virt,gic-version=3", "-accel", "tcg,thread=multi"]);
+                command.args(["-bios", FIRMWARE]);
+            }
+            Arch::Amd64 => {
+                command.args(["-M", "q35", "-accel", "tcg"]);
+            }
+        }
+        command.args(["-cpu", self.cpu]).arg("-smp").arg(self.topology()?);
+        self.add_memory(&mut command);
+        command.arg("-kernel").arg(self.image).arg("-initrd").arg(self.initrd);
+        // A panic restarts the machine at once, and a machine that restarts ends the run.
+        command
+            .args(["-no-reboot", "-append"])
+            .arg(format!("console={console} panic=-1 rdinit=/init {}", self.words));
+        command.args(["-nodefaults", "-display", "none"]);
+        command
+            .arg("-drive")
+            .arg(with_path("if=none,id=out,format=raw,cache=unsafe,file=", self.disk)?);
+        command.args(["-device", "virtio-blk-pci,drive=out"]);
+        if self.shell {
+            let chardev = "stdio,id=console,signal=off,logfile=";
+            command.arg("-chardev").arg(with_path(chardev, &self.console())?);
+        } else {
+            command.arg("-chardev").arg(with_path("file,id=console,path=", &self.console())?);
+            command.stdin(Stdio::null());
+        }
+        command.args(["-serial", "chardev:console"]);
+        Ok(command)
+    }
+
+    /// A socket for each node.
+    fn topology(&self) -> Result<String> {
+        let Self { cpus, nodes, .. } = self;
+        ensure!(*nodes > 0 && cpus % nodes == 0, "{cpus} CPUs do not divide over {nodes} nodes");
+        Ok(format!("{cpus},sockets={nodes},cores={},threads=1", cpus / nodes))
+    }
+
+    fn add_memory(&self, command: &mut Command) {
+        command.arg("-m").arg(format!("{}M", (u64::from(self.nodes) * NODE_MEMORY) >> 20));
+        if self.nodes == 1 {
+            return;
+        }
+        for node in 0..self.nodes {
+            let cpus: Vec<String> = (0..self.cpus)
+                .filter(|cpu| acpi::node_of(*cpu, self.cpus, self.nodes) == node)
+                .map(|cpu| format!(",cpus={cpu}"))
+                .collect();
+            command
+                .arg("-object")
+                .arg(format!("memory-backend-ram,id=ram{node},size={}M", NODE_MEMORY >> 20))
+                .arg("-numa")
+                .arg(format!("node,nodeid={node},memdev=ram{node}{}", cpus.concat()));
+        }
+    }
+
+    /// Waits for QEMU's end, or makes one.
+    fn wait(&self, mut child: Child) -> Result<()> {
+        let started = Instant::now();
+        let mut shown = 0;
+        let status = loop {
+            let status = child.try_wait().context("cannot wait for QEMU")?;
+            if self.verbose && !self.shell {
+                shown = show(&self.console(), shown)?;
+            }
+            if let Some(status) = status {
+                break status;
+            }
+            if !self.shell && started.elapsed() > self.limit {
+                child.kill().context("cannot end QEMU")?;
+                child.wait().context("cannot wait for QEMU")?;
+                bail!("the guest was ended after its {} s", self.limit.as_secs());
+            }
+            thread::sleep(POLL);
+        };
+        ensure!(status.success(), "QEMU failed: {status}");
+        Ok(())
+    }
+}
+
+/// A QEMU option that ends with a path. A comma would end the path: it is written twice.
+fn with_path(option: &str, path: &Path) -> Result<String> {
+    let path = path.to_str().with_context(|| format!("{} is not UTF-8", path.display()))?;
+    Ok(format!("{option}{}", path.replace(',', ",,")))
+}
+
+/// Shows what a file has gained since the given offset, and gives the new one.
+fn show(path: &Path, offset: u64) -> Result<u64> {
+    // QEMU has not created it yet.
+    let Ok(mut file) = File::open(path) else { return Ok(offset) };
+    let mut bytes = Vec::new();
+    file.seek(SeekFrom::Start(offset))
+        .and_then(|_| file.read_to_end(&mut bytes))
+        .with_context(|| format!("cannot read {}", path.display()))?;
+    let mut out = std::io::stdout().lock();
+    out.write_all(&bytes).and_then(|()| out.flush()).context("cannot write to the terminal")?;
+    Ok(offset + bytes.len() as u64)
+}
