@@ -1,4 +1,7 @@
 //! The project's own tasks, run as `cargo xtask TASK`: one file each, dispatched here.
+#![expect(clippy::print_stderr, reason = "errors go to standard error")]
+
+use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -38,8 +41,18 @@ enum Task {
     Setup(setup::Args),
 }
 
-fn main() -> Result<()> {
-    match Cli::parse().task {
+fn main() -> ExitCode {
+    match run(Cli::parse().task) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(task: Task) -> Result<()> {
+    match task {
         Task::Bpf { check } => bpf::run(check),
         Task::Capture(args) => capture::run(&args),
         Task::Bench(bench) => bench::run(&bench),
