@@ -115,7 +115,7 @@ static int cspmu_define(struct lab_device *device)
 	bool cycles = device->def.arg[1] & PMCFGR_CC;
 	struct cspmu *pmu;
 
-	if (counters > COUNTERS || !device->def.arg[0] ||
+	if (counters > COUNTERS || !device->def.arg[0] || !device->def.cpus ||
 	    device->def.arg[2] >= ACPI_APMT_NODE_TYPE_COUNT)
 		return -EINVAL;
 	pmu = kvzalloc(sizeof(*pmu), GFP_KERNEL);
@@ -139,14 +139,16 @@ static u64 *counter_at(struct lab_device *device, u32 offset, bool *high)
 }
 
 /* The word at an offset of what is laid out as one word per counter; or NULL. */
-static u32 *word_at(struct cspmu *pmu, u32 offset)
+static u32 *word_at(const struct lab_device *device, u32 offset)
 {
+	struct cspmu *pmu = device->state;
 	u32 i = offset % 0x100 / 4;
 
-	if (offset == PMCCFILTR)
+	if (offset == PMCCFILTR && is_cycle_counter(device, CYCLES))
 		return &pmu->cycle_filter;
 	if (offset >= TGT_FIRST && offset < TGT_FIRST + sizeof(pmu->address))
-		return (u32 *)pmu->address + (offset - TGT_FIRST) / 4;
+		return product(device) == PRODUCT_PCIE_TGT ?
+		       (u32 *)pmu->address + (offset - TGT_FIRST) / 4 : NULL;
 	if (i >= COUNTERS || !(pmu->exists & BIT(i)))
 		return NULL;
 	switch (offset & ~0xffU) {
@@ -188,7 +190,7 @@ static u64 cspmu_read(struct lab_device *device, u32 offset, unsigned int bytes)
 	case PMIIDR:
 		return device->def.arg[0];
 	}
-	word = word_at(pmu, offset);
+	word = word_at(device, offset);
 	return word ? *word : 0;
 }
 
@@ -249,7 +251,7 @@ static void cspmu_write(struct lab_device *device, u32 offset, unsigned int byte
 		write_control(device, value);
 		return;
 	}
-	word = word_at(pmu, offset);
+	word = word_at(device, offset);
 	if (word)
 		*word = value;
 }
@@ -342,25 +344,30 @@ static void advance(struct lab_device *device, unsigned int i, u64 amount)
 		lab_raise(device);
 }
 
+/* Whether counter i is programmed for the move. */
+static bool counts(const struct lab_device *device, unsigned int i, const struct lab_move *move)
+{
+	const struct cspmu *pmu = device->state;
+
+	if (!(pmu->enabled & BIT(i)))
+		return false;
+	if (is_cycle_counter(device, i) || move->event == LAB_CYCLES)
+		return is_cycle_counter(device, i) && move->event == LAB_CYCLES;
+	return pmu->type[i] == move->event && filter_passes(device, i, move);
+}
+
 static int cspmu_move(struct lab_device *device, const struct lab_move *move)
 {
-	struct cspmu *pmu = device->state;
+	const struct cspmu *pmu = device->state;
 	unsigned int i;
 
 	if (!move_exists(device, move))
 		return -EINVAL;
-	for (i = 0; pmu->running && i < COUNTERS; i++) {
-		bool counts;
-
-		if (!(pmu->enabled & BIT(i)))
-			continue;
-		if (is_cycle_counter(device, i))
-			counts = move->event == LAB_CYCLES;
-		else
-			counts = pmu->type[i] == move->event && filter_passes(device, i, move);
-		if (counts)
+	if (!pmu->running)
+		return 0;
+	for (i = 0; i < COUNTERS; i++)
+		if (counts(device, i, move))
 			advance(device, i, move->amount);
-	}
 	return 0;
 }
 
