@@ -26,10 +26,10 @@
 #define XP_DTM_PMEVCNT  (CMN_PMU + 0x220)
 
 /* Of PMU_CONFIG, for lane n. */
-#define CONFIG_ENABLE   BIT_ULL(0)
-#define CONFIG_PAIRED(n) BIT_ULL(4 + (n))
-#define CONFIG_GLOBAL(config, n) ((config) >> (16 + 4 * (n)) & 7)
-#define CONFIG_INPUT(config, n) ((config) >> (32 + 8 * (n)) & 0x3f)
+#define DTM_ENABLE      BIT_ULL(0)
+#define DTM_PAIRED(n) BIT_ULL(4 + (n))
+#define DTM_COUNTER(config, n) ((config) >> (16 + 4 * (n)) & 7)
+#define DTM_INPUT(config, n) ((config) >> (32 + 8 * (n)) & 0x3f)
 #define INPUT_XP        0x04
 #define INPUT_DEVICE    0x10
 
@@ -283,7 +283,7 @@ static bool counts_kind(u32 event, u64 select, unsigned int kind)
 static bool lane_counts(const struct cmn_node *node, const struct cmn_dtm *dtm, unsigned int n,
 			const struct lab_move *move)
 {
-	unsigned int input = CONFIG_INPUT(dtm->config, n);
+	unsigned int input = DTM_INPUT(dtm->config, n);
 	u64 select = node->select[node->type == CMN_TYPE_CCLA];
 
 	if (node->type == CMN_TYPE_XP)
@@ -299,10 +299,10 @@ static bool lane_counts(const struct cmn_node *node, const struct cmn_dtm *dtm, 
 static void advance_lane(struct cmn *cmn, struct cmn_dtm *dtm, unsigned int n, u64 amount)
 {
 	u64 sum = dtm->lane[n] + amount;
-	unsigned int counter = CONFIG_GLOBAL(dtm->config, n);
+	unsigned int counter = DTM_COUNTER(dtm->config, n);
 
 	dtm->lane[n] = sum;
-	if (dtm->config & CONFIG_PAIRED(n) &&
+	if (dtm->config & DTM_PAIRED(n) &&
 	    advance(&cmn->counter[counter], sum >> 16, COUNTER_MASK))
 		cmn->overflow |= BIT(counter);
 }
@@ -312,7 +312,7 @@ static void advance_lanes(struct cmn *cmn, const struct cmn_node *node, const st
 	struct cmn_dtm *dtm = &cmn->node[node->xp].dtm;
 	unsigned int n;
 
-	if (!(dtm->config & CONFIG_ENABLE))
+	if (!(dtm->config & DTM_ENABLE))
 		return;
 	for (n = 0; n < CMN_LANES; n++)
 		if (lane_counts(node, dtm, n, move))

@@ -19,6 +19,7 @@
 #include <linux/bitfield.h>
 #include <linux/bits.h>
 #include <linux/mm.h>
+#include <linux/nodemask.h>
 #include <linux/pci.h>
 #include <linux/pci-ecam.h>
 
@@ -116,6 +117,7 @@ static void fill_space(const struct dwc *dwc, u32 *space, unsigned int width)
 					 << 16;
 	space[PCI_CAPABILITY_LIST / 4] = CAP;
 	space[CAP / 4] = (type << 4 | 2) << 16 | PCI_CAP_ID_EXP;
+	space[(CAP + PCI_EXP_DEVCAP) / 4] = PCI_EXP_DEVCAP_RBER;
 	space[(CAP + PCI_EXP_LNKCAP) / 4] = link;
 	space[(CAP + PCI_EXP_LNKCTL) / 4] = link << 16;
 	if (!port)
@@ -130,6 +132,8 @@ static int dwc_define(struct lab_device *device)
 	const u64 *arg = device->def.arg;
 	struct dwc *dwc;
 
+	if (device->def.node >= MAX_NUMNODES || !node_online(device->def.node))
+		return -EINVAL;
 	if (arg[0] > U16_MAX || !arg[1] || arg[1] > LANES || arg[3] > 1)
 		return -EINVAL;
 	/* Without a function 0 the others are not looked for. */
