@@ -36,10 +36,8 @@ class Step:
         self.db = duckdb.connect()
         if self.recorded():
             for table in ("pmus", "readings", "fabric", "loss"):
-                files = str(self.dir / "run" / table / "*.parquet")
-                self.db.execute(
-                    f"CREATE VIEW {table} AS SELECT * FROM read_parquet('{files}')"
-                )
+                file = self.dir / "run" / f"{table}.parquet"
+                self.db.execute(f"CREATE VIEW {table} AS SELECT * FROM read_parquet('{file}')")
 
     def recorded(self):
         return (self.dir / "run").exists()
@@ -261,7 +259,7 @@ def run(directory, step):
     try:
         found = Step(directory, step)
     except (OSError, ValueError, duckdb.Error) as error:
-        return [f"{step['name']}: nothing to check: {error}"]
+        return [f"{step['name']}: nothing to check: {str(error).splitlines()[0]}"]
     failures = []
     for check in step["checks"]:
         try:

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use uncore_trace_ebpf::stamp::workspace_root;
 
 use self::boot::{GuestSpec, Wishes};
@@ -144,6 +144,7 @@ fn test(machine: &Machine, series: Series, args: &Args, python: &Path) -> Result
 fn guest(machine: &Machine, series: Series, steps: &[Step]) -> Result<GuestSpec> {
     let devices: Vec<_> = machine.instances.iter().map(machine::Instance::definition).collect();
     let pmus: Vec<&str> = machine.instances.iter().map(|it| it.name.as_str()).collect();
+    let steps: Vec<Value> = steps.iter().map(Step::of_guest).collect::<Result<_>>()?;
     Ok(GuestSpec {
         name: format!("{}-{series}", machine.name),
         arch: machine.arch,

@@ -3,7 +3,9 @@
 //! The guest reads `argv`, `work` and `timeout_s` (`tests/lab/guest/src/spec.rs`), the host
 //! `checks` (`tests/lab/check.py`).
 
+use anyhow::{Context as _, Result};
 use serde::Serialize;
+use serde_json::Value;
 
 /// How long a recording may take before the guest gives it up; emulation is slow.
 const TIMEOUT_S: u32 = 240;
@@ -132,6 +134,15 @@ pub fn recording(step: &str) -> String {
 }
 
 impl Step {
+    /// What the guest is told of it: everything but the checks.
+    pub fn of_guest(&self) -> Result<Value> {
+        let mut step = serde_json::to_value(self).context("cannot write a step")?;
+        if let Some(fields) = step.as_object_mut() {
+            fields.remove("checks");
+        }
+        Ok(step)
+    }
+
     /// A recording with these options around the work.
     pub fn record(name: &str, options: &[&str], work: Work, checks: Vec<Check>) -> Self {
         let mut argv: Vec<String> = ["/bin/uncore-trace", "record", "--quiet"]

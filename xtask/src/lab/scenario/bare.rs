@@ -9,7 +9,7 @@ pub fn steps(_setting: &Setting<'_>) -> Result<Vec<Step>> {
     let said = |code, words: &[&str]| {
         vec![Check::Exit { code, says: words.iter().map(|&words| words.to_owned()).collect() }]
     };
-    let mut refused = said(2, &["pcie"]);
+    let mut refused = said(2, &["no PMU of this machine is in the group pcie"]);
     refused.push(Check::NoRecording);
     let busy = Tenant {
         cgroup: "host".to_owned(),
@@ -21,7 +21,11 @@ pub fn steps(_setting: &Setting<'_>) -> Result<Vec<Step>> {
     let mut recorded = said(0, &[]);
     recorded.push(Check::Conserved);
     Ok(vec![
-        Step::command("bare-doctor", &["/bin/uncore-trace", "doctor"], said(1, &["uncore"])),
+        Step::command(
+            "bare-doctor",
+            &["/bin/uncore-trace", "doctor"],
+            said(0, &["uncore PMUs", "none here", "record -p host"]),
+        ),
         Step::command("bare-list", &["/bin/uncore-trace", "list"], said(0, &[])),
         Step::record("bare-pcie", &["-p", "pcie"], Work::default(), refused),
         Step::record("bare-host", &["-p", "host"], work, recorded),
