@@ -150,9 +150,9 @@ def near(step, check):
     expect(abs(off) <= check["within"], f"counted {counted:.0f}, moved {truth} ({off:+.2%})")
 
 
-def multiplexed(step, check):
+def took_turns(step, check):
     shares = step.rows(
-        """SELECT counter, max(running) / max(enabled) FROM readings
+        """SELECT counter, max(running)::DOUBLE / max(enabled) FROM readings
            WHERE value IS NOT NULL AND enabled IS NOT NULL GROUP BY counter"""
     )
     partly = [share for _, share in shares if 0 < share < 0.9]
@@ -160,6 +160,9 @@ def multiplexed(step, check):
         len(partly) == check["counters"],
         f"{len(partly)} of {check['counters']} counters ran part of the time: {shares}",
     )
+
+
+def never_ran(step, check):
     never, invented = step.rows(
         """SELECT count(*), count(*) FILTER (value IS NOT NULL OR total IS NOT NULL)
            FROM fabric WHERE running = 0"""
@@ -241,7 +244,8 @@ CHECKS = {
     "exact": exact,
     "differs": differs,
     "near": near,
-    "multiplexed": multiplexed,
+    "took_turns": took_turns,
+    "never_ran": never_ran,
     "conserved": conserved,
     "on_owners": on_owners,
     "lost": lost,

@@ -106,8 +106,10 @@ pub enum Check {
     Differs { counter: u32, pmu: String, event: String, truth: Truth },
     /// The scaled count of a counter that shared its hardware is near what moved.
     Near { counter: u32, pmu: String, event: String, truth: Truth, within: f64 },
-    /// Every counter ran only part of the time, and windows in which one did not run say so.
-    Multiplexed { counters: u32 },
+    /// So many counters ran, but only part of the time.
+    TookTurns { counters: u32 },
+    /// There are windows in which a counter never ran, and none of them has a count.
+    NeverRan,
     /// In every window the parts add up to the whole, and the wholes to what was counted.
     Conserved,
     /// Exactly these PMUs were opened, none of their counters twice, each on one of its CPUs; every

@@ -8,8 +8,12 @@ use super::super::step::{Check, Move, Step, Tenant, Work};
 use super::super::traffic;
 use super::Setting;
 
-/// Long enough for hundreds of rotations (`perf_event_mux_interval_ms` is 4).
-const DURATION_MS: u32 = 6000;
+/// Long enough for hundreds of rotations (`perf_event_mux_interval_ms` is 4), most of which a guest
+/// on a busy host can be late for.
+const STEADY_MS: u32 = 8000;
+
+/// Long enough for windows without a rotation.
+const SHORT_MS: u32 = 1000;
 
 /// How far scaled counts may be off.
 const WITHIN: f64 = 0.03;
@@ -21,48 +25,83 @@ pub fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
     let mut steps = Vec::new();
     for model in MODELS {
         if let Some(instance) = setting.machine.of(model).first() {
-            steps.push(step(setting, instance)?);
+            steps.push(scaled(setting, instance)?);
+            steps.push(not_scheduled(setting, instance)?);
         }
     }
     Ok(steps)
 }
 
-fn step(setting: &Setting<'_>, instance: &Instance) -> Result<Step> {
+/// Twice as many events as it can count at once.
+fn events(instance: &Instance) -> Vec<&str> {
     let pmu = &instance.pmu;
-    let exclusive: Vec<&str> =
-        pmu.exclusive.iter().map(String::as_str).filter(|event| event.contains("pcie")).collect();
-    let events: Vec<&str> = if exclusive.is_empty() {
-        let all = pmu.events.keys().map(String::as_str).filter(|event| *event != "cycles");
-        all.take(2 * pmu.at_once).collect()
-    } else {
-        exclusive
-    };
-    let mut options = ["--tick", "1ms", "--interval", "2ms"].map(str::to_owned).to_vec();
+    if pmu.exclusive.is_empty() {
+        let events = pmu.events.keys().map(String::as_str).filter(|event| *event != "cycles");
+        return events.take(2 * pmu.at_once).collect();
+    }
+    pmu.exclusive.iter().map(String::as_str).filter(|event| event.contains("pcie")).collect()
+}
+
+/// Windows that are long beside a rotation.
+fn scaled(setting: &Setting<'_>, instance: &Instance) -> Result<Step> {
+    let mut options = times("10ms", "1s");
     let mut checks = vec![Check::Exit { code: 0, says: Vec::new() }, Check::Conserved];
-    let mut flows: Vec<Move> = Vec::new();
-    for (counter, event) in events.iter().enumerate() {
-        let view = pmu.first_view(event).context("an event without a view")?;
+    for (counter, event) in events(instance).into_iter().enumerate() {
+        let view = instance.pmu.first_view(event).context("an event without a view")?;
         options.extend(["-e".to_owned(), traffic::spec(instance, event, view)]);
         let truth = traffic::seen(instance, event, view).context("an event without a number")?;
-        flows.extend(traffic::of_event(instance, event).first());
-        checks.push(Check::Near {
-            counter: counter as u32,
-            pmu: instance.name.clone(),
-            event: (*event).to_owned(),
-            truth,
-            within: WITHIN,
-        });
+        let (counter, pmu, event) = (counter as u32, instance.name.clone(), event.to_owned());
+        checks.push(Check::Near { counter, pmu, event, truth, within: WITHIN });
     }
-    checks.push(Check::Multiplexed { counters: events.len() as u32 });
+    checks.push(Check::TookTurns { counters: checks.len() as u32 - 2 });
+    Ok(step("scaled", setting, instance, &options, STEADY_MS, checks))
+}
+
+/// Windows that are shorter than a turn.
+fn not_scheduled(setting: &Setting<'_>, instance: &Instance) -> Result<Step> {
+    let mut options = times("1ms", "2ms");
+    let events = events(instance);
+    for event in &events {
+        let view = instance.pmu.first_view(event).context("an event without a view")?;
+        options.extend(["-e".to_owned(), traffic::spec(instance, event, view)]);
+    }
+    let checks = vec![
+        Check::Exit { code: 1, says: vec!["not_scheduled".to_owned()] },
+        Check::TookTurns { counters: events.len() as u32 },
+        Check::NeverRan,
+        Check::Conserved,
+    ];
+    Ok(step("windows", setting, instance, &options, SHORT_MS, checks))
+}
+
+fn times(tick: &str, interval: &str) -> Vec<String> {
+    ["--tick", tick, "--interval", interval].map(str::to_owned).to_vec()
+}
+
+/// A recording beside one tenant that moves every event all the time.
+fn step(
+    what: &str,
+    setting: &Setting<'_>,
+    instance: &Instance,
+    options: &[String],
+    duration_ms: u32,
+    checks: Vec<Check>,
+) -> Step {
+    let events = events(instance);
+    let flows: Vec<Move> = events
+        .iter()
+        .filter_map(|event| traffic::of_event(instance, event).first().copied())
+        .collect();
     // On a CPU of its own, or its pace would not be steady.
     let tenant = Tenant {
         cgroup: "steady".to_owned(),
         cpus: Some(vec![setting.machine.cpus() - 1]),
         flows,
-        duration_ms: DURATION_MS,
+        duration_ms,
         ..Tenant::default()
     };
     let work = Work { tenants: vec![tenant], settle_ms: 50, ..Work::default() };
     let options: Vec<&str> = options.iter().map(String::as_str).collect();
-    Ok(Step::record(&format!("multiplexing-{}", instance.model), &options, work, checks))
+    let name = format!("multiplexing-{what}-{}", instance.model);
+    Step::record(&name, &options, work, checks)
 }
