@@ -103,16 +103,6 @@ void lab_raise(struct lab_device *device)
 				    irq);
 }
 
-void lab_cpumask(const struct lab_device *device, struct cpumask *mask)
-{
-	unsigned int cpu;
-
-	cpumask_clear(mask);
-	for_each_possible_cpu(cpu)
-		if (cpu < LAB_CPUS && device->def.cpus & BIT_ULL(cpu))
-			cpumask_set_cpu(cpu, mask);
-}
-
 bool lab_in_container(unsigned int cpu, u32 uid)
 {
 	const struct lab_device *device = device_of(uid);

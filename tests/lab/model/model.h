@@ -8,7 +8,6 @@
 #ifndef UNCORE_LAB_MODEL_H
 #define UNCORE_LAB_MODEL_H
 
-#include <linux/cpumask.h>
 #include <linux/spinlock.h>
 #include <linux/types.h>
 
@@ -51,10 +50,7 @@ static inline u64 lab_base(const struct lab_device *device)
 /* Raises the device's interrupt, if its driver asked for one; under device->lock. */
 void lab_raise(struct lab_device *device);
 
-/* The CPUs next to a device, as a mask. */
-void lab_cpumask(const struct lab_device *device, struct cpumask *mask);
-
-/* Whether a CPU is next to device `uid`: its containers in the firmware's sense, see apmt.c. */
+/* Whether a CPU is next to device `uid`: in its container, as firmware would say; see apmt.c. */
 bool lab_in_container(unsigned int cpu, u32 uid);
 
 /* Makes the kernel see a device as firmware's APMT table would, and not; for kinds. May sleep. */
