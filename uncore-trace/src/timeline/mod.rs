@@ -4,9 +4,10 @@
 //! [`Timeline::feed`] takes records as they come; [`Timeline::advance`] closes every window that
 //! ended before a horizon up to which all records have been fed.
 
-mod counters;
+mod counter;
 mod irqnames;
 mod loss;
+mod owners;
 mod sink;
 mod window;
 
@@ -15,7 +16,7 @@ use std::{
     path::Path,
 };
 
-use self::{counters::Owners, irqnames::IrqNames, window::WindowUse};
+use self::{irqnames::IrqNames, owners::Owners, window::WindowUse};
 pub use self::{
     loss::{Cause, Ledger},
     sink::Sink,

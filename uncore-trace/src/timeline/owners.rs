@@ -1,8 +1,5 @@
-//! Readings to windows: what each counter counted between two boundary ticks, and whose it was.
-//!
-//! A window of a counter ends with the reading of its boundary tick. Where that reading is
-//! missing the window goes on to the next boundary that has one: a row then covers more than one
-//! interval and says so in `window_ns`. Nothing is interpolated.
+//! The owner CPUs: which counters each reads, which ticks came, and the readings of boundary ticks
+//! until their window is closed.
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -11,14 +8,14 @@ use std::{
 
 use super::{
     Setup,
+    counter::{Close, Track, add},
     loss::{Cause, Ledger},
     sink::Labels,
     window,
 };
 use crate::{
     align::{clock::Snapshot, who::Who},
-    attribute::{Method, Share, exact, residency},
-    drain::{Comm, Reading, Sample, Trigger},
+    drain::{Reading, Sample, Trigger},
     plan::Counter,
     tables::{fabric, readings},
 };
@@ -44,20 +41,6 @@ struct OwnerCpu {
     boundaries: VecDeque<Boundary>,
 }
 
-/// One opened counter.
-#[derive(Debug)]
-struct Track {
-    counter: Counter,
-    /// Index of the set of CPUs that it sees.
-    set: usize,
-    /// The boundary at which its window began.
-    last: Option<(u64, Reading)>,
-    /// Time and raw counts by owner of the window's intervals so far, where it goes on.
-    carried_time: HashMap<Who, u64>,
-    carried_counts: HashMap<Who, u64>,
-    failing: bool,
-}
-
 /// All owner CPUs.
 #[derive(Debug)]
 pub struct Owners {
@@ -70,17 +53,6 @@ pub struct Owners {
     clock: Snapshot,
 }
 
-/// What a counter counted in a window.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Delta {
-    /// In the counter's unit, scaled for multiplexing; `None` if it never ran.
-    total: Option<f64>,
-    /// Factor from a raw count to the unit, multiplexing included.
-    factor: f64,
-    /// Time running / time enabled.
-    running: f32,
-}
-
 impl Owners {
     /// The opened counters, before their first reading.
     pub fn new(setup: &Setup<'_>) -> Self {
@@ -90,14 +62,8 @@ impl Owners {
         let track = |id: &u32| {
             let counter: Counter = (*by_id.get(id)?).clone();
             let seen: Vec<u32> = counter.sees.iter().collect();
-            Some(Track {
-                set: sets.iter().position(|set| *set == seen)?,
-                counter,
-                last: None,
-                carried_time: HashMap::new(),
-                carried_counts: HashMap::new(),
-                failing: false,
-            })
+            let set = sets.iter().position(|set| *set == seen)?;
+            Some(Track::new(counter, set))
         };
         let owner = |(&cpu, ids): (&u32, &Vec<u32>)| {
             let counters: Vec<Track> = ids.iter().filter_map(track).collect();
@@ -291,211 +257,5 @@ impl OwnerCpu {
             }
         }
         None
-    }
-}
-
-/// The window that is closed.
-struct Close {
-    tick: u64,
-    tick_ns: u64,
-    clock: Snapshot,
-    is_exact: bool,
-    is_last: bool,
-}
-
-impl Track {
-    #[expect(clippy::too_many_arguments, reason = "one call site; a struct would only rename them")]
-    fn close(
-        &mut self,
-        window: &Close,
-        reading: Option<Reading>,
-        time: &[(Who, u64)],
-        counts: HashMap<Who, u64>,
-        labels: &mut Labels<'_>,
-        fabric: &mut fabric::Builder,
-        ledger: &mut Ledger,
-    ) {
-        let now = window.tick * window.tick_ns;
-        let (cpu, id) = (Some(self.counter.cpu), Some(self.counter.id));
-        if self.last.is_some() {
-            add(&mut self.carried_time, time.iter().copied());
-            add(&mut self.carried_counts, counts);
-        }
-        let after = match reading {
-            Some(after @ Reading::Counted { .. }) => {
-                self.failing = false;
-                after
-            }
-            missing => {
-                if let Some(Reading::Failed(errno)) = missing
-                    && !self.failing
-                {
-                    self.failing = true;
-                    let error = std::io::Error::from_raw_os_error(errno);
-                    ledger.explain(Cause::ReadFailed, now, id, &error.to_string());
-                }
-                if missing.is_none() {
-                    ledger.add(Cause::NoBoundary, now, window.tick_ns, cpu, id, 1);
-                }
-                if window.is_last {
-                    self.unread(window, labels, fabric);
-                }
-                return;
-            }
-        };
-        let last = self.last.replace((window.tick, after));
-        let mut time: Vec<_> = mem::take(&mut self.carried_time).into_iter().collect();
-        let mut counts: Vec<_> = mem::take(&mut self.carried_counts).into_iter().collect();
-        let Some((from, before)) = last else {
-            return;
-        };
-        let Some(delta) = delta(before, after, self.counter.scale) else {
-            return;
-        };
-        if delta.total.is_none() {
-            let span = (window.tick - from) * window.tick_ns;
-            ledger.add(Cause::NotScheduled, now, span, cpu, id, 1);
-        }
-        time.sort_unstable();
-        counts.sort_unstable();
-        let (method, shares) = self.shares(window, delta, &time, &counts);
-        self.rows(window, from, delta, method, &shares, labels, fabric);
-    }
-
-    fn shares(
-        &self,
-        window: &Close,
-        delta: Delta,
-        time: &[(Who, u64)],
-        counts: &[(Who, u64)],
-    ) -> (Method, Vec<Share>) {
-        match delta.total {
-            Some(total) if total > 0.0 => {
-                if window.is_exact && self.counter.per_cpu {
-                    (Method::Exact, exact(counts, delta.factor, delta.running))
-                } else {
-                    let own_cpu = self.counter.per_cpu;
-                    (Method::Residency, residency(total, time, own_cpu, delta.running))
-                }
-            }
-            _ => (Method::None, Vec::new()),
-        }
-    }
-
-    /// A row for the end of a recording whose last window never got its reading.
-    fn unread(&self, window: &Close, labels: &mut Labels<'_>, fabric: &mut fabric::Builder) {
-        let Some((from, _)) = self.last else {
-            return;
-        };
-        let delta = Delta { total: None, factor: 1.0, running: 0.0 };
-        self.rows(window, from, delta, Method::None, &[], labels, fabric);
-    }
-
-    /// One row an owner; a window in which nothing was counted, or the counter did not run, is
-    /// one row that nobody owns.
-    #[expect(clippy::too_many_arguments, reason = "as for close")]
-    fn rows(
-        &self,
-        window: &Close,
-        from: u64,
-        delta: Delta,
-        method: Method,
-        shares: &[Share],
-        labels: &mut Labels<'_>,
-        fabric: &mut fabric::Builder,
-    ) {
-        let mono_ns = (window.tick * window.tick_ns) as i64;
-        let counter = &self.counter;
-        let mut append = |who: Who, value: Option<f64>, confidence: Option<f32>| {
-            let own = match who {
-                Who::Task { comm, .. } => comm,
-                _ => Comm::default(),
-            };
-            let label = labels.of(who, &own);
-            fabric.append(&fabric::Row {
-                ts: window.clock.wall(mono_ns),
-                mono_ns,
-                window_ns: ((window.tick - from) * window.tick_ns) as i64,
-                socket: counter.socket,
-                cpu: counter.cpu as i32,
-                group: &counter.group,
-                pmu: &counter.pmu,
-                event: &counter.event,
-                filter: &counter.filter,
-                unit: &counter.unit,
-                owner: who.owner(),
-                pid: label.pid,
-                comm: label.comm.as_deref(),
-                cgroup_id: label.cgroup_id,
-                cgroup: label.cgroup,
-                value,
-                total: delta.total,
-                running: delta.running,
-                method: method.name(),
-                confidence,
-            });
-        };
-        if shares.is_empty() {
-            append(Who::Unknown, delta.total, None);
-        }
-        for share in shares {
-            append(share.who, Some(share.value), Some(share.confidence));
-        }
-    }
-}
-
-fn add(sum: &mut HashMap<Who, u64>, parts: impl IntoIterator<Item = (Who, u64)>) {
-    for (who, part) in parts {
-        *sum.entry(who).or_default() += part;
-    }
-}
-
-/// What was counted between two readings: perf's scaling, count x enabled / running
-/// (tools/lib/perf/evsel.c, `perf_counts_values__scale`).
-fn delta(before: Reading, after: Reading, scale: f64) -> Option<Delta> {
-    let (
-        Reading::Counted { value: value0, enabled: enabled0, running: running0 },
-        Reading::Counted { value: value1, enabled: enabled1, running: running1 },
-    ) = (before, after)
-    else {
-        return None;
-    };
-    let value = value1.saturating_sub(value0);
-    let enabled = enabled1.saturating_sub(enabled0);
-    let running = running1.saturating_sub(running0);
-    if running == 0 || enabled == 0 {
-        return Some(Delta { total: None, factor: scale, running: 0.0 });
-    }
-    let factor = if running == enabled { scale } else { scale * enabled as f64 / running as f64 };
-    let part = (running as f64 / enabled as f64).min(1.0) as f32;
-    Some(Delta { total: Some(value as f64 * factor), factor, running: part })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const fn counted(value: u64, enabled: u64, running: u64) -> Reading {
-        Reading::Counted { value, enabled, running }
-    }
-
-    #[test]
-    fn a_multiplexed_count_is_scaled() {
-        let delta = delta(counted(100, 1000, 500), counted(150, 2000, 1000), 32.0).unwrap();
-        assert_eq!(delta.total, Some(50.0 * 32.0 * 2.0));
-        assert!((delta.running - 0.5).abs() < 1e-6);
-    }
-
-    #[test]
-    fn never_scheduled_is_not_zero() {
-        let delta = delta(counted(100, 1000, 500), counted(100, 2000, 500), 1.0).unwrap();
-        assert_eq!(delta.total, None);
-        assert!(delta.running.abs() < f32::EPSILON);
-    }
-
-    #[test]
-    fn really_nothing_is_zero() {
-        let delta = delta(counted(100, 1000, 1000), counted(100, 2000, 2000), 1.0).unwrap();
-        assert_eq!(delta.total, Some(0.0));
     }
 }
