@@ -29,7 +29,30 @@ pub struct Track {
     /// Time and raw counts by owner of the window's intervals so far, where it goes on.
     carried_time: HashMap<Who, u64>,
     pub carried_counts: HashMap<Who, u64>,
+    /// Raw counts by owner since the last boundary.
+    pub exact: HashMap<Who, u64>,
+    /// The count of the last sample.
+    previous: Option<u64>,
+    /// It was read elsewhere, or not at all, since the last sample.
+    parted: bool,
+    life: Life,
     failing: bool,
+}
+
+/// Whether a counter counts.
+#[derive(Debug)]
+enum Life {
+    Counting,
+    /// Not any more; its last word is for the first boundary from this tick on that has no reading
+    /// of it.
+    Ended {
+        tick: u64,
+        last_word: Reading,
+    },
+    /// Not any more, and its last word is told. Again from this tick on.
+    Silent {
+        until: u64,
+    },
 }
 
 /// What a counter counted in a window.
@@ -61,8 +84,54 @@ impl Track {
             last: None,
             carried_time: HashMap::new(),
             carried_counts: HashMap::new(),
+            exact: HashMap::new(),
+            previous: None,
+            parted: false,
+            life: Life::Counting,
             failing: false,
         }
+    }
+
+    /// Gives the count since the last sample to its owner.
+    pub fn count(&mut self, after: Reading, who: Who) {
+        let Reading::Counted { value, .. } = after else {
+            return;
+        };
+        let who = if mem::take(&mut self.parted) { Who::Unknown } else { who };
+        match self.previous.replace(value) {
+            Some(before) => *self.exact.entry(who).or_default() += value.saturating_sub(before),
+            // The first sample is where counting starts.
+            None => self.exact.clear(),
+        }
+    }
+
+    /// Its event stopped for ever after `tick`.
+    pub fn end(&mut self, tick: u64, last_word: Reading) {
+        self.count(last_word, Who::Unknown);
+        self.life = Life::Ended { tick, last_word };
+    }
+
+    /// Another CPU reads it from `tick` on, or it counts again.
+    pub fn place(&mut self, tick: u64) {
+        self.parted = true;
+        if let Life::Silent { until } = &mut self.life {
+            *until = tick;
+            // Who ran while it did not count owns nothing of what it counts from here.
+            self.carried_time.clear();
+        }
+    }
+
+    /// What it had counted in the end, if that is due and no reading tells.
+    fn last_word(&mut self, now: u64) -> Option<Reading> {
+        let Life::Ended { tick, last_word } = self.life else {
+            return None;
+        };
+        if now < tick {
+            return None;
+        }
+        self.life = Life::Silent { until: u64::MAX };
+        // Nothing to tell if it stopped before its last reading.
+        Some(last_word).filter(|word| self.last.is_some_and(|(_, last)| last != *word))
     }
 
     /// Ends its window, or goes on with it where there is no reading.
@@ -79,6 +148,23 @@ impl Track {
     ) {
         let now = window.tick * window.tick_ns;
         let (cpu, id) = (Some(self.counter.cpu), Some(self.counter.id));
+        let mut counts = counts;
+        let reading = match reading {
+            Some(Reading::Counted { .. }) => {
+                // Windows from before its end may be closed only now.
+                if !matches!(self.life, Life::Ended { tick, .. } if window.tick < tick) {
+                    self.life = Life::Counting;
+                }
+                reading
+            }
+            missing => match self.last_word(window.tick) {
+                None => missing,
+                last_word => {
+                    add(&mut counts, mem::take(&mut self.exact));
+                    last_word
+                }
+            },
+        };
         if self.last.is_some() {
             add(&mut self.carried_time, time.iter().copied());
             add(&mut self.carried_counts, counts);
@@ -89,17 +175,25 @@ impl Track {
                 after
             }
             missing => {
+                let silent = matches!(self.life, Life::Silent { until } if window.tick < until);
+                // Its driver moves it to another CPU: the next reading has it all.
+                let astray = self.astray(missing);
                 if let Some(Reading::Failed(errno)) = missing
                     && !self.failing
+                    && !astray
                 {
                     self.failing = true;
                     let error = std::io::Error::from_raw_os_error(errno);
                     ledger.explain(Cause::ReadFailed, now, id, &error.to_string());
                 }
-                if missing.is_none() {
+                if (missing.is_none() || astray) && !silent {
                     ledger.add(Cause::NoBoundary, now, window.tick_ns, cpu, id, 1);
                 }
                 if window.is_last {
+                    if astray {
+                        let text = "no CPU can read it any longer";
+                        ledger.explain(Cause::ReadFailed, now, id, text);
+                    }
                     self.unread(window, labels, fabric);
                 }
                 return;
@@ -122,6 +216,12 @@ impl Track {
         counts.sort_unstable();
         let (method, shares) = self.shares(window, delta, &time, &counts);
         self.rows(window, from, delta, method, &shares, labels, fabric);
+    }
+
+    /// Whether a reading failed as that of a counter does which is on another CPU: -EINVAL, see
+    /// `perf_event_read_local` (kernel/events/core.c, Linux 6.18).
+    pub fn astray(&self, reading: Option<Reading>) -> bool {
+        !self.counter.per_cpu && reading == Some(Reading::Failed(libc::EINVAL))
     }
 
     fn shares(
