@@ -8,6 +8,7 @@ mod command;
 mod cost;
 mod exact;
 mod harness;
+mod hotplug;
 mod machines;
 mod names;
 mod readers;

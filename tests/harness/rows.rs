@@ -70,6 +70,7 @@ pub struct CpuTime {
     pub begin_ns: i64,
     pub end_ns: i64,
     pub unattributed_ns: i64,
+    pub offline_ns: i64,
 }
 
 /// What is in the metadata `own`.

@@ -59,7 +59,7 @@ pub const CGROUP_ATTACH: u32 = 3;
 
 /// What every record begins with.
 #[repr(C)]
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Header {
     /// One of the `KIND_` constants.
     pub kind: u32,
@@ -69,7 +69,7 @@ pub struct Header {
 
 /// Who a task is, as the BPF helpers tell of `current`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Task {
     /// Thread id in the initial PID namespace; 0 is the idle task.
     pub tid: u32,
@@ -109,6 +109,11 @@ pub struct Sample {
     pub trigger: u32,
     /// Number of readings that follow.
     pub len: u32,
+    /// The slot of the perf event array that the first reading is of: with the CPU it tells which
+    /// counters these are, whatever the CPU owns by the time this is read.
+    pub first: u32,
+    /// Zero.
+    pub reserved: u32,
     /// What the CPU was doing until this reading: one of the `CONTEXT_` constants.
     pub context: u32,
     /// Interrupt number or softirq vector of `context`, else 0.
@@ -161,7 +166,7 @@ const _: () = {
     assert!(size_of::<Header>() == 8);
     assert!(size_of::<Task>() == 32);
     assert!(size_of::<Reading>() == 24);
-    assert!(SAMPLE_PREFIX == 8 + 8 + 8 + 8 + 4 + 4 + 4 + 4 + 32);
+    assert!(SAMPLE_PREFIX == 8 + 8 + 8 + 8 + 4 + 4 + 4 + 4 + 4 + 4 + 32);
     assert!(size_of::<TaskEvent>() == 8 + 8 + 8 + 32);
     assert!(size_of::<CgroupEvent>() == 8 + 8 + 8 + 8 + MAX_PATH);
 };

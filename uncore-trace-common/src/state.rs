@@ -15,7 +15,7 @@ pub const IRQ_SLOTS: usize = 8;
 
 /// The time that one task ran.
 #[repr(C)]
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Slot {
     /// Who.
     pub task: Task,
@@ -35,7 +35,7 @@ pub const CLOSED: u32 = u32::MAX;
 /// Who ran on a CPU from `begin` to `end`, without a gap. Also a ring record: sent with `len`
 /// slots only.
 #[repr(C)]
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Run {
     /// `KIND_RUN`.
     pub header: Header,
@@ -85,7 +85,7 @@ impl Run {
 
 /// The time of one interrupt source.
 #[repr(C)]
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct IrqSlot {
     /// `CONTEXT_IRQ` or `CONTEXT_SOFTIRQ`.
     pub context: u32,
@@ -102,7 +102,7 @@ pub struct IrqSlot {
 /// Interrupts that begin and end in one tick are combined; one that crosses the end of a tick is
 /// sent at once and alone, with its `begin` and `end`, so that the reader can divide it.
 #[repr(C)]
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Irq {
     /// `KIND_IRQ`.
     pub header: Header,
@@ -126,7 +126,7 @@ pub const IRQ_PREFIX: usize = size_of::<Irq>() - size_of::<[IrqSlot; IRQ_SLOTS]>
 /// The two kinds have a value each because a hard interrupt may interrupt the program of a softirq
 /// but never the other way round: no program sees its own data half written.
 #[repr(C)]
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct IrqTrack {
     /// Nanoseconds in this kind of interrupt, ever.
     pub total: u64,
@@ -142,7 +142,7 @@ pub struct IrqTrack {
 
 /// What the BPF programs of one CPU know. Array map, indexed by CPU.
 #[repr(C)]
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct CpuState {
     /// Who ran.
     pub run: Run,
@@ -152,7 +152,12 @@ pub struct CpuState {
     pub soft: IrqTrack,
 }
 
-/// The sampler of one CPU. Array map, indexed by CPU.
+/// What the sampler of one CPU has to do: written by user space as a whole, at any time. Array map,
+/// indexed by CPU.
+///
+/// The slots that the CPU may still be reading are not used again until all it sent of them has
+/// been read, so a CPU that sees half a change reads slots that nobody knows by this `first` and
+/// `len`, and that sample is dropped.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sampler {
@@ -160,10 +165,17 @@ pub struct Sampler {
     pub first: u32,
     /// Number of counters of this CPU; 0: not an owner CPU.
     pub len: u32,
-    /// One of the `SAMPLER_` constants.
+    /// One of the `SAMPLER_` constants; the programs change it where they say so.
     pub state: u32,
     /// What went wrong when the timer was started, as a positive errno.
     pub errno: u32,
+}
+
+/// How far the sampler of one CPU is: written by the programs of that CPU only. Array map, indexed
+/// by CPU.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sweep {
     /// When the counters were last read.
     pub last_read: u64,
     /// Number of the last sweep.
@@ -180,6 +192,9 @@ pub const SAMPLER_WANTED: u32 = 1;
 pub const SAMPLER_ARMED: u32 = 2;
 /// The timer could not be started; `errno` says why.
 pub const SAMPLER_FAILED: u32 = 3;
+/// The timer fired on another CPU and was not started again: its own went offline, and the kernel
+/// moves the timers of such a CPU.
+pub const SAMPLER_MOVED: u32 = 4;
 
 /// What was dropped on one CPU. Per-CPU array map with one entry.
 #[repr(C)]
@@ -191,6 +206,8 @@ pub struct Drops {
     pub nested: u64,
     /// Ticks after which the timer could not be started again.
     pub timer: u64,
+    /// Timers of other CPUs that fired here: their CPU went offline.
+    pub moved: u64,
 }
 
 const _: () = {
@@ -200,6 +217,7 @@ const _: () = {
     assert!(IRQ_PREFIX == 8 * 5);
     assert!(size_of::<IrqTrack>() == size_of::<Irq>() + 8 * 4);
     assert!(size_of::<CpuState>() == size_of::<Run>() + 2 * size_of::<IrqTrack>());
-    assert!(size_of::<Sampler>() == 40);
-    assert!(size_of::<Drops>() == 8 * (KINDS + 2));
+    assert!(size_of::<Sampler>() == 16);
+    assert!(size_of::<Sweep>() == 24);
+    assert!(size_of::<Drops>() == 8 * (KINDS + 3));
 };

@@ -7,7 +7,7 @@ use aya_ebpf::{
 };
 use uncore_trace_common::{
     record::{Sample, TRIGGERS},
-    state::{CpuState, Drops, Sampler},
+    state::{CpuState, Drops, Sampler, Sweep},
 };
 
 /// A timer alone in its value: up to Linux 6.12 the verifier refuses maps that hold a timer to
@@ -29,9 +29,13 @@ pub static COUNTERS: PerfEventArray = PerfEventArray::new();
 #[btf_map]
 pub static CPUS: Array<CpuState, 1> = Array::new();
 
-/// The sampler of each CPU.
+/// What the sampler of each CPU has to do.
 #[btf_map]
 pub static SAMPLERS: Array<Sampler, 1> = Array::new();
+
+/// How far the sampler of each CPU is.
+#[btf_map]
+pub static SWEEPS: Array<Sweep, 1> = Array::new();
 
 /// The timer of each CPU.
 #[btf_map]

@@ -14,7 +14,7 @@ use uncore_trace_common::{
 use crate::{
     emit,
     globals::{MIN_GAP_NS, SAMPLE_ON_IRQ},
-    maps::{COUNTERS, CPUS, DROPS, SAMPLERS, SCRATCH},
+    maps::{COUNTERS, CPUS, DROPS, SAMPLERS, SCRATCH, SWEEPS},
     task,
 };
 
@@ -22,20 +22,32 @@ use crate::{
 /// `context` and `number` say what the CPU was doing until now.
 #[inline(always)]
 pub fn read(trigger: u32, context: u32, number: u32) {
-    // SAFETY: plain helpers.
-    let (now, cpu) = unsafe { (bpf_ktime_get_ns(), bpf_get_smp_processor_id()) };
-    let Some(sampler) = SAMPLERS.get_ptr_mut(cpu) else {
+    // SAFETY: plain helper.
+    read_on(unsafe { bpf_get_smp_processor_id() }, trigger, context, number);
+}
+
+/// The same where `cpu`, which is this CPU, is known already.
+#[inline(always)]
+fn read_on(cpu: u32, trigger: u32, context: u32, number: u32) {
+    // User space may change it at any time, so it is read once.
+    let Some(&Sampler { first, len, .. }) = SAMPLERS.get(cpu) else {
         return;
     };
-    // SAFETY: `last_read` and `sequence` are written on this CPU only; the rest by user space before it starts.
-    let sampler = unsafe { &mut *sampler };
-    if sampler.len == 0 {
+    if len == 0 {
         return;
     }
-    if trigger != TRIGGER_TIMER && now - sampler.last_read < MIN_GAP_NS.load() {
+    let Some(sweep) = SWEEPS.get_ptr_mut(cpu) else {
+        return;
+    };
+    // SAFETY: written on this CPU only, and `busy` keeps its programs apart.
+    let sweep = unsafe { &mut *sweep };
+    // SAFETY: plain helper.
+    if trigger != TRIGGER_TIMER
+        && unsafe { bpf_ktime_get_ns() } - sweep.last_read < MIN_GAP_NS.load()
+    {
         return;
     }
-    if sampler.busy != 0 {
+    if sweep.busy != 0 {
         // The sweep that was interrupted would be sent after this one, with older readings.
         if let Some(drops) = DROPS.get_ptr_mut(0) {
             // SAFETY: a per-CPU value.
@@ -46,39 +58,40 @@ pub fn read(trigger: u32, context: u32, number: u32) {
     let Some(sample) = SCRATCH.get_ptr_mut(trigger) else {
         return;
     };
-    sampler.busy = 1;
+    sweep.busy = 1;
     // SAFETY: a per-CPU value, and each trigger has its own.
     let sample = unsafe { &mut *sample };
     sample.header = Header { kind: KIND_SAMPLE, cpu };
     sample.trigger = trigger;
     sample.context = context;
     sample.number = number;
+    sample.first = first;
+    sample.reserved = 0;
     task::fill(&mut sample.task);
     // SAFETY: plain helper.
     sample.begin = unsafe { bpf_ktime_get_ns() };
-    let len = sweep(sampler, sample);
+    let len = read_slots(first, len, sample);
     // SAFETY: plain helper.
     sample.end = unsafe { bpf_ktime_get_ns() };
     sample.len = len;
-    sampler.last_read = sample.begin;
-    sampler.sequence += 1;
-    sample.sequence = sampler.sequence;
+    sweep.last_read = sample.begin;
+    sweep.sequence += 1;
+    sample.sequence = sweep.sequence;
     let size = SAMPLE_PREFIX as u64 + u64::from(len) * size_of::<Reading>() as u64;
-    // SAFETY: `sweep` returns at most MAX_COUNTERS, so `size` lies inside the map value.
+    // SAFETY: `read_slots` returns at most MAX_COUNTERS, so `size` lies inside the map value.
     unsafe { emit::send(KIND_SAMPLE, sample, size) };
-    sampler.busy = 0;
+    sweep.busy = 0;
 }
 
-/// A reading by the sampler's timer, which runs inside the softirq that serves timers.
+/// A reading by the sampler's timer, which runs inside the softirq that serves timers, on `cpu`,
+/// which is this CPU.
 #[inline(always)]
-pub fn read_on_timer() {
+pub fn read_on_timer(cpu: u32) {
     let mut context = CONTEXT_TASK;
     let mut number = 0;
     // Only when interrupts are sampled too does the count since the last reading belong to the
     // softirq; else that reading lies before it, in the task's time.
     if SAMPLE_ON_IRQ.load() != 0 {
-        // SAFETY: plain helper.
-        let cpu = unsafe { bpf_get_smp_processor_id() };
         if let Some(state) = CPUS.get(cpu)
             && state.soft.begin != 0
         {
@@ -86,21 +99,21 @@ pub fn read_on_timer() {
             number = state.soft.number as u32;
         }
     }
-    read(TRIGGER_TIMER, context, number);
+    read_on(cpu, TRIGGER_TIMER, context, number);
 }
 
 #[inline(always)]
-fn sweep(sampler: &Sampler, sample: &mut Sample) -> u32 {
+fn read_slots(first: u32, wanted: u32, sample: &mut Sample) -> u32 {
     let mut len = 0;
     for reading in &mut sample.readings {
-        if len >= sampler.len {
+        if len >= wanted {
             break;
         }
         // SAFETY: `reading` is 24 writable bytes with the layout of `struct bpf_perf_event_value`.
         let read = unsafe {
             bpf_perf_event_read_value(
                 (&raw const COUNTERS).cast_mut().cast(),
-                u64::from(sampler.first + len),
+                u64::from(first + len),
                 core::ptr::from_mut(reading).cast(),
                 size_of::<Reading>() as u32,
             )

@@ -3,6 +3,7 @@
 mod arm;
 mod cgroup;
 mod irq;
+mod probe;
 mod run_on_cpu;
 mod sched_switch;
 mod softirq;

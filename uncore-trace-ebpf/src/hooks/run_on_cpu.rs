@@ -1,12 +1,15 @@
 //! The sampler of kernels without pinned timers: never attached, but run on each owner CPU by
 //! `BPF_PROG_TEST_RUN` with `BPF_F_TEST_RUN_ON_CPU` (Linux >= 5.10), once a tick.
 
-use aya_ebpf::{macros::raw_tracepoint, programs::RawTracePointContext};
+use aya_ebpf::{
+    helpers::bpf_get_smp_processor_id, macros::raw_tracepoint, programs::RawTracePointContext,
+};
 
 use crate::sample;
 
 #[raw_tracepoint(tracepoint = "sched_switch")]
 fn run_on_cpu(_ctx: RawTracePointContext) -> i32 {
-    sample::read_on_timer();
+    // SAFETY: plain helper.
+    sample::read_on_timer(unsafe { bpf_get_smp_processor_id() });
     0
 }

@@ -9,11 +9,11 @@ use core::ffi::c_void;
 use aya_ebpf::{
     bindings::bpf_timer,
     helpers::{
-        bpf_ktime_get_ns,
+        bpf_get_smp_processor_id, bpf_ktime_get_ns,
         generated::{bpf_timer_init, bpf_timer_set_callback, bpf_timer_start},
     },
 };
-use uncore_trace_common::state::SAMPLER_OFF;
+use uncore_trace_common::state::{SAMPLER_MOVED, SAMPLER_OFF, Sampler};
 
 use crate::{
     globals::tick_end,
@@ -59,11 +59,20 @@ unsafe fn arm(timer: *mut bpf_timer) -> i64 {
 unsafe extern "C" fn tick(_map: *mut c_void, key: *mut u32, slot: *mut TimerSlot) -> i64 {
     // SAFETY: the kernel passes the key and the value of the timer that fired.
     let cpu = unsafe { *key };
-    match SAMPLERS.get(cpu) {
-        Some(sampler) if sampler.state != SAMPLER_OFF => {}
-        _ => return 0,
+    let Some(sampler) = SAMPLERS.get_ptr_mut(cpu) else {
+        return 0;
+    };
+    // SAFETY: user space changes `state` at any time, one word; and see `moved`.
+    let sampler = unsafe { &mut *sampler };
+    if sampler.state == SAMPLER_OFF {
+        return 0;
     }
-    sample::read_on_timer();
+    // SAFETY: plain helper.
+    if unsafe { bpf_get_smp_processor_id() } != cpu {
+        moved(sampler);
+        return 0;
+    }
+    sample::read_on_timer(cpu);
     // SAFETY: the timer that fired is initialised.
     let armed = unsafe { arm(&raw mut (*slot).timer) };
     if armed < 0
@@ -73,4 +82,16 @@ unsafe extern "C" fn tick(_map: *mut c_void, key: *mut u32, slot: *mut TimerSlot
         unsafe { (*drops).timer += 1 };
     }
     0
+}
+
+/// The CPU of this timer has gone offline and the kernel has moved the timer here, where the
+/// counters cannot be read: it ends, and user space is told. If the CPU is back and its timer was
+/// started there meanwhile, it is started once more.
+#[inline(always)]
+fn moved(sampler: &mut Sampler) {
+    sampler.state = SAMPLER_MOVED;
+    if let Some(drops) = DROPS.get_ptr_mut(0) {
+        // SAFETY: a per-CPU value.
+        unsafe { (*drops).moved += 1 };
+    }
 }

@@ -27,6 +27,8 @@ pub struct Bin {
     pub irqs: Vec<IrqSlot>,
     /// Nanoseconds of which nothing is known.
     pub unknown: u64,
+    /// Nanoseconds for which the CPU was offline.
+    pub offline: u64,
     /// Interrupt nanoseconds beyond what the bin has room for; they were cut off.
     pub excess: u64,
 }
@@ -39,6 +41,7 @@ struct Open {
     /// Parts of slices that cross the end of a bin.
     pieces: Vec<Slot>,
     irqs: Vec<IrqSlot>,
+    offline: u64,
 }
 
 /// The bins of one CPU.
@@ -53,6 +56,14 @@ pub struct CpuTrack {
     irq_accounted: u64,
     /// Nothing after this counts.
     stop: u64,
+    away: Option<Away>,
+}
+
+/// A CPU that is offline.
+#[derive(Clone, Copy, Debug, Default)]
+struct Away {
+    /// It made a switch, but the record of it may still be on its way.
+    stirs: bool,
 }
 
 impl CpuTrack {
@@ -66,6 +77,7 @@ impl CpuTrack {
             accounted: start,
             irq_accounted: start,
             stop: u64::MAX,
+            away: None,
         }
     }
 
@@ -77,6 +89,52 @@ impl CpuTrack {
     /// Up to where the CPU's time is known.
     pub const fn accounted(&self) -> u64 {
         self.accounted
+    }
+
+    /// The CPU is offline since its last switch; `peek` is what it had not sent by then.
+    pub fn leave(&mut self, peek: Option<&Peek>) {
+        if let Some(peek) = peek {
+            let run = &peek.run;
+            if run.begin >= self.accounted && run.begin < run.end && run.end <= self.stop {
+                self.bin(run.begin).slots.extend(&run.slots);
+                self.accounted = run.end;
+            }
+            for irq in &peek.irqs {
+                self.irq(irq);
+            }
+        }
+        self.away = Some(Away::default());
+    }
+
+    /// Whether the CPU is offline.
+    pub const fn is_away(&self) -> bool {
+        self.away.is_some()
+    }
+
+    /// The CPU is offline until `end` at least. Returns what of that was new.
+    pub fn stay_away(&mut self, end: u64) -> Option<(u64, u64)> {
+        let begin = self.accounted;
+        let end = end.min(self.stop);
+        let mut from = begin;
+        while from < end {
+            let until = self.bin_end(from).min(end);
+            self.bin(from).offline += until - from;
+            from = until;
+        }
+        self.accounted = self.accounted.max(end);
+        (begin < end).then_some((begin, end))
+    }
+
+    /// The CPU is back, and makes its first switch at `time`. Returns the time it was offline since
+    /// that was last told.
+    pub fn come_back(&mut self, time: u64) -> Option<(u64, u64)> {
+        self.away = None;
+        self.stay_away(time)
+    }
+
+    /// What an offline CPU has not sent: `true` if it must be waited for what it has.
+    pub fn stir(&mut self) -> bool {
+        self.away.as_mut().is_some_and(|away| !std::mem::replace(&mut away.stirs, true))
     }
 
     /// Adds a record. Returns the time before it that no record told of.
@@ -214,7 +272,7 @@ impl CpuTrack {
 
 impl Open {
     fn close(self, end: u64, len: u64) -> Bin {
-        let Self { slots, pieces, mut irqs } = self;
+        let Self { slots, pieces, mut irqs, offline } = self;
         let wall = |slots: &[Slot]| slots.iter().map(|slot| slot.wall_ns).sum::<u64>();
         let covered = wall(&slots) + wall(&pieces);
         let inside_slots: u64 = slots.iter().map(|slot| slot.irq_ns.min(slot.wall_ns)).sum();
@@ -246,9 +304,9 @@ impl Open {
             task.wall_ns -= task.irq_ns;
         }
         let tasks_ns: u64 = wall(&tasks);
-        let unknown = len.saturating_sub(tasks_ns + kept);
-        let excess = excess + covered.saturating_sub(len);
-        Bin { end, len, tasks, irqs: merged(irqs), unknown, excess }
+        let unknown = len.saturating_sub(tasks_ns + kept + offline);
+        let excess = excess + (covered + offline).saturating_sub(len);
+        Bin { end, len, tasks, irqs: merged(irqs), unknown, offline, excess }
     }
 }
 
@@ -319,6 +377,26 @@ mod tests {
     fn total(bin: &Bin) -> u64 {
         let tasks: u64 = bin.tasks.iter().map(|task| task.wall_ns).sum();
         tasks + bin.irq_ns(false) + bin.irq_ns(true) + bin.unknown
+    }
+
+    #[test]
+    fn time_offline_is_nobodys() {
+        let mut track = CpuTrack::new(1000, 100);
+        let run = Run { cpu: 0, begin: 1000, last: 1050, end: 1050, slots: vec![slot(1, 50, 0)] };
+        track.leave(Some(&Peek { run, next_tid: 0, irqs: Vec::new() }));
+        assert!(track.is_away());
+        assert_eq!(track.stay_away(1200), Some((1050, 1200)));
+        let bins = [track.close(1100), track.close(1200)];
+        assert_eq!(bins.iter().map(|bin| bin.offline).collect::<Vec<_>>(), [50, 100]);
+        assert!(bins.iter().all(|bin| bin.unknown == 0 && bin.excess == 0), "{bins:?}");
+        assert!(track.stir(), "its records may be on their way");
+        assert!(!track.stir());
+        assert_eq!(track.come_back(1230), Some((1200, 1230)));
+        assert!(!track.is_away());
+        let run = Run { cpu: 0, begin: 1230, last: 1300, end: 1300, slots: vec![slot(2, 70, 0)] };
+        assert_eq!(track.run(&run, &mut names()), None);
+        let bin = track.close(1300);
+        assert_eq!((bin.offline, bin.unknown, bin.tasks.len()), (30, 0, 1));
     }
 
     #[test]

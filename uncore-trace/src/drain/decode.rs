@@ -119,6 +119,8 @@ pub struct Sample {
     pub context: Context,
     /// Who was current.
     pub task: Task,
+    /// The slot of the first reading: which counters these are.
+    pub first: u32,
     /// In the order of the CPU's slots.
     pub readings: Vec<Reading>,
 }
@@ -281,10 +283,12 @@ fn sample(data: &mut &[u8], cpu: u32) -> Result<Sample, Undecodable> {
         _ => return Err(Undecodable::Value(KIND_SAMPLE)),
     };
     let len = data.try_get_u32_ne()?;
+    let first = data.try_get_u32_ne()?;
+    data.try_get_u32_ne()?;
     let context = context(data, KIND_SAMPLE)?;
     let task = task(data)?;
     let readings = (0..len).map(|_| reading(data)).collect::<Result<_, _>>()?;
-    Ok(Sample { cpu, begin, end, sequence, trigger, context, task, readings })
+    Ok(Sample { cpu, begin, end, sequence, trigger, context, task, first, readings })
 }
 
 fn reading(data: &mut &[u8]) -> Result<Reading, Undecodable> {
@@ -412,7 +416,7 @@ mod tests {
         for word in [100u64, 130, 7] {
             bytes.extend(word.to_ne_bytes());
         }
-        for word in [TRIGGER_SCHED, 2, CONTEXT_SOFTIRQ, 3, 11, 10] {
+        for word in [TRIGGER_SCHED, 2, 9, 0, CONTEXT_SOFTIRQ, 3, 11, 10] {
             bytes.extend(word.to_ne_bytes());
         }
         bytes.extend(42u64.to_ne_bytes());
@@ -430,6 +434,7 @@ mod tests {
         };
         assert_eq!((sample.cpu, sample.begin, sample.end, sample.sequence), (3, 100, 130, 7));
         assert_eq!(sample.trigger, Trigger::Sched);
+        assert_eq!(sample.first, 9);
         assert_eq!(sample.context, Context::Softirq(3));
         assert_eq!(sample.task.comm.text(), "name");
         assert_eq!(

@@ -6,6 +6,8 @@
 
 mod btf;
 mod counters;
+mod held;
+mod hotplug;
 mod options;
 mod perf;
 mod programs;
@@ -14,6 +16,9 @@ mod session;
 mod visit;
 
 pub use self::{
+    held::{Layout, Placed},
+    hotplug::{Change, online},
     options::{Options, Timer},
+    perf::Count,
     session::{Drops, Session, Unopened},
 };

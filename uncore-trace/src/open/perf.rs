@@ -17,6 +17,29 @@ use perf_event_open_sys::{
     ioctls, perf_event_open,
 };
 
+/// What a counter has counted since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Count {
+    /// Raw count.
+    pub value: u64,
+    /// Nanoseconds enabled.
+    pub enabled: u64,
+    /// Nanoseconds counting.
+    pub running: u64,
+}
+
+impl Count {
+    /// This and what came before it.
+    #[must_use]
+    pub const fn after(self, before: Self) -> Self {
+        Self {
+            value: self.value.wrapping_add(before.value),
+            enabled: self.enabled.wrapping_add(before.enabled),
+            running: self.running.wrapping_add(before.running),
+        }
+    }
+}
+
 /// One opened counter; closed when dropped.
 #[derive(Debug)]
 pub struct Event {
@@ -80,6 +103,30 @@ impl Event {
     /// Stops counting; a member of a group follows its leader.
     pub fn disable(&self) -> io::Result<()> {
         self.control(ioctls::DISABLE)
+    }
+
+    /// What it has counted, or had when its CPU went offline.
+    pub fn read(&self) -> io::Result<Count> {
+        let mut bytes = [0; 24];
+        // An event in error state reads as an end of file.
+        if rustix::io::read(&self.fd, &mut bytes)? != bytes.len() {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let mut words = bytes
+            .chunks_exact(8)
+            .map(|word| u64::from_ne_bytes(word.try_into().unwrap_or_default()));
+        let mut word = || words.next().unwrap_or_default();
+        // read_format in `open`: value, time enabled, time running.
+        Ok(Count { value: word(), enabled: word(), running: word() })
+    }
+
+    /// Whether it is enabled: the kernel takes a counter off the CPU that goes offline, and unless
+    /// its driver puts it on another it never counts again. Its time enabled then stands still.
+    pub fn is_enabled(&self) -> bool {
+        match (self.read(), self.read()) {
+            (Ok(before), Ok(after)) => after.enabled > before.enabled,
+            _ => false,
+        }
     }
 
     fn control(&self, ioctl: unsafe fn(i32, u32) -> i32) -> io::Result<()> {

@@ -54,7 +54,7 @@ pub fn load(options: &Options, cpus: u32, counters: &CounterArray) -> Result<Ebp
     for ((name, _), value) in OFFSETS.iter().zip(&offsets) {
         loader.override_global(name, value, true);
     }
-    for map in ["CPUS", "SAMPLERS", "TIMERS"] {
+    for map in ["CPUS", "SAMPLERS", "SWEEPS", "TIMERS"] {
         loader.map_max_entries(map, cpus);
     }
     loader.map_max_entries("RECORDS", options.buffer_bytes);

@@ -9,9 +9,10 @@
 //!   `BPF_PROG_TEST_RUN` (Linux >= 5.10), at the price of a wake-up and an interrupt a tick.
 
 use std::{
+    collections::BTreeMap,
     io,
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     thread::{self, JoinHandle},
@@ -29,7 +30,7 @@ use rustix::{
 };
 use uncore_trace_common::state::{SAMPLER_ARMED, SAMPLER_OFF, SAMPLER_WANTED, Sampler};
 
-use super::{options::Timer, programs, visit::visit};
+use super::{held::Layout, options::Timer, programs, visit::visit};
 
 /// The running sampler.
 #[derive(Debug)]
@@ -61,6 +62,9 @@ pub fn start(
                 log::info!("no pinned BPF timer ({error:#}): running the sampler on each CPU");
             }
         }
+        let program: &mut BtfTracePoint = programs::find(ebpf, "arm")?;
+        // It may not even have been loaded.
+        program.unload().ok();
         for &cpu in owners {
             set_state(samplers, cpu, SAMPLER_OFF)?;
         }
@@ -70,7 +74,7 @@ pub fn start(
     Ok(Running { thread: Some(thread), timer: Timer::RunOnCpu })
 }
 
-/// Starts the pinned timers: the program `arm` does it when this process visits their CPUs.
+/// Starts the pinned timers. The program that does it stays loaded: an owner CPU may come later.
 fn arm(
     ebpf: &mut Ebpf,
     kernel: &Btf,
@@ -83,10 +87,7 @@ fn arm(
     }
     let program: &mut BtfTracePoint = programs::find(ebpf, "arm")?;
     programs::loaded("arm", program.load("sched_switch", kernel))?;
-    let link = program.attach().context("cannot attach to the tracepoint sched_switch")?;
-    let unreachable = visit(cpus)?;
-    program.detach(link).context("cannot detach from the tracepoint sched_switch")?;
-    program.unload().context("cannot unload the BPF program arm")?;
+    let unreachable = arm_wanted(ebpf, cpus)?;
     for &cpu in owners {
         let sampler = samplers.get(&cpu, 0).context("cannot read the map SAMPLERS")?;
         if sampler.state != SAMPLER_ARMED {
@@ -101,12 +102,88 @@ fn arm(
     Ok(())
 }
 
+/// Starts the timers that are wanted: the program `arm` does it when this process visits their
+/// CPUs. Returns those that could not be visited.
+fn arm_wanted(ebpf: &mut Ebpf, cpus: &[u32]) -> Result<Vec<u32>> {
+    let program: &mut BtfTracePoint = programs::find(ebpf, "arm")?;
+    let link = program.attach().context("cannot attach to the tracepoint sched_switch")?;
+    let unreachable = visit(cpus);
+    program.detach(link).context("cannot detach from the tracepoint sched_switch")?;
+    unreachable
+}
+
+/// Says what a CPU has to read.
+pub fn assign(
+    samplers: &mut Array<MapData, Sampler>,
+    cpu: u32,
+    layout: &Layout,
+    state: u32,
+) -> Result<()> {
+    let (first, len) = (layout.first, layout.counters.len() as u32);
+    let sampler = Sampler { first, len, state, errno: 0 };
+    samplers.set(cpu, sampler, 0).context("cannot write the map SAMPLERS")
+}
+
+/// Whether the timer of `cpu` runs there.
+pub fn is_armed(samplers: &Array<MapData, Sampler>, cpu: u32) -> Result<bool> {
+    let sampler = samplers.get(&cpu, 0).context("cannot read the map SAMPLERS")?;
+    Ok(sampler.state == SAMPLER_ARMED)
+}
+
 fn set_state(samplers: &mut Array<MapData, Sampler>, cpu: u32, state: u32) -> Result<()> {
     let sampler = samplers.get(&cpu, 0).context("cannot read the map SAMPLERS")?;
     samplers.set(cpu, Sampler { state, ..sampler }, 0).context("cannot write the map SAMPLERS")
 }
 
 impl Running {
+    /// Samples on `layouts`' CPUs from now on, and on no others that were among `before`. `false`
+    /// if a CPU could not be reached yet.
+    pub fn reassign(
+        &self,
+        ebpf: &mut Ebpf,
+        samplers: &mut Array<MapData, Sampler>,
+        before: &[u32],
+        layouts: &BTreeMap<u32, Layout>,
+    ) -> Result<bool> {
+        for &cpu in before.iter().filter(|cpu| !layouts.contains_key(cpu)) {
+            assign(samplers, cpu, &Layout::default(), SAMPLER_OFF)?;
+        }
+        let mut wanted = Vec::new();
+        for (&cpu, layout) in layouts {
+            let state = samplers.get(&cpu, 0).context("cannot read the map SAMPLERS")?.state;
+            let runs = state == SAMPLER_ARMED || self.thread.is_some();
+            if !runs {
+                wanted.push(cpu);
+            }
+            let state = if runs { state } else { SAMPLER_WANTED };
+            assign(samplers, cpu, layout, state)?;
+        }
+        if let Some(thread) = &self.thread {
+            *lock(&thread.owners) = layouts.keys().copied().collect();
+            return Ok(true);
+        }
+        if wanted.is_empty() {
+            return Ok(true);
+        }
+        arm_wanted(ebpf, &wanted)?;
+        for cpu in wanted {
+            if !is_armed(samplers, cpu)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Whether each owner CPU has a timer, which the kernel may take away from it.
+    pub const fn has_timers(&self) -> bool {
+        self.thread.is_none()
+    }
+
+    /// Whether the sampler's thread could not reach a CPU since this was last asked.
+    pub fn take_unreached(&self) -> bool {
+        self.thread.as_ref().is_some_and(|thread| thread.unreached.swap(false, Ordering::Relaxed))
+    }
+
     /// Stops sampling. Pinned timers notice at their next tick.
     pub fn stop(&mut self, samplers: &mut Array<MapData, Sampler>, owners: &[u32]) -> Result<()> {
         if let Some(thread) = self.thread.take() {
@@ -122,7 +199,13 @@ impl Running {
 #[derive(Debug)]
 struct Thread {
     stop: Arc<AtomicBool>,
+    unreached: Arc<AtomicBool>,
+    owners: Arc<Mutex<Vec<u32>>>,
     handle: JoinHandle<()>,
+}
+
+fn lock(owners: &Mutex<Vec<u32>>) -> MutexGuard<'_, Vec<u32>> {
+    owners.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Thread {
@@ -133,13 +216,16 @@ impl Thread {
         let info = program.info().context("cannot get the BPF program run_on_cpu")?;
         let program = RawTracePoint::from_program_info(info, "run_on_cpu".into())
             .context("cannot get the BPF program run_on_cpu")?;
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&stop);
+        let (stop, unreached) =
+            (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let owners = Arc::new(Mutex::new(owners));
+        let (stopped, missed, asked) =
+            (Arc::clone(&stop), Arc::clone(&unreached), Arc::clone(&owners));
         let handle = thread::Builder::new()
             .name("sampler".to_owned())
-            .spawn(move || sample(&program, tick_ns, &owners, &stopped))
+            .spawn(move || sample(&program, tick_ns, &asked, &stopped, &missed))
             .context("cannot start the sampler's thread")?;
-        Ok(Self { stop, handle })
+        Ok(Self { stop, unreached, owners, handle })
     }
 
     fn stop(self) -> Result<()> {
@@ -148,7 +234,13 @@ impl Thread {
     }
 }
 
-fn sample(program: &RawTracePoint, tick_ns: u64, owners: &[u32], stop: &AtomicBool) {
+fn sample(
+    program: &RawTracePoint,
+    tick_ns: u64,
+    owners: &Mutex<Vec<u32>>,
+    stop: &AtomicBool,
+    unreached: &AtomicBool,
+) {
     if let Err(error) = go_first() {
         log::info!("the sampler's thread cannot go before other tasks, ticks may be late: {error}");
     }
@@ -161,10 +253,12 @@ fn sample(program: &RawTracePoint, tick_ns: u64, owners: &[u32], stop: &AtomicBo
         if clock_nanosleep_absolute(ClockId::Monotonic, &until).is_err() {
             continue;
         }
-        for &cpu in owners {
+        for &cpu in lock(owners).iter() {
             let options = RawTracePointRunOptions { cpu: Some(cpu), ..Default::default() };
             // A CPU that cannot be reached has no reading, and that is what the tables will say.
-            program.test_run(options).ok();
+            if program.test_run(options).is_err() {
+                unreached.store(true, Ordering::Relaxed);
+            }
         }
     }
 }

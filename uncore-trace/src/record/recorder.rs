@@ -75,11 +75,14 @@ enum End {
 
 struct Recorder<'a> {
     options: &'a Options,
+    root: &'a Path,
     session: Session,
     timeline: Timeline,
     sink: Sink,
     writer: WriterHandle,
     drops: Drops,
+    /// `Drops::moved` when counters were last gone after.
+    followed: u64,
     rows: u64,
     sealed: Instant,
 }
@@ -106,7 +109,7 @@ pub async fn record(machine: &Machine, plan: &Plan, options: &Options) -> Result
     let start_tick = mono_ns() as u64 / plan.tick_ns + 1;
     let setup = Setup {
         plan,
-        slots: &session.slots().clone(),
+        layouts: &session.layouts().clone(),
         cpus: &online,
         start_tick,
         exact: options.is_exact(),
@@ -121,11 +124,13 @@ pub async fn record(machine: &Machine, plan: &Plan, options: &Options) -> Result
     metadata::unopened(&mut timeline.ledger, session.unopened(), mono_ns() as u64);
     let mut recorder = Recorder {
         options,
+        root: &machine.root,
         session,
         timeline,
         sink,
         writer,
         drops: Drops::default(),
+        followed: 0,
         rows: 0,
         sealed: Instant::now(),
     };
@@ -224,6 +229,8 @@ impl Recorder<'_> {
     /// Takes what is in the ring, for [`DRAIN`] at most: a machine that fills it faster than it
     /// is emptied must not keep the recorder from its other duties. `false` if something is left.
     fn drain(&mut self) -> Result<bool> {
+        // Before the ring is emptied: then all that a CPU sent before it went offline is known.
+        let online = open::online(self.root)?;
         let mut horizon = (mono_ns() as u64).saturating_sub(SETTLE_NS);
         let begin = Instant::now();
         let mut emptied = true;
@@ -245,6 +252,9 @@ impl Recorder<'_> {
         }
         self.session.flush_log();
         self.note_drops(horizon)?;
+        if emptied {
+            self.follow(&online)?;
+        }
         let mut failed = None;
         let session = &self.session;
         let mut look = |cpu| match session.cpu_state(cpu) {
@@ -256,6 +266,22 @@ impl Recorder<'_> {
         };
         self.timeline.advance(horizon, emptied, &mut self.sink, &mut look);
         failed.map_or(Ok(emptied), Err)
+    }
+
+    /// Goes after counters whose CPU went offline.
+    fn follow(&mut self, online: &[u32]) -> Result<()> {
+        let hint = self.timeline.take_astray() || self.followed < self.drops.moved;
+        self.followed = self.drops.moved;
+        let Some(change) = self.session.follow(online, self.root, hint)? else {
+            return Ok(());
+        };
+        let session = &self.session;
+        let mut look = |cpu| session.cpu_state(cpu).ok().and_then(|state| peek(cpu, &state));
+        self.timeline.follow(&change, mono_ns() as u64, &mut look);
+        for &cpu in &change.gone {
+            self.session.forget(cpu)?;
+        }
+        Ok(())
     }
 
     fn note_drops(&mut self, now: u64) -> Result<()> {
@@ -305,7 +331,7 @@ impl Recorder<'_> {
         let complete = self.timeline.ledger.is_complete();
         metadata::at_end(pairs, clock, &self.timeline, timer, complete)?;
         self.sink.flush(&mut self.writer)?;
-        let counters = self.session.slots().values().map(Vec::len).sum();
+        let counters = self.session.opened();
         // Nothing of the session is needed any more, and the machine should not pay for it while
         // the file is put together.
         drop(self.session);

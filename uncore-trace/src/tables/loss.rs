@@ -17,7 +17,14 @@ table! {
 
 /// Causes that cost resolution in time and no count: counters are cumulative, so the next reading
 /// has it all. A recording that lost nothing else is complete.
-pub const RESOLUTION: [&str; 3] = ["late_tick", "no_boundary", "nested_reading"];
+///
+/// A CPU that is offline is not a loss of anything that was to be counted, nor is it that its
+/// counters are read from another CPU after that.
+pub const RESOLUTION: [&str; 5] =
+    ["late_tick", "no_boundary", "nested_reading", CPU_OFFLINE, "owner_offline"];
 
 /// The cause of rows that tell of a CPU's time, `span_ns` of it before `mono_ns`.
 pub const RUN_GAP: &str = "run_gap";
+
+/// The cause of rows that tell when a CPU was offline, likewise.
+pub const CPU_OFFLINE: &str = "cpu_offline";

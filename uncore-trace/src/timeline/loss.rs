@@ -29,6 +29,12 @@ pub enum Cause {
     TimerStopped,
     /// Readings that were due in the middle of another: an interrupt in a sweep.
     NestedReading,
+    /// The CPU was offline: its time is nobody's.
+    CpuOffline,
+    /// Counters went to another CPU, and counted on until it read them.
+    OwnerOffline,
+    /// A counter went offline with its CPU: what it might have counted until it was opened again.
+    CounterStopped,
     /// The last windows could not be closed: their readings or their CPUs' time did not come.
     Unfinished,
 }
@@ -48,6 +54,9 @@ impl Cause {
             Self::Undecodable => "undecodable",
             Self::TimerStopped => "timer_stopped",
             Self::NestedReading => "nested_reading",
+            Self::CpuOffline => crate::tables::loss::CPU_OFFLINE,
+            Self::OwnerOffline => "owner_offline",
+            Self::CounterStopped => "counter_stopped",
             Self::Unfinished => "unfinished",
         }
     }
@@ -90,6 +99,37 @@ impl Ledger {
         count: u64,
     ) {
         self.enter(Entry { cause, time, span, cpu, counter, count, detail: None });
+    }
+
+    /// Enters that the counters of `cpu` are read on `heir` since `time`, after `missing` ticks of
+    /// `tick_ns` in which they were not.
+    pub fn moved(&mut self, time: u64, cpu: u32, heir: u32, missing: u64, tick_ns: u64) {
+        self.enter(Entry {
+            cause: Cause::OwnerOffline,
+            time,
+            span: missing * tick_ns,
+            cpu: Some(cpu),
+            counter: None,
+            count: missing.max(1),
+            detail: Some(format!("its counters are read on CPU {heir} from here")),
+        });
+    }
+
+    /// Enters that a counter of `cpu` stopped; with the time that it did not count, that it counts
+    /// again.
+    pub fn stopped(&mut self, time: u64, cpu: u32, counter: u32, span: Option<u64>) {
+        let detail =
+            if span.is_some() { "it counts again" } else { "it went offline with its CPU" };
+        self.enter(Entry {
+            cause: Cause::CounterStopped,
+            time,
+            span: span.unwrap_or(0),
+            cpu: Some(cpu),
+            counter: Some(counter),
+            // One loss, however many rows tell of it.
+            count: u64::from(span.is_none()),
+            detail: Some(detail.to_owned()),
+        });
     }
 
     /// Enters a loss with words.

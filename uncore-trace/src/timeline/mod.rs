@@ -4,9 +4,11 @@
 //! [`Timeline::feed`] takes records as they come; [`Timeline::advance`] closes every window that
 //! ended before a horizon up to which all records have been fed.
 
-mod counters;
+mod counter;
 mod irqnames;
 mod loss;
+mod offline;
+mod owners;
 mod sink;
 mod window;
 
@@ -15,7 +17,7 @@ use std::{
     path::Path,
 };
 
-use self::{counters::Owners, irqnames::IrqNames, window::WindowUse};
+use self::{irqnames::IrqNames, offline::Offline, owners::Owners, window::WindowUse};
 pub use self::{
     loss::{Cause, Ledger},
     sink::Sink,
@@ -30,6 +32,7 @@ use crate::{
         who::Who,
     },
     drain::{CgroupChange, CgroupEvent, Peek, Record, Run, Task, TaskChange, TaskEvent},
+    open::{Change, Layout},
     plan::Plan,
     tables::{runtime, slices, tasks},
 };
@@ -48,8 +51,8 @@ const GAP_NS: u64 = 1_000_000_000;
 pub struct Setup<'a> {
     /// The planned counters.
     pub plan: &'a Plan,
-    /// Opened counter ids by owner CPU, in the order of their readings.
-    pub slots: &'a BTreeMap<u32, Vec<u32>>,
+    /// What each owner CPU reads.
+    pub layouts: &'a BTreeMap<u32, Layout>,
     /// CPUs whose time is accounted.
     pub cpus: &'a [u32],
     /// First tick; everything before it is left out.
@@ -77,6 +80,7 @@ pub struct Timeline {
     irq_names: IrqNames,
     owners: Owners,
     window: WindowUse,
+    offline: Offline,
     /// End of the last closed bin.
     closed: u64,
     /// Latest time of a record so far.
@@ -109,6 +113,7 @@ impl Timeline {
             irq_names: IrqNames::new(setup.root),
             owners: Owners::new(setup),
             window: WindowUse::new(setup),
+            offline: Offline::default(),
             closed: start,
             newest: start,
             waited: 0,
@@ -137,7 +142,12 @@ impl Timeline {
                     track.irq(&irq);
                 }
             }
-            Record::Sample(sample) => {
+            Record::Sample(mut sample) => {
+                if !self.owners.adjust(&mut sample) {
+                    let (time, cpu) = (sample.begin, Some(sample.cpu));
+                    self.ledger.add(Cause::LostSample, time, 0, cpu, None, 1);
+                    return;
+                }
                 if self.raw {
                     self.owners.rows(&sample, self.tick_ns, &mut sink.readings);
                 }
@@ -147,6 +157,31 @@ impl Timeline {
             Record::Task(event) => self.task_event(&event, sink),
             Record::Cgroup(event) => self.cgroup_event(event, sink),
         }
+    }
+
+    /// Takes what happened to the CPUs and the counters, at `now`; everything that was sent before
+    /// has been fed. `peek` tells what a CPU that is offline had not sent.
+    pub fn follow(&mut self, change: &Change, now: u64, peek: &mut dyn FnMut(u32) -> Option<Peek>) {
+        for cpu in &change.gone {
+            if let Some(track) = self.tracks.get_mut(cpu) {
+                track.leave(peek(*cpu).as_ref());
+            }
+        }
+        for &cpu in &change.came {
+            if let Entry::Vacant(place) = self.tracks.entry(cpu) {
+                let mut track = CpuTrack::new(self.closed, self.bin_ns);
+                track.stop_at(self.stop.unwrap_or(u64::MAX));
+                track.leave(None);
+                place.insert(track);
+                self.window.join(cpu, self.closed);
+            }
+        }
+        self.owners.follow(change, now, &mut self.ledger);
+    }
+
+    /// Whether a counter could not be read where it was thought to be, since this was last asked.
+    pub const fn take_astray(&mut self) -> bool {
+        self.owners.take_astray()
     }
 
     /// Ends the recording with this tick: windows are closed up to it, and no further.
@@ -231,6 +266,20 @@ impl Timeline {
             if track.accounted() >= end {
                 continue;
             }
+            if track.is_away() {
+                match peek(cpu) {
+                    // It is back, and what it sent since then comes with the next drain.
+                    Some(_) if track.stir() && !lost => return false,
+                    Some(state) if state.run.begin < end => {
+                        let span = track.come_back(state.run.begin);
+                        self.offline.back(cpu, span, &mut self.ledger);
+                    }
+                    _ => {
+                        self.offline.stay(cpu, track.stay_away(end));
+                        continue;
+                    }
+                }
+            }
             if let Entry::Vacant(place) = peeked.entry(cpu) {
                 match look(cpu, &self.names, peek) {
                     Some(found) => {
@@ -271,6 +320,7 @@ impl Timeline {
             }
         }
         self.closed = end;
+        self.offline.tell(self.is_done(), &mut self.ledger);
         if self.ends_window(end) {
             let tick = end / self.tick_ns;
             let times = self.window.take();
@@ -303,6 +353,10 @@ impl Timeline {
         let Some(track) = self.tracks.get_mut(&run.cpu) else {
             return;
         };
+        if track.is_away() && run.end > track.accounted() {
+            let span = track.come_back(run.begin);
+            self.offline.back(run.cpu, span, &mut self.ledger);
+        }
         if let Some((begin, end)) = track.run(run, &mut self.names) {
             self.ledger.add(Cause::RunGap, end, end - begin, Some(run.cpu), None, 1);
         }

@@ -28,6 +28,8 @@ pub struct CpuTime {
     pub idle_ns: u64,
     /// Not seen.
     pub unattributed_ns: u64,
+    /// Offline.
+    pub offline_ns: u64,
     /// The most interrupt time that a bin had no room for.
     pub worst_window_error_ns: u64,
 }
@@ -67,6 +69,13 @@ impl WindowUse {
         }
     }
 
+    /// A CPU that was not there at the start: its time counts from `begin`.
+    pub fn join(&mut self, cpu: u32, begin: u64) {
+        let total = CpuTime { cpu, begin_ns: begin, end_ns: begin, ..CpuTime::default() };
+        self.totals.entry(cpu).or_insert(total);
+        self.by_cpu.entry(cpu).or_default();
+    }
+
     /// Adds a closed bin of a CPU.
     pub fn add(&mut self, cpu: u32, bin: &Bin, names: &mut Names) {
         let (Some(use_of), Some(total)) = (self.by_cpu.get_mut(&cpu), self.totals.get_mut(&cpu))
@@ -92,6 +101,7 @@ impl WindowUse {
         }
         total.irq_ns += bin.irq_ns(false);
         total.softirq_ns += bin.irq_ns(true);
+        total.offline_ns += bin.offline;
         total.end_ns = bin.end;
         total.worst_window_error_ns = total.worst_window_error_ns.max(bin.excess);
     }

@@ -31,6 +31,9 @@ pub(super) struct CpuTime {
     pub(super) softirq_ns: i64,
     pub(super) idle_ns: i64,
     pub(super) unattributed_ns: i64,
+    /// Recordings made before CPUs could go offline in one do not have it.
+    #[serde(default)]
+    pub(super) offline_ns: i64,
     pub(super) worst_window_error_ns: i64,
 }
 

@@ -2,7 +2,8 @@
 //!
 //! Tolerances. Over the recording: [`SHARE`] of it, and at least [`EDGE_NS`], because the first and
 //! the last slice are cut by a read that takes that long. Per window and per tick: [`EDGE_NS`], the
-//! width of a read on a loaded machine. Time that a `run_gap` row tells of may be missing.
+//! width of a read on a loaded machine. Time that a `run_gap` or
+//! `cpu_offline` row tells of may be missing.
 
 use std::collections::BTreeMap;
 
@@ -35,7 +36,14 @@ pub(super) fn summed(facts: &Facts) -> Outcome {
 }
 
 fn wrong(time: &CpuTime) -> Option<String> {
-    let parts = [time.task_ns, time.irq_ns, time.softirq_ns, time.idle_ns, time.unattributed_ns];
+    let parts = [
+        time.task_ns,
+        time.irq_ns,
+        time.softirq_ns,
+        time.idle_ns,
+        time.unattributed_ns,
+        time.offline_ns,
+    ];
     let cpu = time.cpu;
     if parts.iter().any(|part| *part < 0) {
         return Some(format!("CPU {cpu}: a negative time"));
@@ -94,6 +102,9 @@ fn join(recording: &Recording) -> Result<First> {
     Ok(first)
 }
 
+/// The causes of rows that tell of a CPU's time.
+const TOLD: [&str; 2] = [loss::RUN_GAP, loss::CPU_OFFLINE];
+
 /// Stretches of each CPU's time that the loss table tells of, in order of time.
 type Gaps = BTreeMap<i32, Vec<(i64, i64)>>;
 
@@ -104,7 +115,9 @@ fn gaps(recording: &Recording) -> Result<Gaps> {
         let batch = batch?;
         let (mono_ns, span_ns) = (i64s(&batch, "mono_ns")?, i64s(&batch, "span_ns")?);
         let (cause, cpu) = (words(&batch, "cause")?, i32s(&batch, "cpu")?);
-        for row in (0..batch.num_rows()).filter(|&row| cause.get(row) == Some(loss::RUN_GAP)) {
+        for row in
+            (0..batch.num_rows()).filter(|&row| TOLD.contains(&cause.get(row).unwrap_or_default()))
+        {
             let end = mono_ns.value(row);
             let gap = (end.saturating_sub(span_ns.value(row)), end);
             gaps.entry(get(cpu, row).unwrap_or(-1)).or_default().push(gap);

@@ -1,0 +1,151 @@
+//! A CPU goes offline in the middle of a recording and comes back: the recording goes on, what was
+//! not counted is told, and nothing else is lost.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
+use std::fs;
+use std::path::Path;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::harness::recorder::Recorder;
+use crate::harness::rows::{self, Share};
+use crate::harness::{assert_checked, mono_ns, or_skip, root_or_skip, text, uncore_trace};
+use crate::sums::conserved;
+
+/// Of the CPU that goes.
+const ONLINE: &str = "/sys/devices/system/cpu/cpu1/online";
+
+/// CPU 1, online again when dropped.
+struct Cpu1 {
+    online: &'static Path,
+}
+
+impl Cpu1 {
+    /// It, if it can go offline.
+    fn take() -> Result<Self, String> {
+        let state = fs::read_to_string(ONLINE).map_err(|error| format!("{ONLINE}: {error}"))?;
+        let cpu = Self { online: Path::new(ONLINE) };
+        if state.trim() == "1" { Ok(cpu) } else { Err("CPU 1 is offline".to_owned()) }
+    }
+
+    /// Takes it offline for that long; returns when it certainly was, ns.
+    fn leave_for(&self, time: Duration) -> Result<(i64, i64), String> {
+        fs::write(self.online, "0").map_err(|error| format!("CPU 1 cannot go offline: {error}"))?;
+        let gone = mono_ns();
+        sleep(time);
+        let end = mono_ns();
+        fs::write(self.online, "1").unwrap();
+        Ok((gone, end))
+    }
+}
+
+impl Drop for Cpu1 {
+    fn drop(&mut self) {
+        // There is no better way to say that it failed than the tests that follow.
+        fs::write(self.online, "1").ok();
+    }
+}
+
+/// Records while CPU 1 is away; returns when it was.
+fn record(output: &Path, options: &[&str], cpu: &Cpu1) -> Result<(i64, i64), String> {
+    let mut recorder = Recorder::start(output, options);
+    sleep(Duration::from_millis(200));
+    let away = cpu.leave_for(Duration::from_millis(400))?;
+    // Until its counters count again: a second is ten times what that takes on a busy machine.
+    sleep(Duration::from_secs(1));
+    recorder.signal(Signal::INT);
+    let ended = recorder.wait();
+    assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+    assert!(ended.stderr.contains("1 cpu_offline"), "{}", ended.stderr);
+    Ok(away)
+}
+
+/// The windows of `context-switches` on a CPU in order: (begin, end, total).
+fn windows(shares: &[Share], cpu: i32) -> Vec<(i64, i64, Option<f64>)> {
+    let own = shares.iter().filter(|share| share.cpu == cpu && share.event == "context-switches");
+    let mut windows: Vec<_> =
+        own.map(|share| (share.mono_ns - share.window_ns, share.mono_ns, share.total)).collect();
+    windows.sort_by_key(|window| window.1);
+    windows.dedup_by_key(|window| window.1);
+    windows
+}
+
+fn goes_on(options: &[&str]) {
+    let cpu = or_skip!(Cpu1::take());
+    let dir = tempfile::tempdir().unwrap();
+    let run = dir.path().join("run/");
+    let (gone, back) = or_skip!(record(&run, options, &cpu));
+    assert_checked(&run);
+    conserved(&run);
+    let shares = rows::shares(&run);
+    // The CPU that stayed has every window.
+    let stayed = windows(&shares, 0);
+    assert!(stayed.windows(2).all(|two| two[0].1 == two[1].0), "{stayed:?}");
+    assert!(stayed.iter().all(|window| window.2.is_some()), "{stayed:?}");
+    // The other has windows before and after, and none of them ends while it was away.
+    let other = windows(&shares, 1);
+    let (margin, window) = (50_000_000, 10_000_000);
+    assert!(other.iter().any(|found| found.1 < gone), "{other:?}");
+    assert!(other.iter().any(|found| found.0 > back && found.2 > Some(0.0)), "{other:?}");
+    assert!(other.iter().all(|found| found.1 < gone + window || found.1 > back), "{other:?}");
+    // Nobody ran there, idle or not.
+    let ran = rows::runtime(&run);
+    let inside = |time: &&rows::Time| time.cpu == 1 && time.mono_ns > gone && time.mono_ns < back;
+    let ticks: Vec<_> = ran.iter().filter(inside).collect();
+    assert!(ticks.is_empty(), "{ticks:?}");
+    assert!(ran.iter().any(|time| time.cpu == 1 && time.mono_ns > back + margin));
+    let times = rows::cpu_time(&run);
+    let offline = times.iter().map(|time| (time.cpu, time.offline_ns)).collect::<Vec<_>>();
+    assert!(times[0].offline_ns == 0 && times[1].offline_ns >= back - gone, "{offline:?}");
+    let losses = rows::losses(&run);
+    let of = |cause: &str| losses.iter().filter(|loss| loss.cause == cause).collect::<Vec<_>>();
+    assert!(of("cpu_offline").iter().all(|loss| loss.cpu == Some(1)), "{losses:?}");
+    let stopped: i64 = of("counter_stopped").iter().map(|loss| loss.count).sum();
+    let counters = shares.iter().filter(|share| share.cpu == 1).map(|share| &share.event);
+    let counters = counters.collect::<std::collections::BTreeSet<_>>().len();
+    assert_eq!(stopped, counters as i64, "{losses:?}");
+    for cause in ["run_gap", "read_failed", "lost_sample", "timer_stopped", "not_scheduled"] {
+        assert!(of(cause).is_empty(), "{losses:?}");
+    }
+}
+
+#[test]
+fn a_cpu_that_leaves_and_returns_is_told_of() {
+    let _machine = root_or_skip!();
+    goes_on(&["-p", "host", "-I", "10ms"]);
+}
+
+#[test]
+fn a_cpu_that_leaves_costs_no_switch_its_owner() {
+    let _machine = root_or_skip!();
+    goes_on(&["-p", "host", "-I", "10ms", "--sample-on", "sched", "--min-gap", "0"]);
+}
+
+#[test]
+fn the_fallback_timer_follows_too() {
+    let _machine = root_or_skip!();
+    goes_on(&["-p", "host", "-I", "10ms", "--timer", "run-on-cpu"]);
+}
+
+/// A recording that ends while the CPU is away ends as any other.
+#[test]
+fn a_cpu_that_stays_away_holds_nothing_up() {
+    let _machine = root_or_skip!();
+    let cpu = or_skip!(Cpu1::take());
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("run.parquet");
+    let script = format!("sleep 0.2; echo 0 >{ONLINE} || exit 3; sleep 0.3");
+    let begin = Instant::now();
+    let mut command = uncore_trace();
+    command.args(["record", "-p", "host", "-o"]).arg(&file).args(["--", "sh", "-c", &script]);
+    let output = command.output().unwrap();
+    drop(cpu);
+    assert_ne!(output.status.code(), Some(3), "CPU 1 cannot go offline");
+    assert!(begin.elapsed() < Duration::from_secs(8), "{:?}", begin.elapsed());
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    assert_checked(&file);
+    assert!(rows::cpu_time(&file)[1].offline_ns > 200_000_000);
+}

@@ -1,0 +1,27 @@
+//! Tells whether a counter can be read on this CPU: never attached, but run on a CPU by
+//! `BPF_PROG_TEST_RUN` with the slot as its first argument. The driver of a PMU whose CPU goes
+//! offline moves its counters to another, and not every driver tells where.
+
+use aya_ebpf::{
+    helpers::generated::bpf_perf_event_read_value, macros::raw_tracepoint,
+    programs::RawTracePointContext,
+};
+use uncore_trace_common::record::Reading;
+
+use crate::maps::COUNTERS;
+
+#[raw_tracepoint(tracepoint = "sched_switch")]
+fn probe(ctx: RawTracePointContext) -> i32 {
+    let slot: u64 = ctx.arg(0);
+    let mut reading = Reading { value: 0, enabled: 0, running: 0 };
+    // SAFETY: `reading` is 24 writable bytes with the layout of `struct bpf_perf_event_value`.
+    let read = unsafe {
+        bpf_perf_event_read_value(
+            (&raw const COUNTERS).cast_mut().cast(),
+            slot & 0xffff_ffff,
+            (&raw mut reading).cast(),
+            size_of::<Reading>() as u32,
+        )
+    };
+    read as i32
+}

@@ -1,0 +1,161 @@
+//! The counters that are held open, and which CPU reads each at the moment.
+//!
+//! A counter keeps its id and its count for as long as the recording lasts, whatever becomes of its
+//! event: one that had to be opened again goes on from what the one before it had counted.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+    time::Instant,
+};
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use super::{
+    perf::{Count, Event, Request},
+    session::Unopened,
+};
+use crate::plan::Counter;
+
+/// A counter's place in a [`Layout`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Placed {
+    /// Its id in the plan.
+    pub id: u32,
+    /// To be added to its readings.
+    pub base: Count,
+}
+
+/// The counters that a CPU reads, in the order of its slots.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Layout {
+    /// The first slot: a sample with this one is of these counters.
+    pub first: u32,
+    /// The counters.
+    pub counters: Vec<Placed>,
+}
+
+/// One counter that could be opened.
+#[derive(Debug)]
+pub struct Held {
+    /// Its id in the plan.
+    pub id: u32,
+    /// The PMU instance.
+    pub pmu: String,
+    /// Whether it counts its own CPU and nothing else.
+    pub per_cpu: bool,
+    /// How it was last opened.
+    pub request: Request,
+    /// Index of the leader of its group.
+    pub leader: Option<usize>,
+    /// The event.
+    pub event: Event,
+    /// The CPU that reads it, if there is one.
+    pub owner: Option<u32>,
+    /// What the events before this one had counted.
+    pub base: Count,
+    /// The event never counts again.
+    pub stopped: bool,
+    /// Since when it has been standing still, although it should count.
+    pub idle: Option<Instant>,
+    /// Its slot in the perf event array.
+    pub slot: u32,
+}
+
+/// Opens all counters, disabled.
+pub fn open(counters: &[Counter]) -> (Vec<Held>, Vec<Unopened>) {
+    let (mut all, mut unopened): (Vec<Held>, _) = (Vec::new(), Vec::new());
+    let mut index_of: BTreeMap<u32, usize> = BTreeMap::new();
+    for counter in counters {
+        let leader = counter.leader.map(|leader| index_of.get(&leader).copied());
+        let event = match leader {
+            Some(None) => Err("the leader of its group could not be opened".to_owned()),
+            Some(Some(index)) => open_one(counter, all.get(index).map(|held| &held.event)),
+            None => open_one(counter, None),
+        };
+        match event {
+            Ok(event) => {
+                index_of.insert(counter.id, all.len());
+                all.push(Held {
+                    id: counter.id,
+                    pmu: counter.pmu.clone(),
+                    per_cpu: counter.per_cpu,
+                    request: request(counter),
+                    leader: leader.flatten(),
+                    event,
+                    owner: Some(counter.cpu),
+                    base: Count::default(),
+                    stopped: false,
+                    idle: None,
+                    slot: 0,
+                });
+            }
+            Err(reason) => unopened.push(Unopened { counter: counter.id, reason }),
+        }
+    }
+    (all, unopened)
+}
+
+/// Gives every counter that has an owner a slot, those of a CPU side by side, from `first` on.
+pub fn lay_out(all: &mut [Held], first: u32) -> BTreeMap<u32, Layout> {
+    let mut layouts: BTreeMap<u32, Layout> = BTreeMap::new();
+    let mut slots = first..;
+    let owners: BTreeSet<u32> = all.iter().filter_map(|held| held.owner).collect();
+    for cpu in owners {
+        for held in all.iter_mut().filter(|held| held.owner == Some(cpu)) {
+            held.slot = slots.next().unwrap_or(u32::MAX);
+            let layout =
+                layouts.entry(cpu).or_insert(Layout { first: held.slot, counters: Vec::new() });
+            layout.counters.push(Placed { id: held.id, base: held.base });
+        }
+    }
+    layouts
+}
+
+const fn request(counter: &Counter) -> Request {
+    Request { attr_type: counter.attr_type, config: counter.config, cpu: counter.cpu }
+}
+
+fn open_one(counter: &Counter, leader: Option<&Event>) -> Result<Event, String> {
+    Event::open(&request(counter), leader).map_err(|error| {
+        format!(
+            "perf_event_open of {}/{}/ on CPU {} failed: {}",
+            counter.pmu,
+            counter.event,
+            counter.cpu,
+            explain(&error)
+        )
+    })
+}
+
+/// What the errno means for a counting event, and the way out.
+fn explain(error: &io::Error) -> String {
+    let hint = match error.raw_os_error() {
+        Some(libc::EACCES | libc::EPERM) => {
+            "root, or CAP_PERFMON, is needed; `uncore-trace doctor` tells more"
+        }
+        Some(libc::EINVAL) => "the driver refuses this encoding, filter or group",
+        Some(libc::ENOENT) => "the PMU has no such event",
+        Some(libc::ENODEV) => "the PMU's owner CPU is offline",
+        Some(libc::ENOSPC) => "the PMU has no counter left for it",
+        Some(libc::EOPNOTSUPP) => "the driver does not support it",
+        Some(libc::EMFILE) => "too many open files; raise `ulimit -n`",
+        Some(libc::EBUSY) => "another tool holds the PMU",
+        _ => return error.to_string(),
+    };
+    format!("{error}: {hint}")
+}
+
+/// One descriptor a counter and some to spare; the soft limit may be raised up to the hard one.
+/// Where that is not enough, opening says so.
+pub fn raise_file_limit(counters: usize) {
+    let wanted = counters as u64 + 256;
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current.is_some_and(|current| current < wanted) {
+        let current = limit.maximum.map_or(wanted, |maximum| maximum.min(wanted));
+        let raised = Rlimit { current: Some(current), maximum: limit.maximum };
+        if let Err(error) = setrlimit(Resource::Nofile, raised) {
+            log::info!("cannot raise the limit of open files to {current}: {error}");
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! CPUs that go offline and come back in the middle of a recording.
+//!
+//! The driver of an uncore PMU whose CPU goes offline moves its counters to another CPU: they go on
+//! counting, and only the place where they can be read changes (`perf_pmu_migrate_context`,
+//! kernel/events/core.c, Linux 6.18). Counters of a CPU of its own, and those whose driver finds no
+//! other CPU, stop for ever; they are opened again when there is a CPU for them.
+//!
+//! Nothing here trusts a file to tell where a counter is (the `cpumask` of `ali_drw` is never
+//! renewed): the program `probe` tries to read it there. A change gives all counters new slots, in
+//! the other half of the perf event array, so that what the CPUs sent of the old ones can still be
+//! told apart, and two changes are at least a drained ring apart.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    os::fd::AsFd as _,
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result};
+use aya::programs::{RawTracePoint, RawTracePointRunOptions, TestRun as _};
+use uncore_trace_common::{record::MAX_COUNTERS, state::CpuState};
+
+use super::{
+    held::{self, Held, Layout},
+    perf::{Count, Event, Request},
+    programs,
+    sampler::{self, Running},
+    session::Session,
+};
+use crate::discover::CpuList;
+
+/// How long a CPU that comes online, and the drivers that follow it, are waited for: a look costs
+/// little, but a counter that can be read nowhere must not be looked for for ever.
+const SETTLE: Duration = Duration::from_secs(5);
+
+/// How long a driver may take to move a counter, which stands still meanwhile: it waits for an RCU
+/// grace period.
+const MOVE: Duration = Duration::from_millis(500);
+
+/// A change of who reads what.
+#[derive(Debug, Default)]
+pub struct Change {
+    /// CPUs that went offline.
+    pub gone: Vec<u32>,
+    /// CPUs that came online.
+    pub came: Vec<u32>,
+    /// Counters that stopped, with all they had counted.
+    pub stopped: Vec<(u32, Count)>,
+    /// What each owner CPU reads from now on; `None` if that is as before.
+    pub layouts: Option<BTreeMap<u32, Layout>>,
+}
+
+/// What is known of the CPUs.
+#[derive(Debug)]
+pub struct Follower {
+    online: Vec<u32>,
+    upper_half: bool,
+    /// Something is not in its place yet; looked for until then.
+    unsettled: Option<Instant>,
+    probe_loaded: bool,
+}
+
+impl Follower {
+    /// A recording begins with these CPUs online.
+    pub fn new(online: &[u32]) -> Self {
+        Self { online: online.to_vec(), upper_half: false, unsettled: None, probe_loaded: false }
+    }
+
+    /// The CPUs that were online at the last look.
+    pub fn online(&self) -> &[u32] {
+        &self.online
+    }
+}
+
+/// The CPUs that are online, of the machine whose sysfs is under `root`.
+pub fn online(root: &Path) -> Result<Vec<u32>> {
+    let path = root.join("sys/devices/system/cpu/online");
+    let text =
+        fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    let cpus: CpuList =
+        text.trim().parse().with_context(|| format!("cannot understand {}", path.display()))?;
+    Ok(cpus.iter().collect())
+}
+
+impl Session {
+    /// Looks where the counters are, if `online` (the CPUs that are online) is not as it was,
+    /// something is not in its place yet, or `hint` says that something is wrong, and has them
+    /// read there. Everything that the ring held before must have been read.
+    pub fn follow(&mut self, online: &[u32], root: &Path, hint: bool) -> Result<Option<Change>> {
+        let Some(running) = &self.running else {
+            return Ok(None);
+        };
+        let hint = running.take_unreached() || hint;
+        let as_before = self.follower.online == online;
+        if self.follower.unsettled.is_some_and(|until| Instant::now() > until) {
+            self.follower.unsettled = None;
+        }
+        if as_before && !hint && self.follower.unsettled.is_none() {
+            return Ok(None);
+        }
+        let mut change = Change {
+            gone: not_in(&self.follower.online, online),
+            came: not_in(online, &self.follower.online),
+            ..Change::default()
+        };
+        online.clone_into(&mut self.follower.online);
+        let owners: Vec<Option<u32>> = self.held.iter().map(|held| held.owner).collect();
+        change.stopped = self.note_stopped();
+        let reopened = self.reopen_stopped(root);
+        for held in reopened.iter().filter_map(|&index| self.held.get(index)) {
+            held.event.enable().context("cannot enable a counter")?;
+        }
+        self.find_owners(root)?;
+        let moved = owners.iter().zip(&self.held).any(|(owner, held)| *owner != held.owner);
+        let mut settled = self.held.iter().all(|held| held.is_settled(online));
+        if moved || !reopened.is_empty() || self.has_lost_a_timer()? {
+            settled &= self.place()?;
+            change.layouts = Some(self.layouts.clone());
+        }
+        let until = self.follower.unsettled.filter(|_| as_before && !moved);
+        let until = until.unwrap_or_else(|| Instant::now() + SETTLE);
+        self.follower.unsettled = (!settled).then_some(until);
+        Ok(Some(change))
+    }
+
+    /// Lets go of what the programs knew of a CPU that is offline: when it comes back its time
+    /// begins anew.
+    pub fn forget(&mut self, cpu: u32) -> Result<()> {
+        self.cpus
+            .set(cpu, CpuState::default(), 0)
+            .with_context(|| format!("cannot write the state of CPU {cpu}"))
+    }
+
+    /// Finds the counters that stopped since the last look.
+    fn note_stopped(&mut self) -> Vec<(u32, Count)> {
+        let mut stopped = Vec::new();
+        for held in self.held.iter_mut().filter(|held| !held.stopped) {
+            if held.event.is_enabled() {
+                held.idle = None;
+                continue;
+            }
+            let since = *held.idle.get_or_insert_with(Instant::now);
+            if !held.per_cpu && since.elapsed() < MOVE {
+                continue;
+            }
+            if let Ok(count) = held.event.read() {
+                held.base = count.after(held.base);
+            }
+            (held.stopped, held.owner, held.idle) = (true, None, None);
+            stopped.push((held.id, held.base));
+        }
+        stopped
+    }
+
+    /// Opens those again for which there is a CPU, disabled. Returns which.
+    fn reopen_stopped(&mut self, root: &Path) -> Vec<usize> {
+        let mut reopened = Vec::new();
+        for index in 0..self.held.len() {
+            let Some(held) = self.held.get(index).filter(|held| held.stopped) else {
+                continue;
+            };
+            let leader = held.leader.and_then(|leader| self.held.get(leader));
+            let cpus = match leader {
+                Some(leader) if leader.stopped => continue,
+                Some(leader) => vec![leader.request.cpu],
+                None if held.per_cpu => vec![held.request.cpu],
+                None => self.follower.candidates(root, held),
+            };
+            let online = cpus.into_iter().filter(|cpu| self.follower.online.contains(cpu));
+            let mut tries = online.map(|cpu| Request { cpu, ..held.request });
+            let opened = tries.find_map(|request| {
+                let event = Event::open(&request, leader.map(|leader| &leader.event)).ok()?;
+                Some((request, event))
+            });
+            if let Some((request, event)) = opened
+                && let Some(held) = self.held.get_mut(index)
+            {
+                held.owner = held.per_cpu.then_some(request.cpu);
+                (held.request, held.event, held.stopped) = (request, event, false);
+                reopened.push(index);
+            }
+        }
+        reopened
+    }
+
+    /// Finds out which CPU can read each counter that is not of a CPU of its own.
+    fn find_owners(&mut self, root: &Path) -> Result<()> {
+        let mut known: BTreeMap<(String, Option<u32>), u32> = BTreeMap::new();
+        for index in 0..self.held.len() {
+            let Some(held) = self.held.get(index) else { continue };
+            if held.stopped || held.per_cpu {
+                continue;
+            }
+            let (old, place) = (held.owner, (held.pmu.clone(), held.owner));
+            let mut cpus: Vec<u32> = old.into_iter().chain(known.get(&place).copied()).collect();
+            let candidates = self.follower.candidates(root, held);
+            cpus.extend(candidates);
+            self.offer(index)?;
+            let mut owner = None;
+            for cpu in cpus {
+                if self.follower.online.contains(&cpu) && self.can_read(cpu)? {
+                    owner = Some(cpu);
+                    break;
+                }
+            }
+            if let Some(cpu) = owner {
+                known.insert(place, cpu);
+            }
+            if let Some(held) = self.held.get_mut(index) {
+                held.owner = owner;
+            }
+        }
+        Ok(())
+    }
+
+    /// The slot behind both halves, in which a counter is tried.
+    const fn probe_slot(&self) -> u32 {
+        2 * self.held.len() as u32
+    }
+
+    fn offer(&self, index: usize) -> Result<()> {
+        let Some(held) = self.held.get(index) else {
+            return Ok(());
+        };
+        self.counters
+            .insert(self.probe_slot(), held.event.as_fd())
+            .context("cannot put a counter into the perf event array")
+    }
+
+    /// Whether the counter in the probe's slot can be read on `cpu`.
+    fn can_read(&mut self, cpu: u32) -> Result<bool> {
+        let slot = u64::from(self.probe_slot());
+        let program: &mut RawTracePoint = programs::find(&mut self.ebpf, "probe")?;
+        if !self.follower.probe_loaded {
+            programs::loaded("probe", program.load())?;
+            self.follower.probe_loaded = true;
+        }
+        let mut options = RawTracePointRunOptions { cpu: Some(cpu), ..Default::default() };
+        if let Some(argument) = options.args.first_mut() {
+            *argument = slot;
+        }
+        // A CPU that went offline just now cannot read it either.
+        Ok(program.test_run(options).is_ok_and(|result| result.return_value == 0))
+    }
+
+    fn has_lost_a_timer(&self) -> Result<bool> {
+        if !self.running.as_ref().is_some_and(Running::has_timers) {
+            return Ok(false);
+        }
+        for &cpu in self.layouts.keys() {
+            if !sampler::is_armed(&self.samplers, cpu)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Gives every counter a slot with its owner and has it read there. `false` if a CPU could not
+    /// be reached yet.
+    fn place(&mut self) -> Result<bool> {
+        self.shed_crowds();
+        let before: Vec<u32> = self.layouts.keys().copied().collect();
+        self.follower.upper_half = !self.follower.upper_half;
+        let first = if self.follower.upper_half { self.held.len() as u32 } else { 0 };
+        self.layouts = held::lay_out(&mut self.held, first);
+        for held in self.held.iter().filter(|held| held.owner.is_some()) {
+            self.counters
+                .insert(held.slot, held.event.as_fd())
+                .context("cannot put a counter into the perf event array")?;
+        }
+        let Self { running: Some(running), ebpf, samplers, layouts, .. } = self else {
+            return Ok(true);
+        };
+        running.reassign(ebpf, samplers, &before, layouts)
+    }
+
+    /// What a CPU inherits beyond what it can read in one tick is read nowhere.
+    fn shed_crowds(&mut self) {
+        let mut crowds: BTreeMap<u32, usize> = BTreeMap::new();
+        for held in &mut self.held {
+            let Some(cpu) = held.owner else { continue };
+            let crowd = crowds.entry(cpu).or_default();
+            *crowd += 1;
+            if *crowd > MAX_COUNTERS {
+                held.owner = None;
+                log::warn!(
+                    "CPU {cpu} now owns more than {MAX_COUNTERS} counters: one of {} is not read any longer",
+                    held.pmu
+                );
+            }
+        }
+    }
+}
+
+impl Held {
+    /// Whether there is nothing to wait for.
+    fn is_settled(&self, online: &[u32]) -> bool {
+        let parted = self.per_cpu && !online.contains(&self.request.cpu);
+        self.idle.is_none() && (self.owner.is_some() || parted)
+    }
+}
+
+impl Follower {
+    /// The CPUs on which a PMU's counter may be, the likeliest first: those of its `cpumask`, then
+    /// those with numbers near that of the CPU it was opened on, which are mostly of one package.
+    fn candidates(&self, root: &Path, held: &Held) -> Vec<u32> {
+        let mask = root.join("sys/bus/event_source/devices").join(&held.pmu).join("cpumask");
+        let mask: Option<CpuList> =
+            fs::read_to_string(mask).ok().and_then(|text| text.trim().parse().ok());
+        let likely = |cpu: &u32| mask.as_ref().is_some_and(|mask| mask.contains(*cpu));
+        let mut cpus = self.online.clone();
+        cpus.sort_by_key(|cpu| (!likely(cpu), cpu.abs_diff(held.request.cpu)));
+        cpus
+    }
+}
+
+fn not_in(cpus: &[u32], known: &[u32]) -> Vec<u32> {
+    cpus.iter().filter(|cpu| !known.contains(cpu)).copied().collect()
+}

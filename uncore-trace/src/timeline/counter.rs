@@ -1,0 +1,364 @@
+//! One counter: what it counted between two boundary ticks, and whose it was.
+//!
+//! A window of a counter ends with the reading of its boundary tick. Where that reading is
+//! missing the window goes on to the next boundary that has one: a row then covers more than one
+//! interval and says so in `window_ns`. Nothing is interpolated.
+
+use std::{collections::HashMap, mem};
+
+use super::{
+    loss::{Cause, Ledger},
+    sink::Labels,
+};
+use crate::{
+    align::{clock::Snapshot, who::Who},
+    attribute::{Method, Share, exact, residency},
+    drain::{Comm, Reading},
+    plan::Counter,
+    tables::fabric,
+};
+
+/// One opened counter.
+#[derive(Debug)]
+pub struct Track {
+    pub counter: Counter,
+    /// Index of the set of CPUs that it sees.
+    pub set: usize,
+    /// The boundary at which its window began.
+    pub last: Option<(u64, Reading)>,
+    /// Time and raw counts by owner of the window's intervals so far, where it goes on.
+    carried_time: HashMap<Who, u64>,
+    pub carried_counts: HashMap<Who, u64>,
+    /// Raw counts by owner since the last boundary.
+    pub exact: HashMap<Who, u64>,
+    /// The count of the last sample.
+    previous: Option<u64>,
+    /// It was read elsewhere, or not at all, since the last sample.
+    parted: bool,
+    life: Life,
+    failing: bool,
+}
+
+/// Whether a counter counts.
+#[derive(Debug)]
+enum Life {
+    Counting,
+    /// Not any more; its last word is for the first boundary from this tick on that has no reading
+    /// of it.
+    Ended {
+        tick: u64,
+        last_word: Reading,
+    },
+    /// Not any more, and its last word is told. Again from this tick on.
+    Silent {
+        until: u64,
+    },
+}
+
+/// What a counter counted in a window.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Delta {
+    /// In the counter's unit, scaled for multiplexing; `None` if it never ran.
+    total: Option<f64>,
+    /// Factor from a raw count to the unit, multiplexing included.
+    factor: f64,
+    /// Time running / time enabled.
+    running: f32,
+}
+
+/// The window that is closed.
+pub struct Close {
+    pub tick: u64,
+    pub tick_ns: u64,
+    pub clock: Snapshot,
+    pub is_exact: bool,
+    pub is_last: bool,
+}
+
+impl Track {
+    /// A counter that sees the set of CPUs with this index, before its first reading.
+    pub fn new(counter: Counter, set: usize) -> Self {
+        Self {
+            set,
+            counter,
+            last: None,
+            carried_time: HashMap::new(),
+            carried_counts: HashMap::new(),
+            exact: HashMap::new(),
+            previous: None,
+            parted: false,
+            life: Life::Counting,
+            failing: false,
+        }
+    }
+
+    /// Gives the count since the last sample to its owner.
+    pub fn count(&mut self, after: Reading, who: Who) {
+        let Reading::Counted { value, .. } = after else {
+            return;
+        };
+        let who = if mem::take(&mut self.parted) { Who::Unknown } else { who };
+        match self.previous.replace(value) {
+            Some(before) => *self.exact.entry(who).or_default() += value.saturating_sub(before),
+            // The first sample is where counting starts.
+            None => self.exact.clear(),
+        }
+    }
+
+    /// Its event stopped for ever after `tick`.
+    pub fn end(&mut self, tick: u64, last_word: Reading) {
+        self.count(last_word, Who::Unknown);
+        self.life = Life::Ended { tick, last_word };
+    }
+
+    /// Another CPU reads it from `tick` on, or it counts again.
+    pub fn place(&mut self, tick: u64) {
+        self.parted = true;
+        if let Life::Silent { until } = &mut self.life {
+            *until = tick;
+            // Who ran while it did not count owns nothing of what it counts from here.
+            self.carried_time.clear();
+        }
+    }
+
+    /// What it had counted in the end, if that is due and no reading tells.
+    fn last_word(&mut self, now: u64) -> Option<Reading> {
+        let Life::Ended { tick, last_word } = self.life else {
+            return None;
+        };
+        if now < tick {
+            return None;
+        }
+        self.life = Life::Silent { until: u64::MAX };
+        // Nothing to tell if it stopped before its last reading.
+        Some(last_word).filter(|word| self.last.is_some_and(|(_, last)| last != *word))
+    }
+
+    /// Ends its window, or goes on with it where there is no reading.
+    #[expect(clippy::too_many_arguments, reason = "one call site; a struct would only rename them")]
+    pub fn close(
+        &mut self,
+        window: &Close,
+        reading: Option<Reading>,
+        time: &[(Who, u64)],
+        counts: HashMap<Who, u64>,
+        labels: &mut Labels<'_>,
+        fabric: &mut fabric::Builder,
+        ledger: &mut Ledger,
+    ) {
+        let now = window.tick * window.tick_ns;
+        let (cpu, id) = (Some(self.counter.cpu), Some(self.counter.id));
+        let mut counts = counts;
+        let reading = match reading {
+            Some(Reading::Counted { .. }) => {
+                // Windows from before its end may be closed only now.
+                if !matches!(self.life, Life::Ended { tick, .. } if window.tick < tick) {
+                    self.life = Life::Counting;
+                }
+                reading
+            }
+            missing => match self.last_word(window.tick) {
+                None => missing,
+                last_word => {
+                    add(&mut counts, mem::take(&mut self.exact));
+                    last_word
+                }
+            },
+        };
+        if self.last.is_some() {
+            add(&mut self.carried_time, time.iter().copied());
+            add(&mut self.carried_counts, counts);
+        }
+        let after = match reading {
+            Some(after @ Reading::Counted { .. }) => {
+                self.failing = false;
+                after
+            }
+            missing => {
+                let silent = matches!(self.life, Life::Silent { until } if window.tick < until);
+                // Its driver moves it to another CPU: the next reading has it all.
+                let astray = self.astray(missing);
+                if let Some(Reading::Failed(errno)) = missing
+                    && !self.failing
+                    && !astray
+                {
+                    self.failing = true;
+                    let error = std::io::Error::from_raw_os_error(errno);
+                    ledger.explain(Cause::ReadFailed, now, id, &error.to_string());
+                }
+                if (missing.is_none() || astray) && !silent {
+                    ledger.add(Cause::NoBoundary, now, window.tick_ns, cpu, id, 1);
+                }
+                if window.is_last {
+                    if astray {
+                        let text = "no CPU can read it any longer";
+                        ledger.explain(Cause::ReadFailed, now, id, text);
+                    }
+                    self.unread(window, labels, fabric);
+                }
+                return;
+            }
+        };
+        let last = self.last.replace((window.tick, after));
+        let mut time: Vec<_> = mem::take(&mut self.carried_time).into_iter().collect();
+        let mut counts: Vec<_> = mem::take(&mut self.carried_counts).into_iter().collect();
+        let Some((from, before)) = last else {
+            return;
+        };
+        let Some(delta) = delta(before, after, self.counter.scale) else {
+            return;
+        };
+        if delta.total.is_none() {
+            let span = (window.tick - from) * window.tick_ns;
+            ledger.add(Cause::NotScheduled, now, span, cpu, id, 1);
+        }
+        time.sort_unstable();
+        counts.sort_unstable();
+        let (method, shares) = self.shares(window, delta, &time, &counts);
+        self.rows(window, from, delta, method, &shares, labels, fabric);
+    }
+
+    /// Whether a reading failed as that of a counter does which is on another CPU: -EINVAL, see
+    /// `perf_event_read_local` (kernel/events/core.c, Linux 6.18).
+    pub fn astray(&self, reading: Option<Reading>) -> bool {
+        !self.counter.per_cpu && reading == Some(Reading::Failed(libc::EINVAL))
+    }
+
+    fn shares(
+        &self,
+        window: &Close,
+        delta: Delta,
+        time: &[(Who, u64)],
+        counts: &[(Who, u64)],
+    ) -> (Method, Vec<Share>) {
+        match delta.total {
+            Some(total) if total > 0.0 => {
+                if window.is_exact && self.counter.per_cpu {
+                    (Method::Exact, exact(counts, delta.factor, delta.running))
+                } else {
+                    let own_cpu = self.counter.per_cpu;
+                    (Method::Residency, residency(total, time, own_cpu, delta.running))
+                }
+            }
+            _ => (Method::None, Vec::new()),
+        }
+    }
+
+    /// A row for the end of a recording whose last window never got its reading.
+    fn unread(&self, window: &Close, labels: &mut Labels<'_>, fabric: &mut fabric::Builder) {
+        let Some((from, _)) = self.last else {
+            return;
+        };
+        let delta = Delta { total: None, factor: 1.0, running: 0.0 };
+        self.rows(window, from, delta, Method::None, &[], labels, fabric);
+    }
+
+    /// One row an owner; a window in which nothing was counted, or the counter did not run, is
+    /// one row that nobody owns.
+    #[expect(clippy::too_many_arguments, reason = "as for close")]
+    fn rows(
+        &self,
+        window: &Close,
+        from: u64,
+        delta: Delta,
+        method: Method,
+        shares: &[Share],
+        labels: &mut Labels<'_>,
+        fabric: &mut fabric::Builder,
+    ) {
+        let mono_ns = (window.tick * window.tick_ns) as i64;
+        let counter = &self.counter;
+        let mut append = |who: Who, value: Option<f64>, confidence: Option<f32>| {
+            let own = match who {
+                Who::Task { comm, .. } => comm,
+                _ => Comm::default(),
+            };
+            let label = labels.of(who, &own);
+            fabric.append(&fabric::Row {
+                ts: window.clock.wall(mono_ns),
+                mono_ns,
+                window_ns: ((window.tick - from) * window.tick_ns) as i64,
+                socket: counter.socket,
+                cpu: counter.cpu as i32,
+                group: &counter.group,
+                pmu: &counter.pmu,
+                event: &counter.event,
+                filter: &counter.filter,
+                unit: &counter.unit,
+                owner: who.owner(),
+                pid: label.pid,
+                comm: label.comm.as_deref(),
+                cgroup_id: label.cgroup_id,
+                cgroup: label.cgroup,
+                value,
+                total: delta.total,
+                running: delta.running,
+                method: method.name(),
+                confidence,
+            });
+        };
+        if shares.is_empty() {
+            append(Who::Unknown, delta.total, None);
+        }
+        for share in shares {
+            append(share.who, Some(share.value), Some(share.confidence));
+        }
+    }
+}
+
+/// Adds up by owner.
+pub fn add(sum: &mut HashMap<Who, u64>, parts: impl IntoIterator<Item = (Who, u64)>) {
+    for (who, part) in parts {
+        *sum.entry(who).or_default() += part;
+    }
+}
+
+/// What was counted between two readings: perf's scaling, count x enabled / running
+/// (tools/lib/perf/evsel.c, `perf_counts_values__scale`).
+fn delta(before: Reading, after: Reading, scale: f64) -> Option<Delta> {
+    let (
+        Reading::Counted { value: value0, enabled: enabled0, running: running0 },
+        Reading::Counted { value: value1, enabled: enabled1, running: running1 },
+    ) = (before, after)
+    else {
+        return None;
+    };
+    let value = value1.saturating_sub(value0);
+    let enabled = enabled1.saturating_sub(enabled0);
+    let running = running1.saturating_sub(running0);
+    if running == 0 || enabled == 0 {
+        return Some(Delta { total: None, factor: scale, running: 0.0 });
+    }
+    let factor = if running == enabled { scale } else { scale * enabled as f64 / running as f64 };
+    let part = (running as f64 / enabled as f64).min(1.0) as f32;
+    Some(Delta { total: Some(value as f64 * factor), factor, running: part })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn counted(value: u64, enabled: u64, running: u64) -> Reading {
+        Reading::Counted { value, enabled, running }
+    }
+
+    #[test]
+    fn a_multiplexed_count_is_scaled() {
+        let delta = delta(counted(100, 1000, 500), counted(150, 2000, 1000), 32.0).unwrap();
+        assert_eq!(delta.total, Some(50.0 * 32.0 * 2.0));
+        assert!((delta.running - 0.5).abs() < 1e-6);
+    }
+
+    #[test]
+    fn never_scheduled_is_not_zero() {
+        let delta = delta(counted(100, 1000, 500), counted(100, 2000, 500), 1.0).unwrap();
+        assert_eq!(delta.total, None);
+        assert!(delta.running.abs() < f32::EPSILON);
+    }
+
+    #[test]
+    fn really_nothing_is_zero() {
+        let delta = delta(counted(100, 1000, 1000), counted(100, 2000, 2000), 1.0).unwrap();
+        assert_eq!(delta.total, Some(0.0));
+    }
+}
