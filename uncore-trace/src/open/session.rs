@@ -19,6 +19,7 @@ use super::{
     held::{self, Held, Layout},
     hotplug::Follower,
     options::{Options, Timer},
+    perf::Count,
     programs,
     sampler::{self, Running},
 };
@@ -182,6 +183,14 @@ impl Session {
             }
         }
         Ok(())
+    }
+
+    /// All that the counters counted that still do, or did until [`Session::stop`]. One that cannot
+    /// be read is left out.
+    pub fn counts(&self) -> Vec<(u32, Count)> {
+        let counting = self.held.iter().filter(|held| !held.stopped && held.owner.is_some());
+        let count = |held: &Held| Some((held.id, held.event.read().ok()?.after(held.base)));
+        counting.filter_map(count).collect()
     }
 
     /// What each owner CPU reads.

@@ -203,6 +203,7 @@ impl Recorder<'_> {
         // programs gone the ring can only get emptier.
         sleep(2 * self.options.tick + Duration::from_nanos(2 * SETTLE_NS)).await;
         self.session.stop()?;
+        self.timeline.last_counts(&self.session.counts());
         let begin = Instant::now();
         let mut waiting = begin;
         let mut pause = Duration::ZERO;

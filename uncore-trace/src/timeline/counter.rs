@@ -37,6 +37,8 @@ pub struct Track {
     parted: bool,
     life: Life,
     failing: bool,
+    /// What it had counted when the recording stopped it.
+    pub last_count: Option<Reading>,
 }
 
 /// Whether a counter counts.
@@ -89,6 +91,7 @@ impl Track {
             parted: false,
             life: Life::Counting,
             failing: false,
+            last_count: None,
         }
     }
 
@@ -158,6 +161,10 @@ impl Track {
                 reading
             }
             missing => match self.last_word(window.tick) {
+                None if window.is_last && matches!(self.life, Life::Counting) => {
+                    add(&mut counts, mem::take(&mut self.exact));
+                    self.last_count.or(missing)
+                }
                 None => missing,
                 last_word => {
                     add(&mut counts, mem::take(&mut self.exact));

@@ -32,7 +32,7 @@ use crate::{
         who::Who,
     },
     drain::{CgroupChange, CgroupEvent, Peek, Record, Run, Task, TaskChange, TaskEvent},
-    open::{Change, Layout},
+    open::{Change, Count, Layout},
     plan::Plan,
     tables::{runtime, slices, tasks},
 };
@@ -192,6 +192,12 @@ impl Timeline {
         for track in self.tracks.values_mut() {
             track.stop_at(stop);
         }
+    }
+
+    /// What the counters counted until they were stopped, which was after the stop tick: it ends
+    /// the last window where that tick's reading did not come, so that no count is lost with it.
+    pub fn last_counts(&mut self, counts: &[(u32, Count)]) {
+        self.owners.last_counts(counts);
     }
 
     /// The latest time that a record told of; those of other CPUs are no further behind than the

@@ -127,6 +127,16 @@ impl Owners {
         self.stop_tick = Some(tick);
     }
 
+    /// See [`super::Timeline::last_counts`].
+    pub fn last_counts(&mut self, counts: &[(u32, Count)]) {
+        for &(id, Count { value, enabled, running }) in counts {
+            let track = self.index_of.get(&id).and_then(|&index| self.tracks.get_mut(index));
+            if let Some(track) = track {
+                track.last_count = Some(Reading::Counted { value, enabled, running });
+            }
+        }
+    }
+
     /// Whether every owner CPU has got past this tick.
     pub fn have(&self, tick: u64) -> bool {
         let mut active = self.cpus.values().filter(|cpu| cpu.active);
