@@ -35,6 +35,8 @@ pub struct AcpiDevice {
     pub hid: String,
     /// `_UID`.
     pub uid: u64,
+    /// `_PXM`: its NUMA node.
+    pub node: u32,
     /// `_CCA`.
     pub cca: bool,
     /// Base and length of its ranges of registers, in order.
@@ -58,12 +60,13 @@ fn ssdt_source(devices: &[AcpiDevice]) -> Result<String> {
 }
 
 fn push_device(text: &mut String, device: &AcpiDevice) -> Result<()> {
-    let AcpiDevice { name, hid, uid, cca, memory, interrupt, properties } = device;
+    let AcpiDevice { name, hid, uid, node, cca, memory, interrupt, properties } = device;
     let fits =
         name.len() == 4 && name.bytes().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit());
     ensure!(fits, "{name} is no ACPI name: four of A-Z and 0-9");
     writeln!(text, "Device({name}) {{")?;
     writeln!(text, "  Name(_HID, \"{hid}\") Name(_UID, {uid}) Name(_CCA, {})", u8::from(*cca))?;
+    writeln!(text, "  Name(_PXM, {node})")?;
     if !properties.is_empty() {
         text.push_str("  Name(_DSD, Package() {\n");
         // The UUID of device properties (ACPI specification 6.5, 6.2.5).

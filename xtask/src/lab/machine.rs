@@ -257,6 +257,7 @@ impl Instance {
         Some(AcpiDevice {
             name: format!("L{:03X}", self.device),
             hid: define.hid.clone(),
+            node: self.socket,
             cca: true,
             uid: u64::from(uid),
             memory,
