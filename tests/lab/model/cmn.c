@@ -3,7 +3,7 @@
  * LAB_CMN: the mesh of one die, an Arm CMN-700 with one debug and trace controller (DTC). Registers
  * as arm-cmn.c (Linux 7.2) names them.
  *
- * arg[0] columns, arg[1] rows, arg[2] revision (2 = r2p0), arg[4..12) the node ids of the CCLA nodes
+ * arg[0] columns, arg[1] rows, arg[2] revision (2 = r2p0), arg[4..12) the node ids of its CCLAs
  * (0: unused); what else is in the mesh says cmn_mesh.c. The SSDT describes it (ARMHC700, the whole
  * slot, one interrupt). A move's event is the event id, source the node id, target the node type
  * and from bit 16 on the kind of request that the driver's occupid chooses among (0: none of
@@ -27,7 +27,7 @@
 
 /* Of PMU_CONFIG, for lane n. */
 #define DTM_ENABLE      BIT_ULL(0)
-#define DTM_PAIRED(n) BIT_ULL(4 + (n))
+#define DTM_PAIRED(n)   BIT_ULL(4 + (n))
 #define DTM_COUNTER(config, n) ((config) >> (16 + 4 * (n)) & 7)
 #define DTM_INPUT(config, n) ((config) >> (32 + 8 * (n)) & 0x3f)
 #define INPUT_XP        0x04
@@ -73,7 +73,7 @@ static bool has_event(u16 type, u32 event)
 {
 	unsigned int i;
 
-	/* Bits 1:0 are what, 4:2 where, 8:5 the channel; those from 5 on are of further channels. */
+	/* Bits 1:0 are what, 4:2 where, 8:5 the channel: five, as there is one of each kind. */
 	if (type == CMN_TYPE_XP)
 		return event & 3 && event >> 5 < 5;
 	for (i = 0; i < ARRAY_SIZE(events); i++)

@@ -100,14 +100,22 @@ static int add_crosspoint(struct cmn *cmn, const struct lab_define *def, unsigne
 	return 0;
 }
 
+/* The driver does not take a mesh of one crosspoint for a whole one. */
+static bool has_size(const struct lab_define *def)
+{
+	u64 columns = def->arg[0], rows = def->arg[1];
+
+	return columns && columns <= CMN_DIMENSION && rows && rows <= CMN_DIMENSION &&
+	       columns * rows > 1;
+}
+
 struct cmn *cmn_build(const struct lab_define *def)
 {
 	unsigned int x, y, i, wanted = 0;
 	struct cmn *cmn;
 	int err = 0;
 
-	if (!def->arg[0] || def->arg[0] > CMN_DIMENSION || !def->arg[1] || def->arg[1] > CMN_DIMENSION ||
-	    def->arg[0] * def->arg[1] < 2 || def->arg[2] >= REVISIONS)
+	if (!has_size(def) || def->arg[2] >= REVISIONS)
 		return ERR_PTR(-EINVAL);
 	/* A crosspoint has up to four regions, (0,0) two more. */
 	cmn = kvzalloc(struct_size(cmn, node, 4 * def->arg[0] * def->arg[1] + 2), GFP_KERNEL);

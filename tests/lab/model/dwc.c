@@ -47,14 +47,12 @@
 #define EVENT_IS_ON      BIT(7)
 #define EVENT_SWITCH     GENMASK(4, 2)
 #define EVENT_CLEAR      GENMASK(1, 0)
-enum { SWITCH_OFF = 1, SWITCH_ON = 3, SWITCH_ALL = 4 };
-enum { CLEAR_ONE = 1, CLEAR_ALL = 3 };
+enum { SWITCH_OFF = 1, SWITCH_ON = 3, SWITCH_ALL = 4, CLEAR_ONE = 1, CLEAR_ALL = 3 };
 
 #define TIME_START       BIT(0)
 #define TIME_DURATION    GENMASK(15, 8) /* 0: until it is stopped */
 #define TIME_REPORT      GENMASK(31, 24)
 
-#define VENDOR           PCI_VENDOR_ID_ALIBABA
 #define RAS_DES          (VSEC_SIZE << 20 | 4 << 16 | 2) /* include/linux/pcie-dwc.h: id 2, rev 4 */
 #define LINK_SPEED       5 /* 32 GT/s */
 
@@ -110,7 +108,7 @@ static void fill_space(const struct dwc *dwc, u32 *space, unsigned int width)
 	u32 class = port ? PCI_CLASS_BRIDGE_PCI_NORMAL : PCI_CLASS_NETWORK_ETHERNET << 8;
 	u32 link = LINK_SPEED | width << 4;
 
-	space[PCI_VENDOR_ID / 4] = (port ? 0x8000 : 0x8001) << 16 | VENDOR;
+	space[PCI_VENDOR_ID / 4] = (port ? 0x8000 : 0x8001) << 16 | PCI_VENDOR_ID_ALIBABA;
 	space[PCI_COMMAND / 4] = PCI_STATUS_CAP_LIST << 16;
 	space[PCI_CLASS_REVISION / 4] = class << 8 | 1;
 	space[PCI_CACHE_LINE_SIZE / 4] = (port ? PCI_HEADER_TYPE_BRIDGE : PCI_HEADER_TYPE_NORMAL)
@@ -328,7 +326,6 @@ static int dwc_attach(struct lab_device *device)
 	/* There is neither firmware nor an interrupt that the kernel's port services could use. */
 	bridge->native_aer = 0;
 	bridge->native_pme = 0;
-	bridge->native_dpc = 0;
 	bridge->native_pcie_hotplug = 0;
 	dwc->buses = (struct resource)DEFINE_RES_NAMED(0, 2, "uncore-model", IORESOURCE_BUS);
 	pci_add_resource(&bridge->windows, &dwc->buses);
