@@ -41,12 +41,12 @@ impl Key {
         self
     }
 
-    /// The key with the names and bytes of a directory's files.
-    pub fn with_directory(mut self, dir: &Path) -> Result<Self> {
-        for path in files(dir)? {
+    /// The key with the names and bytes of files below a directory.
+    pub fn with_files(mut self, dir: &Path, files: &[PathBuf]) -> Result<Self> {
+        for path in files {
             let bytes =
-                fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
-            let name = path.strip_prefix(dir).unwrap_or(&path);
+                fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+            let name = path.strip_prefix(dir).unwrap_or(path);
             self = self.with(name.as_os_str().as_encoded_bytes()).with(bytes);
         }
         Ok(self)

@@ -1,6 +1,7 @@
 //! Kernel modules for a guest: the device model with the drivers compiled against it, and modules
 //! of the distribution with what they depend on.
 
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -30,11 +31,13 @@ const LEFT_OUT: &[&str] = &[
 /// model's Kbuild, in which they can be loaded.
 pub fn drivers(kernel: &Kernel, model: &Path) -> Result<Vec<PathBuf>> {
     ensure!(model.join("Kbuild").is_file(), "no device model in {}", model.display());
-    let key = cache::Key::of([&kernel.version, &kernel.release]).with_directory(model)?;
-    let tree = prepared(kernel)?;
+    let sources = sources(model)?;
+    let key = cache::Key::of([&kernel.version, &kernel.release]).with_files(model, &sources)?;
     let dir = cache::entry(&format!("model-{}", kernel.release), key, |dir| {
+        let tree = prepared(kernel)?;
         timed(&format!("kernel {}: modules built", kernel.release), || {
-            build(kernel, &tree, model, dir)
+            copy(&sources, model, dir)?;
+            build(kernel, &tree, dir)
         })
     })?;
     let order = dir.join("modules.order");
@@ -45,16 +48,32 @@ pub fn drivers(kernel: &Kernel, model: &Path) -> Result<Vec<PathBuf>> {
     Ok(order.lines().filter_map(name).map(|name| dir.join(name)).collect())
 }
 
-/// Builds in the new directory, so that the tree stays as it is.
-fn build(kernel: &Kernel, tree: &Path, model: &Path, dir: &Path) -> Result<()> {
-    for path in cache::files(model)? {
-        let to = dir.join(path.strip_prefix(model).unwrap_or(&path));
-        if let Some(parent) = to.parent() {
-            fs::create_dir_all(parent)
-                .with_context(|| format!("cannot create {}", parent.display()))?;
-        }
-        fs::copy(&path, &to).with_context(|| format!("cannot copy {}", path.display()))?;
+/// The model's own files, without what a build in place has left there.
+fn sources(model: &Path) -> Result<Vec<PathBuf>> {
+    let mut files = cache::files(model)?;
+    files.retain(|path| {
+        let generated = path.to_string_lossy().ends_with(".mod.c");
+        path.ends_with("Kbuild") || !generated && path.extension().is_some_and(is_c)
+    });
+    Ok(files)
+}
+
+fn is_c(extension: &OsStr) -> bool {
+    extension == "c" || extension == "h"
+}
+
+fn copy(files: &[PathBuf], from: &Path, to: &Path) -> Result<()> {
+    for path in files {
+        let to = to.join(path.strip_prefix(from).unwrap_or(path));
+        let dir = to.parent().unwrap_or(&to);
+        fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
+        fs::copy(path, &to).with_context(|| format!("cannot copy {}", path.display()))?;
     }
+    Ok(())
+}
+
+/// Builds in a directory of its own, so that the tree stays as it is.
+fn build(kernel: &Kernel, tree: &Path, dir: &Path) -> Result<()> {
     let mut command = make(kernel, tree);
     command.arg(argument("M=", dir)).arg(argument("LAB_SRC=", tree)).arg("modules");
     let said = quietly(&mut command)
@@ -149,8 +168,8 @@ fn make(kernel: &Kernel, tree: &Path) -> Command {
     command
 }
 
-fn argument(name: &str, path: &Path) -> std::ffi::OsString {
-    let mut argument = std::ffi::OsString::from(name);
+fn argument(name: &str, path: &Path) -> OsString {
+    let mut argument = OsString::from(name);
     argument.push(path);
     argument
 }

@@ -119,15 +119,14 @@ pub fn unpacked(
 
 /// Downloads packages and unpacks them into a directory.
 pub fn unpack(packages: &[Package], dir: &Path) -> Result<()> {
-    if let Err(error) = unpack_listed(packages, dir) {
-        // The archive moved on after the lists were made.
-        let fresh = renew().and_then(|()| unpack_listed(packages, dir));
-        let names: Vec<&str> = packages.iter().map(|package| package.name.as_str()).collect();
-        return fresh.with_context(|| {
-            format!("cannot get {} (first: {error:#}); run again", names.join(", "))
-        });
-    }
-    Ok(())
+    let Err(first) = unpack_listed(packages, dir) else { return Ok(()) };
+    // The archive may have moved on after the lists were made: the next run will know.
+    let again = renew().and_then(|()| unpack_listed(packages, dir));
+    let names: Vec<&str> = packages.iter().map(|package| package.name.as_str()).collect();
+    again.with_context(|| {
+        let suites = SUITES.join(", ");
+        format!("cannot get {} from {suites} ({first:#}): run again", names.join(" "))
+    })
 }
 
 fn unpack_listed(packages: &[Package], dir: &Path) -> Result<()> {

@@ -85,7 +85,9 @@ impl Run<'_> {
                 last_lines(&console, SHOWN)
             )
         };
-        ended.with_context(shown)?;
+        if let Err(error) = ended {
+            bail!("{error:#}; {}", shown());
+        }
         if !console.lines().any(|line| line.trim_end() == SUCCESS) {
             let said = console.lines().rev().find_map(|line| line.strip_prefix("lab: failure: "));
             bail!("the guest {}; {}", said.unwrap_or("did not come to its end"), shown());
