@@ -10,7 +10,7 @@
 
 use std::collections::VecDeque;
 
-use super::names::Names;
+use super::names::{self, Names};
 use crate::drain::{Context, Irq, IrqSlot, Peek, Run, Slot, Task};
 
 /// Who used a CPU within one bin.
@@ -102,6 +102,12 @@ impl CpuTrack {
             for irq in &peek.irqs {
                 self.irq(irq);
             }
+            // Interrupts that came after the last switch: it was idle until then.
+            let told: u64 = peek.irqs.iter().flat_map(|irq| &irq.slots).map(|irq| irq.ns).sum();
+            let before: u64 = run.slots.iter().map(|slot| slot.irq_ns).sum();
+            let end = self.accounted + told.saturating_sub(before);
+            self.pieces(&names::idle(run.cpu), self.accounted, end);
+            self.accounted = end;
         }
         self.away = Some(Away::default());
     }
