@@ -10,7 +10,7 @@
 
 use std::collections::VecDeque;
 
-use super::names::{self, Names};
+use super::names::Names;
 use crate::drain::{Context, Irq, IrqSlot, Peek, Run, Slot, Task};
 
 /// Who used a CPU within one bin.
@@ -102,12 +102,6 @@ impl CpuTrack {
             for irq in &peek.irqs {
                 self.irq(irq);
             }
-            // Interrupts that came after the last switch: it was idle until then.
-            let told: u64 = peek.irqs.iter().flat_map(|irq| &irq.slots).map(|irq| irq.ns).sum();
-            let before: u64 = run.slots.iter().map(|slot| slot.irq_ns).sum();
-            let end = self.accounted + told.saturating_sub(before);
-            self.pieces(&names::idle(run.cpu), self.accounted, end);
-            self.accounted = end;
         }
         self.away = Some(Away::default());
     }
@@ -278,7 +272,7 @@ impl CpuTrack {
 
 impl Open {
     fn close(self, end: u64, len: u64) -> Bin {
-        let Self { slots, pieces, mut irqs, offline } = self;
+        let Self { slots, pieces, mut irqs, mut offline } = self;
         let wall = |slots: &[Slot]| slots.iter().map(|slot| slot.wall_ns).sum::<u64>();
         let covered = wall(&slots) + wall(&pieces);
         let inside_slots: u64 = slots.iter().map(|slot| slot.irq_ns.min(slot.wall_ns)).sum();
@@ -286,7 +280,11 @@ impl Open {
         // Interrupts that the slots do not know of came in the pieces.
         let room = wall(&pieces);
         let in_pieces = told.saturating_sub(inside_slots).min(room);
-        let fits = inside_slots + in_pieces;
+        // Those that came after a CPU's last switch before it went offline, or before its first
+        // when it came back: its time begins and ends with a switch.
+        let around = told.saturating_sub(inside_slots + in_pieces).min(offline);
+        offline -= around;
+        let fits = inside_slots + in_pieces + around;
         let excess = told.saturating_sub(fits);
         if excess > 0 {
             scale(&mut irqs, fits, told);

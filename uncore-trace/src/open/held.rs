@@ -56,6 +56,8 @@ pub struct Held {
     pub homes: Vec<u32>,
     /// The plan reads this PMU on one CPU: it is one unit, and not one of each package.
     pub single: bool,
+    /// Package of the owner CPU of the plan, where the machine tells.
+    pub socket: Option<i16>,
     /// What the events before this one had counted.
     pub base: Count,
     /// The event never counts again.
@@ -89,6 +91,7 @@ pub fn open(counters: &[Counter]) -> (Vec<Held>, Vec<Unopened>) {
                     event,
                     owner: Some(counter.cpu),
                     homes: vec![counter.cpu],
+                    socket: counter.socket,
                     single: counters
                         .iter()
                         .all(|other| other.pmu != counter.pmu || other.cpu == counter.cpu),

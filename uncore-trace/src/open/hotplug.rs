@@ -330,7 +330,15 @@ impl Follower {
     fn candidates(&self, root: &Path, held: &Held) -> Vec<u32> {
         let mask = cpumask(root, &held.pmu);
         let likely = |cpu: &u32| mask.as_ref().is_some_and(|mask| mask.contains(*cpu));
-        let mut cpus = self.online.clone();
+        // The kernel lets any CPU of its package read some counters, and takes a CPU that is on its
+        // way up or down for one of package 0 (`__perf_event_read_cpu`, kernel/events/core.c).
+        let package = |cpu: u32| -> Option<i16> {
+            let file = format!("sys/devices/system/cpu/cpu{cpu}/topology/physical_package_id");
+            fs::read_to_string(root.join(file)).ok()?.trim().parse().ok()
+        };
+        let at_home =
+            |cpu: &u32| held.single || held.socket.is_none() || package(*cpu) == held.socket;
+        let mut cpus: Vec<u32> = self.online.iter().copied().filter(at_home).collect();
         cpus.sort_by_key(|cpu| (!likely(cpu), cpu.abs_diff(held.request.cpu)));
         cpus
     }
