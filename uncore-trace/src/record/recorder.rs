@@ -279,9 +279,14 @@ impl Recorder<'_> {
     fn follow(&mut self, online: &[u32]) -> Result<()> {
         let hint = self.timeline.take_astray() || self.followed < self.drops.moved;
         self.followed = self.drops.moved;
-        let Some(change) = self.session.follow(online, self.root, hint)? else {
+        let Some(mut change) = self.session.follow(online, self.root, hint)? else {
             return Ok(());
         };
+        if !change.gone.is_empty() {
+            // One that is back already writes its state again: its absence was idle time.
+            let back = open::online(self.root)?;
+            change.gone.retain(|cpu| !back.contains(cpu));
+        }
         let session = &self.session;
         let mut look = |cpu| session.cpu_state(cpu).ok().and_then(|state| peek(cpu, &state));
         self.timeline.follow(&change, mono_ns() as u64, &mut look);
