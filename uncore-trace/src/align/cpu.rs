@@ -272,7 +272,7 @@ impl CpuTrack {
 
 impl Open {
     fn close(self, end: u64, len: u64) -> Bin {
-        let Self { slots, pieces, mut irqs, offline } = self;
+        let Self { slots, pieces, mut irqs, mut offline } = self;
         let wall = |slots: &[Slot]| slots.iter().map(|slot| slot.wall_ns).sum::<u64>();
         let covered = wall(&slots) + wall(&pieces);
         let inside_slots: u64 = slots.iter().map(|slot| slot.irq_ns.min(slot.wall_ns)).sum();
@@ -280,7 +280,11 @@ impl Open {
         // Interrupts that the slots do not know of came in the pieces.
         let room = wall(&pieces);
         let in_pieces = told.saturating_sub(inside_slots).min(room);
-        let fits = inside_slots + in_pieces;
+        // Those that came after a CPU's last switch before it went offline, or before its first
+        // when it came back: its time begins and ends with a switch.
+        let around = told.saturating_sub(inside_slots + in_pieces).min(offline);
+        offline -= around;
+        let fits = inside_slots + in_pieces + around;
         let excess = told.saturating_sub(fits);
         if excess > 0 {
             scale(&mut irqs, fits, told);

@@ -52,6 +52,12 @@ pub struct Held {
     pub event: Event,
     /// The CPU that reads it, if there is one.
     pub owner: Option<u32>,
+    /// The CPUs that ever did.
+    pub homes: Vec<u32>,
+    /// The plan reads this PMU on one CPU: it is one unit, and not one of each package.
+    pub single: bool,
+    /// Package of the owner CPU of the plan, where the machine tells.
+    pub socket: Option<i16>,
     /// What the events before this one had counted.
     pub base: Count,
     /// The event never counts again.
@@ -84,6 +90,11 @@ pub fn open(counters: &[Counter]) -> (Vec<Held>, Vec<Unopened>) {
                     leader: leader.flatten(),
                     event,
                     owner: Some(counter.cpu),
+                    homes: vec![counter.cpu],
+                    socket: counter.socket,
+                    single: counters
+                        .iter()
+                        .all(|other| other.pmu != counter.pmu || other.cpu == counter.cpu),
                     base: Count::default(),
                     stopped: false,
                     idle: None,

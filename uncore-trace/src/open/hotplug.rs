@@ -166,7 +166,7 @@ impl Session {
                 Some(leader) if leader.stopped => continue,
                 Some(leader) => vec![leader.request.cpu],
                 None if held.per_cpu => vec![held.request.cpu],
-                None => self.follower.candidates(root, held),
+                None => held.homes(root),
             };
             let online = cpus.into_iter().filter(|cpu| self.follower.online.contains(cpu));
             let mut tries = online.map(|cpu| Request { cpu, ..held.request });
@@ -193,6 +193,14 @@ impl Session {
             if held.stopped || held.per_cpu {
                 continue;
             }
+            if held.idle.is_some() {
+                // On its way, or stopped: what can be read of it now says nothing.
+                let gone = held.owner.is_some_and(|cpu| !self.follower.online.contains(&cpu));
+                if gone && let Some(held) = self.held.get_mut(index) {
+                    held.owner = None;
+                }
+                continue;
+            }
             let (old, place) = (held.owner, (held.pmu.clone(), held.owner));
             let mut cpus: Vec<u32> = old.into_iter().chain(known.get(&place).copied()).collect();
             let candidates = self.follower.candidates(root, held);
@@ -210,6 +218,7 @@ impl Session {
             }
             if let Some(held) = self.held.get_mut(index) {
                 held.owner = owner;
+                held.homes.extend(owner.filter(|cpu| !held.homes.contains(cpu)));
             }
         }
         Ok(())
@@ -295,6 +304,19 @@ impl Session {
 }
 
 impl Held {
+    /// The CPUs on which it can be opened again and be the same. On another CPU the driver may give
+    /// the counter of another package.
+    fn homes(&self, root: &Path) -> Vec<u32> {
+        let mut cpus = self.homes.clone();
+        if self.single
+            && let Some(mask) = cpumask(root, &self.pmu)
+            && mask.len() == 1
+        {
+            cpus.extend(mask.iter());
+        }
+        cpus
+    }
+
     /// Whether there is nothing to wait for.
     fn is_settled(&self, online: &[u32]) -> bool {
         let parted = self.per_cpu && !online.contains(&self.request.cpu);
@@ -306,14 +328,26 @@ impl Follower {
     /// The CPUs on which a PMU's counter may be, the likeliest first: those of its `cpumask`, then
     /// those with numbers near that of the CPU it was opened on, which are mostly of one package.
     fn candidates(&self, root: &Path, held: &Held) -> Vec<u32> {
-        let mask = root.join("sys/bus/event_source/devices").join(&held.pmu).join("cpumask");
-        let mask: Option<CpuList> =
-            fs::read_to_string(mask).ok().and_then(|text| text.trim().parse().ok());
+        let mask = cpumask(root, &held.pmu);
         let likely = |cpu: &u32| mask.as_ref().is_some_and(|mask| mask.contains(*cpu));
-        let mut cpus = self.online.clone();
+        // The kernel lets any CPU of its package read some counters, and takes a CPU that is on its
+        // way up or down for one of package 0 (`__perf_event_read_cpu`, kernel/events/core.c).
+        let package = |cpu: u32| -> Option<i16> {
+            let file = format!("sys/devices/system/cpu/cpu{cpu}/topology/physical_package_id");
+            fs::read_to_string(root.join(file)).ok()?.trim().parse().ok()
+        };
+        let at_home =
+            |cpu: &u32| held.single || held.socket.is_none() || package(*cpu) == held.socket;
+        let mut cpus: Vec<u32> = self.online.iter().copied().filter(at_home).collect();
         cpus.sort_by_key(|cpu| (!likely(cpu), cpu.abs_diff(held.request.cpu)));
         cpus
     }
+}
+
+/// The CPUs that a PMU says it is read on.
+fn cpumask(root: &Path, pmu: &str) -> Option<CpuList> {
+    let path = root.join("sys/bus/event_source/devices").join(pmu).join("cpumask");
+    fs::read_to_string(path).ok().and_then(|text| text.trim().parse().ok())
 }
 
 fn not_in(cpus: &[u32], known: &[u32]) -> Vec<u32> {

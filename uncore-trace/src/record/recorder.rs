@@ -81,6 +81,9 @@ struct Recorder<'a> {
     sink: Sink,
     writer: WriterHandle,
     drops: Drops,
+    /// The CPUs that were online at this time: for when all that was sent before has been fed, and
+    /// with it all that a CPU sent which went offline.
+    look: Option<(u64, Vec<u32>)>,
     /// `Drops::moved` when counters were last gone after.
     followed: u64,
     rows: u64,
@@ -130,6 +133,7 @@ pub async fn record(machine: &Machine, plan: &Plan, options: &Options) -> Result
         sink,
         writer,
         drops: Drops::default(),
+        look: None,
         followed: 0,
         rows: 0,
         sealed: Instant::now(),
@@ -230,9 +234,11 @@ impl Recorder<'_> {
     /// Takes what is in the ring, for [`DRAIN`] at most: a machine that fills it faster than it
     /// is emptied must not keep the recorder from its other duties. `false` if something is left.
     fn drain(&mut self) -> Result<bool> {
-        // Before the ring is emptied: then all that a CPU sent before it went offline is known.
-        let online = open::online(self.root)?;
-        let mut horizon = (mono_ns() as u64).saturating_sub(SETTLE_NS);
+        let now = mono_ns() as u64;
+        if self.look.is_none() {
+            self.look = Some((now, open::online(self.root)?));
+        }
+        let mut horizon = now.saturating_sub(SETTLE_NS);
         let begin = Instant::now();
         let mut emptied = true;
         while let Some(item) = self.session.ring().next() {
@@ -253,7 +259,8 @@ impl Recorder<'_> {
         }
         self.session.flush_log();
         self.note_drops(horizon)?;
-        if emptied {
+        let fed = if emptied { now } else { horizon };
+        if let Some((_, online)) = self.look.take_if(|(time, _)| *time <= fed) {
             self.follow(&online)?;
         }
         let mut failed = None;
@@ -273,9 +280,14 @@ impl Recorder<'_> {
     fn follow(&mut self, online: &[u32]) -> Result<()> {
         let hint = self.timeline.take_astray() || self.followed < self.drops.moved;
         self.followed = self.drops.moved;
-        let Some(change) = self.session.follow(online, self.root, hint)? else {
+        let Some(mut change) = self.session.follow(online, self.root, hint)? else {
             return Ok(());
         };
+        if !change.gone.is_empty() {
+            // One that is back already writes its state again: its absence was idle time.
+            let back = open::online(self.root)?;
+            change.gone.retain(|cpu| !back.contains(cpu));
+        }
         let session = &self.session;
         let mut look = |cpu| session.cpu_state(cpu).ok().and_then(|state| peek(cpu, &state));
         self.timeline.follow(&change, mono_ns() as u64, &mut look);
