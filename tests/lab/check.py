@@ -35,7 +35,7 @@ class Step:
         self.log = (self.dir / "log.txt").read_text(errors="replace")
         self.db = duckdb.connect()
         if self.recorded():
-            for table in ("pmus", "readings", "fabric", "loss"):
+            for table in ("pmus", "readings", "fabric", "loss", "slices", "cgroups"):
                 file = self.dir / "run" / f"{table}.parquet"
                 self.db.execute(f"CREATE VIEW {table} AS SELECT * FROM read_parquet('{file}')")
 
@@ -244,6 +244,62 @@ def moved(step, check):
     expect(len(cpus) > 1, f"it was read on CPU {cpus} only")
 
 
+def timer(step, check):
+    rows = step.rows(
+        f"""SELECT decode(value) FROM parquet_kv_metadata('{step.dir}/run/run.parquet')
+            WHERE decode(key) = 'uncore_trace.own'"""
+    )
+    expect(rows, "run.parquet does not say what the recorder used")
+    used = json.loads(rows[0][0])["timer"]
+    expect(used == check["timer"], f"the timer was {used}, not {check['timer']}")
+
+
+def method(step, check):
+    methods = dict(
+        step.rows(
+            """SELECT method, count(*) FROM fabric
+               WHERE total > 0 AND owner <> 'unattributed' GROUP BY method"""
+        )
+    )
+    expect(set(methods) == {check["method"]}, f"rows by method: {methods}")
+
+
+def shares(step, check):
+    total = step.rows(
+        """SELECT sum(total) FROM (SELECT DISTINCT mono_ns, cpu, pmu, filter, total FROM fabric
+           WHERE event = ?)""",
+        check["event"],
+    )[0][0]
+    expect(total, f"{check['event']} counted nothing: this proves nothing")
+    of_cgroup = dict(
+        step.rows(
+            """SELECT cgroup, sum(value) FROM fabric
+               WHERE event = ? AND owner = 'task' GROUP BY cgroup""",
+            check["event"],
+        )
+    )
+    for cgroup in check["cgroups"]:
+        share = (of_cgroup.get(cgroup) or 0) / total
+        expect(share >= check["least"], f"{cgroup} has {share:.1%} of {check['event']}")
+
+
+def slices(step, check):
+    found = {
+        row[0]
+        for row in step.rows(
+            "SELECT DISTINCT c.path FROM slices s JOIN cgroups c ON s.cgroup_id = c.id"
+        )
+    }
+    missing = set(check["cgroups"]) - found
+    expect(not missing, f"no slice of {sorted(missing)}; there are {sorted(found)}")
+    over = step.rows(
+        """SELECT count(*) FROM (SELECT begin_ns, end_ns,
+             lag(end_ns) OVER (PARTITION BY cpu ORDER BY begin_ns, end_ns) AS before FROM slices)
+           WHERE begin_ns < before OR end_ns < begin_ns"""
+    )[0][0]
+    expect(over == 0, f"{over} slices overlap another one of their CPU")
+
+
 def no_recording(step, check):
     left = sorted(path.name for path in step.dir.glob("run*"))
     expect(not left, f"it left {left} behind")
@@ -261,6 +317,10 @@ CHECKS = {
     "on_owners": on_owners,
     "lost": lost,
     "moved": moved,
+    "timer": timer,
+    "method": method,
+    "shares": shares,
+    "slices": slices,
     "no_recording": no_recording,
 }
 

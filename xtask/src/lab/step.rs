@@ -119,6 +119,14 @@ pub enum Check {
     Lost { causes: Vec<String> },
     /// A counter was read on more than one CPU.
     Moved { counter: u32 },
+    /// What made the readings.
+    Timer { timer: String },
+    /// Every count that was divided was divided by this method.
+    Method { method: String },
+    /// The tasks of each of these cgroups got this part of an event's sum at the least.
+    Shares { event: String, cgroups: Vec<String>, least: f64 },
+    /// Tasks of each of these cgroups have slices, and no CPU ran two at once.
+    Slices { cgroups: Vec<String> },
     /// Nothing was written.
     NoRecording,
 }

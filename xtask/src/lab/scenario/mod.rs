@@ -10,6 +10,7 @@ use super::step::Step;
 mod bare;
 pub mod broken;
 mod exact;
+mod host;
 mod hotplug;
 mod multiplexing;
 mod sockets;
@@ -33,6 +34,7 @@ pub struct Scenario {
 /// In the order in which they run.
 const ALL: &[Scenario] = &[
     Scenario { name: "bare", steps: bare::steps },
+    Scenario { name: "host", steps: host::steps },
     Scenario { name: "exact", steps: exact::steps },
     Scenario { name: "sockets", steps: sockets::steps },
     Scenario { name: "multiplexing", steps: multiplexing::steps },
