@@ -5,6 +5,8 @@ result.json, log.txt, dmesg.txt and the recording run/. Prints one line a failed
 and ends with 1 if a check failed. A step that left nothing behind has failed.
 """
 
+import bisect
+import itertools
 import json
 import pathlib
 import struct
@@ -104,7 +106,8 @@ def exact(step, check):
     counted = raw_total(step, check["counter"])
     expect(truth > 0, "nothing moved: this proves nothing")
     expect(counted == truth, f"counted {counted}, moved {truth} ({counted - truth:+})")
-    follows(step, check["counter"], moves)
+    ahead = check["truth"]["ahead"]
+    follows(good_readings(step, check["counter"]), Between(moves), (0, 0), ahead)
     scale = step.rows("SELECT scale FROM pmus WHERE counter = ?", check["counter"])[0][0]
     total = windows_total(step, check["counter"])
     expect(
@@ -113,26 +116,68 @@ def exact(step, check):
     )
 
 
-def follows(step, counter, moves):
-    """Each reading holds what had moved before it began, and nothing that moved after its end."""
-    readings = step.rows(
-        """SELECT mono_ns, width_ns, value FROM readings
+class Between:
+    """What moved between two points of time, of moves in their order."""
+
+    def __init__(self, moves):
+        self.times = [time for time, _ in moves]
+        self.sums = [0]
+        for _, amount in moves:
+            self.sums.append(self.sums[-1] + amount)
+
+    def before(self, time):
+        return self.sums[bisect.bisect_left(self.times, time)]
+
+    def until(self, time):
+        return self.sums[bisect.bisect_right(self.times, time)]
+
+
+def good_readings(step, counter):
+    return step.rows(
+        """SELECT cpu, mono_ns, mono_ns + width_ns, value FROM readings
            WHERE counter = ? AND value IS NOT NULL ORDER BY mono_ns""",
         counter,
     )
-    before = until = 0
-    first = last = 0
-    for begin, width, value in readings:
-        while first < len(moves) and moves[first][0] < begin:
-            before += moves[first][1]
-            first += 1
-        while last < len(moves) and moves[last][0] <= begin + width:
-            until += moves[last][1]
-            last += 1
+
+
+def follows(readings, between, base, ahead):
+    """Each reading holds what had moved before it began, and nothing that moved after its end.
+
+    `base` is what was not counted before the first of them: from, and at most.
+    """
+    least, most = base
+    for _, begin, end, value in readings:
+        low, high = between.before(begin) - most, between.until(end) - least + ahead
         expect(
-            before <= value <= until,
-            f"the reading at {begin} is {value}, by then {before} to {until} had moved",
+            low <= value <= high,
+            f"the reading at {begin} is {value}, by then {low} to {high} had moved",
         )
+
+
+def resumed(step, check):
+    step.counter(check)
+    between = Between(step.moves(check["truth"]))
+    readings = good_readings(step, check["counter"])
+    stays = [list(stay) for _, stay in itertools.groupby(readings, key=lambda row: row[0])]
+    cpus = [stay[0][0] for stay in stays]
+    expect(len(stays) > 1, f"it was read on CPU {cpus} only")
+    ahead = check["truth"]["ahead"]
+    least = most = 0
+    for number, stay in enumerate(stays):
+        if number > 0:
+            _, _, gap, counted = stays[number - 1][-1]
+            _, begin, end, value = stay[0]
+            # What is not in the first reading on the new CPU moved in the gap and was not counted.
+            least = max(least, between.before(begin) - value)
+            most = min(between.until(end) - value + ahead, most + between.until(end) - between.before(gap) + ahead)
+            expect(least <= most, f"CPU {cpus}: {least} to {most} were lost in the gap")
+        follows(stay, between, (least, most), ahead)
+    total, truth = windows_total(step, check["counter"]), between.until(2**63)
+    scale = step.rows("SELECT scale FROM pmus WHERE counter = ?", check["counter"])[0][0]
+    expect(
+        (truth - most) * scale * (1 - 1e-9) <= total <= (truth - least + ahead) * scale,
+        f"the windows sum to {total}, moved {truth * scale}, lost in the gap {least} to {most}",
+    )
 
 
 def differs(step, check):
@@ -236,14 +281,6 @@ def lost(step, check):
     expect(not missing, f"no loss {sorted(missing)}; there are {sorted(causes)}")
 
 
-def moved(step, check):
-    cpus = step.rows(
-        "SELECT DISTINCT cpu FROM readings WHERE counter = ? AND value IS NOT NULL",
-        check["counter"],
-    )
-    expect(len(cpus) > 1, f"it was read on CPU {cpus} only")
-
-
 def timer(step, check):
     rows = step.rows(
         f"""SELECT decode(value) FROM parquet_kv_metadata('{step.dir}/run/run.parquet')
@@ -316,7 +353,7 @@ CHECKS = {
     "conserved": conserved,
     "on_owners": on_owners,
     "lost": lost,
-    "moved": moved,
+    "resumed": resumed,
     "timer": timer,
     "method": method,
     "shares": shares,

@@ -18,10 +18,11 @@ table! {
 /// Causes that cost resolution in time and no count: counters are cumulative, so the next reading
 /// has it all. A recording that lost nothing else is complete.
 ///
-/// A CPU that is offline is not a loss of anything that was to be counted, nor is it that its
-/// counters are read from another CPU after that.
-pub const RESOLUTION: [&str; 5] =
-    ["late_tick", "no_boundary", "nested_reading", CPU_OFFLINE, "owner_offline"];
+/// A CPU that is offline is not a loss of anything that was to be counted. That the counters it
+/// owned went to another one is: while a driver moves them they do not count
+/// (`perf_pmu_migrate_context`, kernel/events/core.c, Linux 6.18, waits for a grace period between
+/// taking them off one CPU and putting them on the other).
+pub const RESOLUTION: [&str; 4] = ["late_tick", "no_boundary", "nested_reading", CPU_OFFLINE];
 
 /// The cause of rows that tell of a CPU's time, `span_ns` of it before `mono_ns`.
 pub const RUN_GAP: &str = "run_gap";

@@ -206,6 +206,7 @@ impl Track {
                 return;
             }
         };
+        let after = not_below(self.last, after);
         let last = self.last.replace((window.tick, after));
         let mut time: Vec<_> = mem::take(&mut self.carried_time).into_iter().collect();
         let mut counts: Vec<_> = mem::take(&mut self.carried_counts).into_iter().collect();
@@ -313,6 +314,22 @@ impl Track {
     }
 }
 
+/// A count that fell back stays where it was: what it had too much is taken out of what comes, and
+/// the windows sum to what was counted in the end.
+///
+/// Counts do fall back: the driver of an Arm CMN reads the 16-bit lanes of the crosspoints before the
+/// counters that they carry into, so what carries between the two is there twice until the next
+/// reading (`arm_cmn_event_read`, drivers/perf/arm-cmn.c, Linux 7.2).
+fn not_below(before: Option<(u64, Reading)>, after: Reading) -> Reading {
+    match (before, after) {
+        (
+            Some((_, Reading::Counted { value: high, .. })),
+            Reading::Counted { value, enabled, running },
+        ) => Reading::Counted { value: value.max(high), enabled, running },
+        _ => after,
+    }
+}
+
 /// Adds up by owner.
 pub fn add(sum: &mut HashMap<Who, u64>, parts: impl IntoIterator<Item = (Who, u64)>) {
     for (who, part) in parts {
@@ -361,6 +378,18 @@ mod tests {
         let delta = delta(counted(100, 1000, 500), counted(100, 2000, 500), 1.0).unwrap();
         assert_eq!(delta.total, None);
         assert!(delta.running.abs() < f32::EPSILON);
+    }
+
+    #[test]
+    fn what_was_counted_twice_for_a_moment_is_counted_once() {
+        let mut last = Some((0, counted(0, 0, 0)));
+        let mut sum = 0.0;
+        for (tick, value) in [(1, 100_000), (2, 65_000), (3, 90_000), (4, 120_000)] {
+            let after = not_below(last, counted(value, tick, tick));
+            let before = last.replace((tick, after)).unwrap().1;
+            sum += delta(before, after, 1.0).unwrap().total.unwrap();
+        }
+        assert_eq!(sum, 120_000.0);
     }
 
     #[test]

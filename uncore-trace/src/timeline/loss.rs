@@ -31,7 +31,7 @@ pub enum Cause {
     NestedReading,
     /// The CPU was offline: its time is nobody's.
     CpuOffline,
-    /// Counters went to another CPU, and counted on until it read them.
+    /// Counters went to another CPU: what moved while their driver moved them is in no count.
     OwnerOffline,
     /// A counter went offline with its CPU: what it might have counted until it was opened again.
     CounterStopped,

@@ -37,6 +37,10 @@ pub struct Pmu {
     /// Events of which it counts one at a time.
     #[serde(default)]
     pub exclusive: Vec<String>,
+    /// How far a single reading may be ahead of what moved: what a driver counts twice until the
+    /// next reading, because it reads two registers one after the other.
+    #[serde(default)]
+    pub ahead: u64,
     /// It cannot count an event twice, whatever the terms.
     #[serde(default)]
     pub distinct: bool,
@@ -172,8 +176,9 @@ impl Pmu {
             .with_context(|| format!("cannot read the PMU {}", path.display()))?;
         let pmu: Self =
             toml::from_str(&text).with_context(|| format!("{} is not a PMU", path.display()))?;
-        for event in pmu.view_events.iter().chain(&pmu.exclusive) {
-            ensure!(pmu.events.contains_key(event), "{}: no event {event}", path.display());
+        for name in pmu.view_events.iter().chain(&pmu.exclusive) {
+            let known = pmu.events.keys().any(|event| matches(std::slice::from_ref(name), event));
+            ensure!(known, "{}: no event {name}", path.display());
         }
         for event in pmu.events.keys() {
             let moves = pmu.traffic.iter().any(|traffic| matches(&traffic.events, event));
@@ -181,6 +186,11 @@ impl Pmu {
             ensure!(pmu.first_view(event).is_some(), "{}: no view of {event}", path.display());
         }
         Ok(pmu)
+    }
+
+    /// Whether it counts this event and others like it one at a time.
+    pub fn is_exclusive(&self, event: &str) -> bool {
+        matches(&self.exclusive, event)
     }
 
     /// The view in which an event sees as much as it can.

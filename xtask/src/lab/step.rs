@@ -90,6 +90,8 @@ pub struct Truth {
     pub targets: Option<Vec<u64>>,
     /// What the driver makes of one of the hardware's counts.
     pub factor: u64,
+    /// How far a single reading may be ahead of what moved.
+    pub ahead: u64,
 }
 
 /// Something that must be true after a step.
@@ -117,8 +119,9 @@ pub enum Check {
     OnOwners { pmus: Vec<Owned> },
     /// Rows of the loss table that must be there.
     Lost { causes: Vec<String> },
-    /// A counter was read on more than one CPU.
-    Moved { counter: u32 },
+    /// The counter with this number was read on one CPU and then on another. It counted exactly
+    /// what moved but for the time between them, in which its driver does not count.
+    Resumed { counter: u32, pmu: String, event: String, truth: Truth },
     /// What made the readings.
     Timer { timer: String },
     /// Every count that was divided was divided by this method.
@@ -155,7 +158,7 @@ impl Step {
 
     /// A recording with these options around the work.
     pub fn record(name: &str, options: &[&str], work: Work, checks: Vec<Check>) -> Self {
-        let mut argv: Vec<String> = ["/bin/uncore-trace", "record", "--quiet"]
+        let mut argv: Vec<String> = ["/bin/uncore-trace", "record"]
             .into_iter()
             .chain(options.iter().copied())
             .map(str::to_owned)

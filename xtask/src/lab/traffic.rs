@@ -42,6 +42,7 @@ pub fn seen(instance: &Instance, event: &str, view: &View) -> Option<Truth> {
         sources: view.sources.clone(),
         targets: number.sees().or_else(|| view.targets.clone()),
         factor: number.factor(),
+        ahead: instance.pmu.ahead,
     })
 }
 

@@ -78,7 +78,7 @@ fn items<'a>(setting: &Setting<'_>, instance: &'a Instance) -> Result<Vec<Item<'
 /// As many as can be counted at once, of those that are exclusive one; no event twice.
 fn take<'a, 'b>(instance: &Instance, waiting: &mut Vec<&'a Item<'b>>) -> Vec<&'a Item<'b>> {
     let pmu = &instance.pmu;
-    let is_exclusive = |item: &Item<'_>| pmu.exclusive.iter().any(|event| event == item.event);
+    let is_exclusive = |item: &Item<'_>| pmu.is_exclusive(item.event);
     let mut taken: Vec<&Item<'_>> = Vec::new();
     waiting.retain(|item| {
         let full = taken.len() == pmu.at_once

@@ -39,7 +39,8 @@ fn events(instance: &Instance) -> Vec<&str> {
         let events = pmu.events.keys().map(String::as_str).filter(|event| *event != "cycles");
         return events.take(2 * pmu.at_once).collect();
     }
-    pmu.exclusive.iter().map(String::as_str).filter(|event| event.contains("pcie")).collect()
+    let events = pmu.events.keys().map(String::as_str);
+    events.filter(|event| pmu.is_exclusive(event) && event.contains("pcie")).collect()
 }
 
 /// Windows that are long beside a rotation.

@@ -3,6 +3,8 @@
 
 use anyhow::Result;
 
+use super::super::machine::Instance;
+use super::super::pmu::Kind;
 use super::super::step::{Check, Owned, Step, Tenant, Work};
 use super::super::traffic;
 use super::Setting;
@@ -54,9 +56,14 @@ pub fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
             continue;
         }
         let owned = |cpus: u64| (0..setting.machine.cpus()).filter(move |cpu| cpus >> cpu & 1 == 1);
+        // The driver takes the CPU that ran its probe, whichever that was.
+        let anywhere = |it: &Instance| it.pmu.kind == Kind::Drw;
         let pmus = shown
             .iter()
-            .map(|it| Owned { pmu: it.name.clone(), cpus: owned(it.cpus).collect() })
+            .map(|it| {
+                let cpus = if anywhere(it) { u64::MAX } else { it.cpus };
+                Owned { pmu: it.name.clone(), cpus: owned(cpus).collect() }
+            })
             .collect();
         let tenant = Tenant {
             cgroup: "sockets".to_owned(),
