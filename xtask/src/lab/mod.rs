@@ -120,16 +120,16 @@ pub fn run(args: &Args) -> Result<()> {
 
 /// The kernels to try a machine on.
 fn series(machine: &Machine, args: &Args) -> Result<Vec<Series>> {
-    let all = || machine.series.iter().map(|series| series.parse()).collect::<Result<Vec<_>>>();
-    match &args.kernel {
-        Some(series) => Ok(vec![series.parse()?]),
-        None if args.kernels => all(),
-        None => Ok(all()?.into_iter().take(1).collect()),
-    }
+    Ok(match &args.kernel {
+        Some(series) => vec![series.parse()?],
+        None if args.kernels => machine.series.clone(),
+        None => machine.series.iter().copied().take(1).collect(),
+    })
 }
 
 /// Boots a machine, lets it run its steps, and checks what came out.
 fn test(machine: &Machine, series: Series, args: &Args, python: &Path) -> Result<Verdict> {
+    let machine = &machine.on(series);
     let steps = scenario::steps(&Setting { machine, series }, &args.scenario)?;
     ensure!(!steps.is_empty() || args.shell, "none of its scenarios was asked for");
     note(&format!("{} ({}): {} steps on {series}", machine.name, machine.about, steps.len()));
