@@ -63,9 +63,9 @@ pub struct Pmu {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Define {
-    /// `PMIIDR` of a CoreSight PMU.
+    /// `PMIIDR` of an `arm_cspmu`.
     pub iidr: u64,
-    /// Counters of a CoreSight PMU, with the cycle counter.
+    /// Counters of an `arm_cspmu`, with the cycle counter.
     pub counters: u64,
     /// Their width in bits.
     pub width: u64,

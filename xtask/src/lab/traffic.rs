@@ -52,7 +52,7 @@ pub fn spec(instance: &Instance, event: &str, view: &View) -> String {
     format!("{}/{event}{comma}{}/", instance.name, view.terms)
 }
 
-/// A number that depends on every field (the finalizer of SplitMix64).
+/// A number that depends on every field (the finalizer of `SplitMix64`).
 fn mix(it: &Move) -> u64 {
     let mut hash = 0x9e37_79b9_7f4a_7c15_u64;
     for part in [u64::from(it.device), u64::from(it.event), it.source, it.target] {
