@@ -13,6 +13,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+/// Where the user's own catalog would be: whoever runs the tests may have one.
+pub const NO_CONFIG: &str = "/nonexistent";
+
 /// What a run said.
 #[derive(Debug)]
 pub struct Answer {
@@ -78,6 +81,7 @@ impl Place {
     pub fn tool<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_uncore-trace"));
         command.args(args).current_dir(self.dir.path()).env_remove("UNCORE_TRACE_LOG");
+        command.env("XDG_CONFIG_HOME", NO_CONFIG);
         command
     }
 

@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::command::NO_CONFIG;
 use rustix::process::geteuid;
 use rustix::time::{ClockId, clock_gettime};
 
@@ -62,7 +63,9 @@ pub fn machine() -> Option<MutexGuard<'static, ()>> {
 
 /// The program under test.
 pub fn uncore_trace() -> Command {
-    Command::new(env!("CARGO_BIN_EXE_uncore-trace"))
+    let mut command = Command::new(env!("CARGO_BIN_EXE_uncore-trace"));
+    command.env("XDG_CONFIG_HOME", NO_CONFIG);
+    command
 }
 
 /// Runs it to its end.

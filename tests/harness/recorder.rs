@@ -22,7 +22,7 @@ const WORKLOAD: &str = "echo $$; exec sleep 600";
 
 /// A recorder that was told to stop and has not ended after this long hangs: without optimisation,
 /// on a machine of 2 CPUs that 80 tasks keep busy, it takes some 7 s.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A running recorder whose command is [`WORKLOAD`], or another that prints its pid first.
 #[derive(Debug)]

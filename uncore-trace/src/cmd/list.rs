@@ -10,6 +10,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde::Serialize;
 
+use super::catalog::CatalogArgs;
 use crate::discover::{self, CpuList, Machine, name};
 use crate::plan::words::Words;
 use crate::plan::{Catalog, Group, Request, plan};
@@ -27,6 +28,9 @@ pub struct Args {
     #[arg(value_enum, default_value = "all")]
     what: What,
 
+    #[command(flatten)]
+    catalog: CatalogArgs,
+
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -34,7 +38,7 @@ pub struct Args {
 
 /// Lists the machine under `root`; exit code 0.
 pub fn run(args: &Args, root: &Path) -> Result<u8> {
-    let text = list(&discover::machine(root)?, &Catalog::embedded()?, args.what, args.json)?;
+    let text = list(&discover::machine(root)?, &args.catalog.load()?, args.what, args.json)?;
     io::stdout().lock().write_all(text.as_bytes()).context("cannot write the list")?;
     Ok(0)
 }

@@ -5,11 +5,11 @@ use std::{ffi::OsString, path::{Path, PathBuf}, time::Duration};
 
 use anyhow::{Context as _, Result, bail};
 
-use super::report::print;
+use super::{catalog::CatalogArgs, report::print};
 use crate::{
     discover,
     open::Timer,
-    plan::{self, Plan, catalog::Catalog},
+    plan::{self, Plan},
     record::{self, Options, Outcome, Sampling, parse_duration},
     text::printable,
 };
@@ -38,6 +38,9 @@ pub struct Args {
     /// An event in perf's grammar, e.g. `PMU/event=0x1,term=0x2/`; may be given several times
     #[arg(short = 'e', long = "event", value_name = "EVENT")]
     events: Vec<String>,
+
+    #[command(flatten)]
+    catalog: CatalogArgs,
 
     /// FILE.parquet, a directory (for the raw tables too), or - for an Arrow IPC stream
     #[arg(short, long, value_name = "FILE")]
@@ -133,7 +136,8 @@ pub fn run(args: &Args, root: &Path) -> Result<u8> {
         tick_ns: nanos(tick),
         window_ns: nanos(interval),
     };
-    let plan = plan::plan(&machine, &Catalog::embedded()?, &request)?;
+    let catalog = args.catalog.load()?;
+    let plan = plan::plan(&machine, &catalog, &request)?;
     if args.dry_run {
         return dry_run(&plan, args.json);
     }
@@ -142,7 +146,7 @@ pub fn run(args: &Args, root: &Path) -> Result<u8> {
     }
     let quiet = args.quiet;
     let cpus = machine.cpus.online.len();
-    let options = options(args, root, tick, interval, cpus)?;
+    let options = options(args, root, tick, interval, cpus, catalog.outside)?;
     warn_of_missing_cgroups(&options.cgroups, machine.cgroups.v2.as_deref());
     for note in &plan.notes {
         log::info!("{note}");
@@ -168,6 +172,7 @@ fn options(
     tick: Duration,
     interval: Duration,
     cpus: usize,
+    catalog: Vec<String>,
 ) -> Result<Options> {
     let show = humantime::format_duration;
     let year = Duration::from_hours(366 * 24);
@@ -211,6 +216,7 @@ fn options(
         cgroups,
         timer: args.timer,
         buffer: buffer << 20,
+        catalog,
         quiet: args.quiet,
         command: args.command.clone(),
     })

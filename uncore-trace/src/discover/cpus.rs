@@ -3,7 +3,7 @@
 //! A place the kernel does not tell is `None`, never 0: arm64 firmware without a PPTT gives a
 //! package id of -1, and kernels without NUMA have no nodes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use serde::Serialize;
@@ -40,14 +40,19 @@ impl Cpus {
         let online: CpuList = problems.parsed(&system.join("cpu/online")).unwrap_or_default();
         let possible = problems.parsed(&system.join("cpu/possible")).unwrap_or_default();
         let mut places = BTreeMap::new();
+        let mut packages = BTreeMap::new();
         for cpu in CpuList::iter(&possible).chain(online.iter()) {
             let topology = system.join(format!("cpu/cpu{cpu}/topology"));
             let mut id = |file| {
                 let id: Option<i32> = problems.parsed(&topology.join(file));
-                id.and_then(|id| i16::try_from(id).ok()).filter(|&id| id >= 0)
+                id.filter(|&id| id >= 0)
             };
-            let place = Place { package: id("physical_package_id"), die: id("die_id"), node: None };
-            places.insert(cpu, place);
+            packages.extend(id("physical_package_id").map(|id| (cpu, id)));
+            let die = id("die_id").and_then(|id| i16::try_from(id).ok());
+            places.insert(cpu, Place { package: None, die, node: None });
+        }
+        for (cpu, package) in numbered(&packages) {
+            places.entry(cpu).or_default().package = Some(package);
         }
         let nodes = system.join("node");
         for name in problems.names(&nodes) {
@@ -79,6 +84,22 @@ impl Cpus {
     }
 }
 
+/// Smallest package id that is no number of a socket. Firmware for Arm need not number sockets; the
+/// kernel then gives the offset of the package in the ACPI table PPTT (`find_acpi_cpu_topology_tag`,
+/// drivers/acpi/pptt.c, Linux 7.2), which begins with a header of 36 bytes.
+const FIRST_OFFSET: i32 = 36;
+
+/// The package of each CPU: the kernel's id, or the rank of the package where that is an offset.
+fn numbered(packages: &BTreeMap<u32, i32>) -> BTreeMap<u32, i16> {
+    let ids: BTreeSet<i32> = packages.values().copied().collect();
+    let offsets = ids.iter().all(|&id| id >= FIRST_OFFSET);
+    let number = |id: &i32| {
+        let number = if offsets { ids.range(..id).count() as i32 } else { *id };
+        i16::try_from(number).ok()
+    };
+    packages.iter().filter_map(|(cpu, id)| Some((*cpu, number(id)?))).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -89,6 +110,18 @@ mod tests {
         let path = root.join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();
+    }
+
+    #[test]
+    fn packages_without_a_number_are_numbered_in_their_order() {
+        let of = |ids: [i32; 3]| {
+            let packages = ids.iter().enumerate().map(|(cpu, id)| (cpu as u32, *id)).collect();
+            numbered(&packages).into_values().collect::<Vec<_>>()
+        };
+        assert_eq!(of([0, 0, 1]), [0, 0, 1]);
+        assert_eq!(of([2, 0, 40]), [2, 0, 40]);
+        assert_eq!(of([3180, 36, 36]), [1, 0, 0]);
+        assert_eq!(of([200_000, 36, 200_000]), [1, 0, 1]);
     }
 
     #[test]

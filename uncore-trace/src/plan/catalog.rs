@@ -1,7 +1,8 @@
 //! The catalog: what is known of each PMU family beyond what sysfs says.
 //!
 //! One TOML file per family in `catalog/`, embedded. A new family is one file and one line in
-//! [`FILES`]. Names and encodings that sysfs has always win over those here.
+//! [`FILES`], or a file that [`Catalog::overlay`] lays over them. Names and encodings that sysfs has
+//! always win over those here.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -126,11 +127,12 @@ pub enum Sees {
 #[serde(deny_unknown_fields)]
 pub struct UnitRule {
     /// Event names, `*` for anything, whatever their case.
+    #[serde(deserialize_with = "some")]
     pub events: Vec<String>,
     /// `bytes`, `requests`, `cycles`, `request_cycles`, `ns`.
     pub unit: String,
     /// Value in `unit` of one count; positive.
-    #[serde(default = "one")]
+    #[serde(default = "one", deserialize_with = "positive")]
     pub factor: f64,
 }
 
@@ -143,7 +145,7 @@ fn one() -> f64 {
 #[serde(deny_unknown_fields)]
 pub struct DefaultFilter {
     /// What is set: all of it or, once one of these terms is given, none of it.
-    #[serde(deserialize_with = "alias")]
+    #[serde(deserialize_with = "values")]
     pub terms: EventAlias,
     /// Other terms that keep it from being set.
     #[serde(default)]
@@ -155,6 +157,7 @@ pub struct DefaultFilter {
 #[serde(deny_unknown_fields)]
 pub struct NamedEvent {
     /// Its name, then other names for it.
+    #[serde(deserialize_with = "some")]
     pub names: Vec<String>,
     /// Its terms, in the form of an event file.
     #[serde(deserialize_with = "alias")]
@@ -199,6 +202,7 @@ pub struct OneValue {
 #[serde(deny_unknown_fields)]
 pub struct Family {
     /// Its name.
+    #[serde(deserialize_with = "named")]
     pub family: String,
     /// What it is, for people.
     pub about: String,
@@ -206,6 +210,7 @@ pub struct Family {
     #[serde(default)]
     pub kind: Kind,
     /// PMU names: `#` is a number in decimal or hex, `*` is anything.
+    #[serde(deserialize_with = "some")]
     pub names: Vec<String>,
     /// `identifier` texts, same patterns. Empty: not compared.
     #[serde(default)]
@@ -249,7 +254,37 @@ fn yes() -> bool {
 }
 
 fn alias<'de, D: Deserializer<'de>>(from: D) -> Result<EventAlias, D::Error> {
-    EventAlias::parse(&String::deserialize(from)?).map_err(D::Error::custom)
+    let alias = EventAlias::parse(&String::deserialize(from)?);
+    alias.map_err(|error| D::Error::custom(format!("{error:#}")))
+}
+
+/// Terms that all have a value.
+fn values<'de, D: Deserializer<'de>>(from: D) -> Result<EventAlias, D::Error> {
+    let alias = alias(from)?;
+    if let Some(term) = alias.asked().next() {
+        return Err(D::Error::custom(format!("{term} has no value, expected {term}=N")));
+    }
+    Ok(alias)
+}
+
+/// A text that is not empty.
+fn named<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    let text = String::deserialize(from)?;
+    if text.is_empty() { Err(D::Error::custom("an empty name")) } else { Ok(text) }
+}
+
+/// A list that is not empty.
+fn some<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
+    let list = Vec::deserialize(from)?;
+    if list.is_empty() { Err(D::Error::custom("an empty list, expected a name")) } else { Ok(list) }
+}
+
+fn positive<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+    let value = f64::deserialize(from)?;
+    if value > 0.0 && value.is_finite() {
+        return Ok(value);
+    }
+    Err(D::Error::custom(format!("{value} is not a positive number")))
 }
 
 fn formats<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, Format>, D::Error> {
@@ -307,8 +342,10 @@ fn matches(pattern: &str, text: &str) -> bool {
 /// All families.
 #[derive(Debug, Clone)]
 pub struct Catalog {
-    /// In the order of [`FILES`].
+    /// In the order of [`FILES`], those from outside that replace none of them first.
     pub families: Vec<Family>,
+    /// The files that families were read from and that are not embedded.
+    pub outside: Vec<String>,
 }
 
 impl Catalog {
@@ -318,7 +355,7 @@ impl Catalog {
             let first = || text.lines().find(|line| line.starts_with("family")).unwrap_or("?");
             toml::from_str(text).with_context(|| format!("the embedded catalog, {}", first()))
         });
-        Ok(Self { families: families.collect::<Result<_>>()? })
+        Ok(Self { families: families.collect::<Result<_>>()?, outside: Vec::new() })
     }
 
     /// The family of a PMU, if it is a known one.
@@ -345,8 +382,6 @@ mod tests {
         let mut names = std::collections::BTreeSet::new();
         for family in &catalog.families {
             assert!(names.insert(&family.family), "{} is there twice", family.family);
-            assert!(family.units.iter().all(|unit| unit.factor > 0.0), "{}", family.family);
-            assert!(family.events.iter().all(|event| !event.names.is_empty()), "{}", family.family);
             let yields_to = family.yields_to.as_ref();
             assert!(yields_to.is_none_or(|to| catalog.families.iter().any(|f| f.family == *to)));
         }

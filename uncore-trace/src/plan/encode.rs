@@ -58,6 +58,7 @@ impl<'a> Words<'a> {
         }
         let event = self.name_of(&config, alias, &given);
         let defaults = self.defaults(event.or(alias), &given, leader);
+        let defaults = defaults.map_err(|message| At::new(start, message))?;
         for field in &defaults {
             set(&mut config, field);
         }
@@ -195,8 +196,8 @@ impl<'a> Words<'a> {
         event: Option<Known<'_>>,
         given: &[Given<'_>],
         leader: &[Term],
-    ) -> Vec<Given<'static>> {
-        let Some(family) = self.family else { return Vec::new() };
+    ) -> Result<Vec<Given<'static>>, String> {
+        let Some(family) = self.family else { return Ok(Vec::new()) };
         let mut names: BTreeSet<&str> = given.iter().map(|field| field.name.as_ref()).collect();
         names.extend(event.iter().flat_map(|event| &event.alias.terms).map(|t| t.name.as_str()));
         let mut defaults = Vec::new();
@@ -226,7 +227,12 @@ impl<'a> Words<'a> {
                 defaults.extend(fields);
             }
         }
-        defaults
+        for Given { name, format, value } in &defaults {
+            format.encode(*value).map_err(|error| {
+                format!("{}: the default {name} of {}: {error}", self.shown(), family.family)
+            })?;
+        }
+        Ok(defaults)
     }
 
     /// The event that `config` selects: the one that was named, unless a term after it says

@@ -8,6 +8,7 @@ mod agree;
 mod assemble;
 pub mod catalog;
 pub mod encode;
+pub mod overlay;
 mod place;
 pub mod render;
 pub mod resolve;

@@ -61,8 +61,12 @@ impl<'a> Resolver<'a> {
                     list(known())
                 );
             };
+            let said = self.notes.len();
             let opened = self.group(group);
             if opened.is_empty() {
+                if let Some(why) = self.notes.get(said) {
+                    bail!("the group {group} opens nothing on this machine: {why}");
+                }
                 bail!(
                     "no PMU of this machine is in the group {group}; the groups here are {}; run \
                      uncore-trace doctor to see which drivers are missing",

@@ -44,6 +44,8 @@ pub struct Options {
     pub timer: Timer,
     /// Ring size in bytes.
     pub buffer: u32,
+    /// The files of the catalog that are not embedded.
+    pub catalog: Vec<String>,
     /// Say nothing but errors.
     pub quiet: bool,
     /// The command to run.

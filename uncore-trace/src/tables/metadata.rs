@@ -28,6 +28,8 @@ pub const INTERVAL_NS: &str = "uncore_trace.interval_ns";
 pub const TICK_NS: &str = "uncore_trace.tick_ns";
 /// JSON: every counter with its encoding.
 pub const PLAN: &str = "uncore_trace.plan";
+/// JSON list: the files of the catalog that are not the tool's own.
+pub const CATALOG: &str = "uncore_trace.catalog";
 /// JSON `{cause: count}`: loss totals.
 pub const LOSS: &str = "uncore_trace.loss";
 /// JSON, one object per CPU: how its time divides over the owners.

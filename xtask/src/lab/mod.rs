@@ -6,7 +6,7 @@
 //! boots it, brings its recordings out, and holds them against what the guest's tenants moved.
 #![expect(clippy::print_stdout, reason = "a task tells what it did")]
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ use self::kernel::Series;
 use self::machine::Machine;
 use self::scenario::{Setting, broken};
 use self::step::Step;
-use crate::setup;
+use crate::{setup, target};
 
 mod acpi;
 mod boot;
@@ -85,6 +85,7 @@ struct Verdict {
 pub fn run(args: &Args) -> Result<()> {
     host::prepare()?;
     cache::tidy()?;
+    let _alone = alone()?;
     let lab = workspace_root().join("tests/lab");
     let names =
         if args.machines.is_empty() { Machine::names(&lab)? } else { args.machines.clone() };
@@ -122,6 +123,19 @@ fn table(verdicts: &[(&str, Series, Verdict)]) {
         let series = series.to_string();
         note(&format!("{name:width$}  {series:6}  {passed:6}  {failed:6}"));
     }
+}
+
+/// Two runs would remove each other's results: held until the end of this one.
+fn alone() -> Result<File> {
+    let dir = target::dir()?.join("lab");
+    fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
+    let path = dir.join("lock");
+    let file = File::create(&path).with_context(|| format!("cannot create {}", path.display()))?;
+    if file.try_lock().is_err() {
+        note("waiting for another run with the same target directory");
+        file.lock().with_context(|| format!("cannot lock {}", path.display()))?;
+    }
+    Ok(file)
 }
 
 /// The kernels to try a machine on.

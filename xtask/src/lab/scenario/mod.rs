@@ -69,3 +69,72 @@ impl Setting<'_> {
         Ok(self.series >= series.parse()?)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use uncore_trace_ebpf::stamp::workspace_root;
+
+    use super::super::step::Check;
+    use super::super::traffic;
+    use super::*;
+
+    fn machines() -> Vec<Machine> {
+        let lab = workspace_root().join("tests/lab");
+        let names = Machine::names(&lab).unwrap();
+        names.iter().map(|name| Machine::read(&lab, name).unwrap()).collect()
+    }
+
+    #[test]
+    fn every_machine_has_steps_with_names_of_their_own() {
+        for machine in machines() {
+            for &series in &machine.series {
+                let setting = Setting { machine: &machine.on(series), series };
+                let steps = steps(&setting, &[]).unwrap();
+                let names: BTreeSet<&str> = steps.iter().map(|step| step.name.as_str()).collect();
+                assert_eq!(names.len(), steps.len(), "{} on {series}", machine.name);
+                assert!(!steps.is_empty(), "{} on {series}", machine.name);
+            }
+        }
+    }
+
+    #[test]
+    fn every_event_of_every_pmu_is_exact_somewhere() {
+        for machine in machines() {
+            let Some(&series) = machine.series.first() else { continue };
+            let machine = machine.on(series);
+            let setting = Setting { machine: &machine, series };
+            let steps = steps(&setting, &[]).unwrap();
+            let exact: BTreeSet<(u32, u32)> = steps
+                .iter()
+                .flat_map(|step| &step.checks)
+                .filter_map(|check| match check {
+                    Check::Exact { truth, .. } => Some((truth.device, truth.event)),
+                    _ => None,
+                })
+                .collect();
+            for model in machine.models() {
+                let of = machine.of(model);
+                for (name, event) in &of[0].pmu.events {
+                    let counted = of.iter().any(|it| exact.contains(&(it.device, event.number())));
+                    assert!(counted, "{}: {model}: {name}", machine.name);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_one_filter_bit_less_sees_has_another_sum() {
+        for machine in machines() {
+            for instance in &machine.instances {
+                for event in instance.pmu.events.keys() {
+                    let moves = traffic::of_event(instance, event);
+                    let amounts: BTreeSet<u64> = moves.iter().map(|it| it.amount).collect();
+                    assert_eq!(amounts.len(), moves.len(), "{}/{event}/", instance.name);
+                    assert!(!amounts.contains(&0), "{}/{event}/", instance.name);
+                }
+            }
+        }
+    }
+}
