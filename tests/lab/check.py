@@ -14,17 +14,11 @@ import sys
 
 import duckdb
 
+from expect import Failed, expect
+from host import method, shares, slices, timer
+
 # struct lab_truth of model/abi.h.
 TRUTH = struct.Struct("=QQIIIIQQQ")
-
-
-class Failed(Exception):
-    """What was found, and what should have been."""
-
-
-def expect(holds, text):
-    if not holds:
-        raise Failed(text)
 
 
 class Step:
@@ -37,7 +31,7 @@ class Step:
         self.log = (self.dir / "log.txt").read_text(errors="replace")
         self.db = duckdb.connect()
         if self.recorded():
-            for table in ("pmus", "readings", "fabric", "loss"):
+            for table in ("pmus", "readings", "fabric", "loss", "slices", "cgroups"):
                 file = self.dir / "run" / f"{table}.parquet"
                 self.db.execute(f"CREATE VIEW {table} AS SELECT * FROM read_parquet('{file}')")
 
@@ -303,6 +297,10 @@ CHECKS = {
     "on_owners": on_owners,
     "lost": lost,
     "resumed": resumed,
+    "timer": timer,
+    "method": method,
+    "shares": shares,
+    "slices": slices,
     "no_recording": no_recording,
 }
 

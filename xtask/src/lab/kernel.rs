@@ -38,7 +38,8 @@ impl Arch {
 }
 
 /// The first two numbers of a kernel's version.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(try_from = "String")]
 pub struct Series {
     major: u32,
     minor: u32,
@@ -69,6 +70,14 @@ impl FromStr for Series {
     fn from_str(text: &str) -> Result<Self> {
         let series = Self::of(text).filter(|series| series.to_string() == text);
         series.with_context(|| format!("{text} is no kernel series; say one like 7.2"))
+    }
+}
+
+impl TryFrom<String> for Series {
+    type Error = anyhow::Error;
+
+    fn try_from(text: String) -> Result<Self> {
+        text.parse()
     }
 }
 

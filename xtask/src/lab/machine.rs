@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, bail};
 use serde::{Deserialize, Serialize};
 
 use super::acpi::AcpiDevice;
-use super::kernel::Arch;
+use super::kernel::{Arch, Series};
 use super::pmu::{Kind, Pmu};
 
 /// Where device N has its registers: `LAB_WINDOW` and `LAB_SLOT` of `tests/lab/model/abi.h`.
@@ -33,7 +33,7 @@ struct File {
     sockets: u32,
     cpus_per_socket: u32,
     /// Kernel series whose drivers it can be run with, the one to use first.
-    series: Vec<String>,
+    series: Vec<Series>,
     /// What is tried on it; names of `scenario::ALL`.
     scenarios: Vec<String>,
     #[serde(default)]
@@ -72,7 +72,7 @@ pub struct Machine {
     pub arch: Arch,
     pub sockets: u32,
     pub cpus_per_socket: u32,
-    pub series: Vec<String>,
+    pub series: Vec<Series>,
     pub scenarios: Vec<String>,
     pub instances: Vec<Instance>,
 }
@@ -148,6 +148,16 @@ impl Machine {
             scenarios: file.scenarios,
             instances,
         })
+    }
+
+    /// The machine with what a kernel's drivers know of it.
+    #[must_use]
+    pub fn on(&self, series: Series) -> Self {
+        let mut machine = self.clone();
+        for instance in &mut machine.instances {
+            instance.pmu = Rc::new(instance.pmu.on(series));
+        }
+        machine
     }
 
     /// All machines there are.

@@ -6,7 +6,6 @@
 //! boots it, brings its recordings out, and holds them against what the guest's tenants moved.
 #![expect(clippy::print_stdout, reason = "a task tells what it did")]
 
-use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -94,29 +93,36 @@ pub fn run(args: &Args) -> Result<()> {
     let machines: Vec<Machine> =
         names.iter().map(|name| Machine::read(&lab, name)).collect::<Result<_>>()?;
     let python = setup::python()?;
-    let mut verdicts = BTreeMap::new();
+    let mut verdicts = Vec::new();
     for machine in &machines {
         for series in series(machine, args)? {
-            let name = format!("{} on {series}", machine.name);
             let verdict = test(machine, series, args, &python).unwrap_or_else(|error| {
-                note(&format!("{name}: {error:#}"));
+                note(&format!("{} on {series}: {error:#}", machine.name));
                 Verdict { passed: 0, failed: 1 }
             });
-            verdicts.insert(name, verdict);
+            verdicts.push((machine.name.as_str(), series, verdict));
         }
     }
     if args.shell {
         return Ok(());
     }
-    let width = verdicts.keys().map(String::len).max().unwrap_or(0);
-    for (name, Verdict { passed, failed }) in &verdicts {
-        note(&format!("{name:width$}  {passed:3} passed  {failed:3} failed"));
-    }
-    let sum = |part: fn(&Verdict) -> usize| verdicts.values().map(part).sum::<usize>();
+    table(&verdicts);
+    let sum =
+        |part: fn(&Verdict) -> usize| verdicts.iter().map(|(_, _, it)| part(it)).sum::<usize>();
     let (passed, failed) = (sum(|verdict| verdict.passed), sum(|verdict| verdict.failed));
     note(&format!("{passed} passed, {failed} failed"));
     ensure!(failed == 0, "{failed} of the lab's steps failed");
     Ok(())
+}
+
+/// Which machine passed on which kernel, in the order in which they ran.
+fn table(verdicts: &[(&str, Series, Verdict)]) {
+    let width = verdicts.iter().map(|(name, ..)| name.len()).max().unwrap_or(0).max(7);
+    note(&format!("{:width$}  kernel  passed  failed", "machine"));
+    for (name, series, Verdict { passed, failed }) in verdicts {
+        let series = series.to_string();
+        note(&format!("{name:width$}  {series:6}  {passed:6}  {failed:6}"));
+    }
 }
 
 /// Two runs would remove each other's results: held until the end of this one.
@@ -134,16 +140,16 @@ fn alone() -> Result<File> {
 
 /// The kernels to try a machine on.
 fn series(machine: &Machine, args: &Args) -> Result<Vec<Series>> {
-    let all = || machine.series.iter().map(|series| series.parse()).collect::<Result<Vec<_>>>();
-    match &args.kernel {
-        Some(series) => Ok(vec![series.parse()?]),
-        None if args.kernels => all(),
-        None => Ok(all()?.into_iter().take(1).collect()),
-    }
+    Ok(match &args.kernel {
+        Some(series) => vec![series.parse()?],
+        None if args.kernels => machine.series.clone(),
+        None => machine.series.iter().copied().take(1).collect(),
+    })
 }
 
 /// Boots a machine, lets it run its steps, and checks what came out.
 fn test(machine: &Machine, series: Series, args: &Args, python: &Path) -> Result<Verdict> {
+    let machine = &machine.on(series);
     let steps = scenario::steps(&Setting { machine, series }, &args.scenario)?;
     ensure!(!steps.is_empty() || args.shell, "none of its scenarios was asked for");
     note(&format!("{} ({}): {} steps on {series}", machine.name, machine.about, steps.len()));

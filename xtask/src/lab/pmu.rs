@@ -10,6 +10,8 @@ use std::path::Path;
 use anyhow::{Context as _, Result, ensure};
 use serde::Deserialize;
 
+use super::kernel::Series;
+
 /// What a device model behaves as; `tests/lab/model/abi.h` has their numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -52,6 +54,9 @@ pub struct Pmu {
     pub traffic: Vec<Traffic>,
     pub view: Vec<View>,
     pub events: BTreeMap<String, Event>,
+    /// What drivers of earlier kernels have otherwise.
+    #[serde(default)]
+    pub earlier: Vec<Earlier>,
 }
 
 /// What its registers hold before anything is programmed.
@@ -109,8 +114,16 @@ pub struct View {
     /// Nothing else can be counted beside it.
     #[serde(default)]
     pub alone: bool,
-    /// First kernel series whose driver knows the terms.
-    pub since: Option<String>,
+    /// First kernel series whose driver knows the terms; without any view there is no event.
+    pub since: Option<Series>,
+}
+
+/// Numbers by which drivers up to a kernel series knew events.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Earlier {
+    pub until: Series,
+    pub events: BTreeMap<String, Event>,
 }
 
 /// The hardware's number for an event.
@@ -180,12 +193,28 @@ impl Pmu {
             let known = pmu.events.keys().any(|event| matches(std::slice::from_ref(name), event));
             ensure!(known, "{}: no event {name}", path.display());
         }
+        for name in pmu.earlier.iter().flat_map(|earlier| earlier.events.keys()) {
+            ensure!(pmu.events.contains_key(name), "{}: no event {name}", path.display());
+        }
         for event in pmu.events.keys() {
             let moves = pmu.traffic.iter().any(|traffic| matches(&traffic.events, event));
             ensure!(moves, "{}: nothing moves {event}", path.display());
             ensure!(pmu.first_view(event).is_some(), "{}: no view of {event}", path.display());
         }
         Ok(pmu)
+    }
+
+    /// What there is of it on a kernel.
+    #[must_use]
+    pub fn on(&self, series: Series) -> Self {
+        let mut pmu = self.clone();
+        pmu.view.retain(|view| view.since.is_none_or(|since| series >= since));
+        for earlier in self.earlier.iter().filter(|earlier| series <= earlier.until) {
+            pmu.events.extend(earlier.events.clone());
+        }
+        let shown = |event: &str| pmu.view.iter().any(|view| view.shows(event));
+        pmu.events.retain(|event, _| shown(event));
+        pmu
     }
 
     /// Whether it counts this event and others like it one at a time.

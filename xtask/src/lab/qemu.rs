@@ -122,14 +122,13 @@ impl Run<'_> {
         match self.arch {
             Arch::Arm64 => {
                 ensure!(Path::new(FIRMWARE).is_file(), "no firmware {FIRMWARE}");
-                command.args(["-M", "virt,gic-version=3", "-accel", "tcg,thread=single"]);
-                command.args(["-icount", CLOCK]);
-                command.args(["-bios", FIRMWARE]);
+                command.args(["-M", "virt,gic-version=3", "-bios", FIRMWARE]);
             }
             Arch::Amd64 => {
-                command.args(["-M", "q35", "-accel", "tcg"]);
+                command.args(["-M", "q35"]);
             }
         }
+        command.args(["-accel", "tcg,thread=single", "-icount", CLOCK]);
         command.args(["-cpu", self.cpu]).arg("-smp").arg(self.topology()?);
         self.add_memory(&mut command);
         command.arg("-kernel").arg(self.image).arg("-initrd").arg(self.initrd);

@@ -122,6 +122,14 @@ pub enum Check {
     /// The counter with this number was read on one CPU and then on another. It counted exactly
     /// what moved but for the time between them, in which its driver does not count.
     Resumed { counter: u32, pmu: String, event: String, truth: Truth },
+    /// What made the readings.
+    Timer { timer: String },
+    /// Every count that was divided was divided by this method.
+    Method { method: String },
+    /// The tasks of each of these cgroups got this part of an event's sum at the least.
+    Shares { event: String, cgroups: Vec<String>, least: f64 },
+    /// Tasks of each of these cgroups have slices, and no CPU ran two at once.
+    Slices { cgroups: Vec<String> },
     /// Nothing was written.
     NoRecording,
 }

@@ -24,7 +24,7 @@ pub fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
         let Some(first) = instances.first() else {
             continue;
         };
-        let items = items(setting, first)?;
+        let items = items(first);
         let (alone, shared): (Vec<Item<'_>>, Vec<Item<'_>>) =
             items.into_iter().partition(|item| item.view.alone);
         // Where one recording holds them all, every instance counts all of them.
@@ -50,7 +50,7 @@ pub fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
 }
 
 /// Every event in its first view, then some events in each of the others.
-fn items<'a>(setting: &Setting<'_>, instance: &'a Instance) -> Result<Vec<Item<'a>>> {
+fn items(instance: &Instance) -> Vec<Item<'_>> {
     let pmu = &instance.pmu;
     let firsts = pmu.events.keys().filter_map(|event| {
         let view = pmu.first_view(event)?;
@@ -66,13 +66,7 @@ fn items<'a>(setting: &Setting<'_>, instance: &'a Instance) -> Result<Vec<Item<'
             })
             .map(move |view| Item { event, view })
     });
-    let mut items = Vec::new();
-    for item in firsts.chain(others) {
-        if item.view.since.as_ref().map_or(Ok(true), |series| setting.is_since(series))? {
-            items.push(item);
-        }
-    }
-    Ok(items)
+    firsts.chain(others).collect()
 }
 
 /// As many as can be counted at once, of those that are exclusive one; no event twice.

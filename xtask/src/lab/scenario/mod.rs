@@ -10,6 +10,7 @@ use super::step::Step;
 mod bare;
 pub mod broken;
 mod exact;
+mod host;
 mod hotplug;
 mod multiplexing;
 mod sockets;
@@ -33,6 +34,7 @@ pub struct Scenario {
 /// In the order in which they run.
 const ALL: &[Scenario] = &[
     Scenario { name: "bare", steps: bare::steps },
+    Scenario { name: "host", steps: host::steps },
     Scenario { name: "exact", steps: exact::steps },
     Scenario { name: "sockets", steps: sockets::steps },
     Scenario { name: "multiplexing", steps: multiplexing::steps },
@@ -87,8 +89,8 @@ mod tests {
     #[test]
     fn every_machine_has_steps_with_names_of_their_own() {
         for machine in machines() {
-            for series in &machine.series {
-                let setting = Setting { machine: &machine, series: series.parse().unwrap() };
+            for &series in &machine.series {
+                let setting = Setting { machine: &machine.on(series), series };
                 let steps = steps(&setting, &[]).unwrap();
                 let names: BTreeSet<&str> = steps.iter().map(|step| step.name.as_str()).collect();
                 assert_eq!(names.len(), steps.len(), "{} on {series}", machine.name);
@@ -100,8 +102,9 @@ mod tests {
     #[test]
     fn every_event_of_every_pmu_is_exact_somewhere() {
         for machine in machines() {
-            let Some(series) = machine.series.first() else { continue };
-            let setting = Setting { machine: &machine, series: series.parse().unwrap() };
+            let Some(&series) = machine.series.first() else { continue };
+            let machine = machine.on(series);
+            let setting = Setting { machine: &machine, series };
             let steps = steps(&setting, &[]).unwrap();
             let exact: BTreeSet<(u32, u32)> = steps
                 .iter()

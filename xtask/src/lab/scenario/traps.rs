@@ -62,9 +62,11 @@ pub fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
     };
     let mut steps: Vec<Step> = TRAPS.iter().filter_map(of).collect();
     for (model, events) in GROUPS {
-        // The lanes of kernels before 7.2 are counted one at a time.
-        let known = *model != "yitian-rootport" || setting.is_since("7.2")?;
-        if let Some(instance) = setting.machine.of(model).first().filter(|_| known) {
+        let knows = |instance: &&Instance| {
+            let mut events = events.iter().map(|event| event.split(',').next().unwrap_or(event));
+            events.all(|event| instance.pmu.events.contains_key(event))
+        };
+        if let Some(instance) = setting.machine.of(model).into_iter().find(knows) {
             steps.push(grouped(model, instance, events)?);
         }
     }

@@ -1,0 +1,101 @@
+//! What every kernel counts, on kernels from the oldest one on: two tenants in two cgroups get their
+//! parts, by each way to make readings, and each recording passes the product's own `check`.
+//!
+//! Nothing moves on a device, so there is no truth in numbers but the invariants and the CPU time.
+
+use anyhow::Result;
+
+use super::super::step::{Check, Step, Tenant, Work, recording};
+use super::Setting;
+
+/// How long the tenants run.
+const DURATION_MS: u32 = 1500;
+
+/// What each of them has of the CPU time of two CPUs at the least: three busy threads share them
+/// for most of the recording.
+const LEAST: f64 = 0.1;
+
+/// The first series with `BPF_F_TIMER_CPU_PIN` (kernel/bpf/helpers.c).
+const PINNED_TIMER: &str = "6.7";
+
+/// Longer than the default: an emulated CPU spends a fifth of its time on ticks of 1 ms.
+const TICK: [&str; 2] = ["--tick", "5ms"];
+
+pub fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
+    let pinned = setting.is_since(PINNED_TIMER)?;
+    let timer = if pinned { "pinned" } else { "run-on-cpu" };
+    let mut steps = vec![doctor(pinned)];
+    if !pinned {
+        steps.push(refused());
+    }
+    steps.extend(recorded("default", &[], timer, "residency", Vec::new()));
+    let options = ["--timer", "run-on-cpu"];
+    steps.extend(recorded("run-on-cpu", &options, "run-on-cpu", "residency", Vec::new()));
+    let slices = vec![Check::Slices { cgroups: cgroups() }];
+    steps.extend(recorded("slices", &["--slices"], timer, "residency", slices));
+    let options = ["--sample-on", "sched", "--min-gap", "0"];
+    steps.extend(recorded("exact", &options, timer, "exact", Vec::new()));
+    Ok(steps)
+}
+
+/// What a kernel lacks is said before anything is recorded.
+fn doctor(pinned: bool) -> Step {
+    let timer = if pinned { "has the pinned BPF timer" } else { "no pinned BPF timer (6.7)" };
+    let says = [timer, "record works here"].map(str::to_owned).to_vec();
+    let checks = vec![Check::Exit { code: 0, says }];
+    Step::command("host-doctor", &["/bin/uncore-trace", "doctor"], checks)
+}
+
+/// A timer that was asked for by name has no substitute.
+fn refused() -> Step {
+    let says = vec!["--timer run-on-cpu".to_owned()];
+    let checks = vec![Check::Exit { code: 2, says }, Check::NoRecording];
+    Step::record("host-pinned", &["-p", "host", "--timer", "pinned"], Work::default(), checks)
+}
+
+/// A recording around the tenants, and the product's own opinion of it.
+fn recorded(
+    name: &str,
+    options: &[&str],
+    timer: &str,
+    method: &str,
+    more: Vec<Check>,
+) -> [Step; 2] {
+    let name = format!("host-{name}");
+    let mut checks = vec![
+        Check::Exit { code: 0, says: Vec::new() },
+        Check::Conserved,
+        Check::Timer { timer: timer.to_owned() },
+        Check::Method { method: method.to_owned() },
+        Check::Shares { event: "cpu-clock".to_owned(), cgroups: cgroups(), least: LEAST },
+    ];
+    checks.extend(more);
+    let options: Vec<&str> = ["-p", "host"].iter().chain(&TICK).chain(options).copied().collect();
+    let verdict = Step::command(
+        &format!("{name}-check"),
+        &["/bin/uncore-trace", "check", &recording(&name)],
+        vec![Check::Exit { code: 0, says: Vec::new() }],
+    );
+    [Step::record(&name, &options, work(), checks), verdict]
+}
+
+/// Paths of the tenants' cgroups, as the product tells them.
+fn cgroups() -> Vec<String> {
+    ["/lab/pinned", "/lab/free"].map(str::to_owned).to_vec()
+}
+
+fn work() -> Work {
+    let pinned = Tenant {
+        cgroup: "pinned".to_owned(),
+        cpus: Some(vec![1]),
+        duration_ms: DURATION_MS,
+        ..Tenant::default()
+    };
+    let free = Tenant {
+        cgroup: "free".to_owned(),
+        threads: Some(2),
+        duration_ms: DURATION_MS,
+        ..Tenant::default()
+    };
+    Work { tenants: vec![pinned, free], settle_ms: 50, ..Work::default() }
+}
