@@ -11,15 +11,8 @@ use uncore_trace::cmd::list::{What, list};
 use uncore_trace::discover::{Machine, machine};
 use uncore_trace::plan::{Catalog, Group, Plan, Request, plan};
 
-const MACHINES: [&str; 7] = [
-    "all-drivers-acpi",
-    "bare",
-    "grace-2s",
-    "icelake-2s",
-    "t410-2s",
-    "vm-no-uncore",
-    "yitian",
-];
+const MACHINES: [&str; 7] =
+    ["all-drivers-acpi", "bare", "grace-2s", "icelake-2s", "t410-2s", "vm-no-uncore", "yitian"];
 
 fn root(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/machines").join(name)

@@ -162,7 +162,11 @@ impl Track {
             }
             missing => match self.last_word(window.tick) {
                 None if window.is_last && matches!(self.life, Life::Counting) => {
-                    add(&mut counts, mem::take(&mut self.exact));
+                    if let Some(last) = self.last_count {
+                        // Nobody saw who ran since the last sample.
+                        self.count(last, Who::Unknown);
+                        add(&mut counts, mem::take(&mut self.exact));
+                    }
                     self.last_count.or(missing)
                 }
                 None => missing,
