@@ -32,12 +32,8 @@ pub struct Programs {
 
 /// Builds both; cargo knows what changed.
 pub fn programs(arch: Arch) -> Result<Programs> {
-    let (target, linker) = match arch {
-        Arch::Arm64 => ("aarch64-unknown-linux-gnu", "aarch64-linux-gnu-gcc"),
-        Arch::Amd64 => ("x86_64-unknown-linux-gnu", "gcc"),
-    };
+    let target = target_of(arch).0;
     let build = target::dir()?.join("lab/build");
-    let upper = target.replace('-', "_").to_uppercase();
     let started = Instant::now();
     let mut cargo = Command::new(CARGO);
     cargo
@@ -45,10 +41,17 @@ pub fn programs(arch: Arch) -> Result<Programs> {
         .args(["build", "--quiet", "--profile=lab", "--target", target])
         .args(["--package=uncore-trace", "--package=uncore-trace-lab"])
         .env("CARGO_TARGET_DIR", &build)
-        .env("RUSTC", RUSTC)
-        .env(format!("CARGO_TARGET_{upper}_LINKER"), linker)
-        .env(format!("CARGO_TARGET_{upper}_RUSTFLAGS"), "-Ctarget-feature=+crt-static")
-        .env(format!("CC_{}", target.replace('-', "_")), linker);
+        .env("RUSTC", RUSTC);
+    // The same words for both: this machine's architecture is one of them, and other flags for build
+    // scripts and macros would have each of the two build everything of the other anew.
+    for (target, linker) in [Arch::Arm64, Arch::Amd64].map(target_of) {
+        let name = target.replace('-', "_");
+        let upper = name.to_uppercase();
+        cargo
+            .env(format!("CARGO_TARGET_{upper}_LINKER"), linker)
+            .env(format!("CARGO_TARGET_{upper}_RUSTFLAGS"), "-Ctarget-feature=+crt-static")
+            .env(format!("CC_{name}"), linker);
+    }
     // They would be stronger than what is set here.
     for name in ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "CARGO_BUILD_TARGET", "RUSTC_WRAPPER"] {
         cargo.env_remove(name);
@@ -60,4 +63,12 @@ pub fn programs(arch: Arch) -> Result<Programs> {
     }
     let dir = build.join(target).join("lab");
     Ok(Programs { uncore_trace: dir.join("uncore-trace"), lab_guest: dir.join("lab-guest") })
+}
+
+/// Rust's name of an architecture, and the program that links for it.
+fn target_of(arch: Arch) -> (&'static str, &'static str) {
+    match arch {
+        Arch::Arm64 => ("aarch64-unknown-linux-gnu", "aarch64-linux-gnu-gcc"),
+        Arch::Amd64 => ("x86_64-unknown-linux-gnu", "gcc"),
+    }
 }
