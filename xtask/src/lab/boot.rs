@@ -17,6 +17,11 @@ use crate::target;
 /// The model's own module; all others of its directory are drivers.
 const MODEL: &str = "uncore_model.ko";
 
+/// An older kernel starts the second x86-64 CPU by steps for which the two wait for each other, and
+/// does not come to the end of it where time is what one of them executes (arch/x86/kernel/smpboot.c;
+/// 6.5 brought them up in parallel).
+const PARALLEL_START: Series = Series { major: 6, minor: 5 };
+
 /// Without these a guest cannot hand anything out.
 const DISK_MODULES: &[&str] = &["virtio_pci", "virtio_blk"];
 
@@ -86,6 +91,7 @@ fn boot_guest(machine: &GuestSpec, wishes: Wishes) -> Result<PathBuf> {
             Arch::Arm64 => "max,pauth-impdef=on",
             Arch::Amd64 => "max",
         }),
+        counts: machine.arch == Arch::Arm64 || machine.series >= PARALLEL_START,
         cpus: machine.cpus,
         nodes: machine.nodes,
         image: &kernel.image,

@@ -47,6 +47,8 @@ pub struct Run<'a> {
     pub arch: Arch,
     /// QEMU's name of the CPU, with its features.
     pub cpu: &'a str,
+    /// Its clock counts instructions.
+    pub counts: bool,
     /// CPUs of all nodes.
     pub cpus: u32,
     /// NUMA nodes, one socket each.
@@ -128,7 +130,10 @@ impl Run<'_> {
                 command.args(["-M", "q35"]);
             }
         }
-        command.args(["-accel", "tcg,thread=single", "-icount", CLOCK]);
+        command.args(["-accel", "tcg,thread=single"]);
+        if self.counts {
+            command.args(["-icount", CLOCK]);
+        }
         command.args(["-cpu", self.cpu]).arg("-smp").arg(self.topology()?);
         self.add_memory(&mut command);
         command.arg("-kernel").arg(self.image).arg("-initrd").arg(self.initrd);
