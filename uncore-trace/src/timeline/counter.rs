@@ -79,11 +79,15 @@ pub struct Close {
 
 impl Track {
     /// A counter that sees the set of CPUs with this index, before its first reading.
-    pub fn new(counter: Counter, set: usize) -> Self {
+    ///
+    /// It was enabled within a tick before `start_tick` with a count of zero. That stands for the
+    /// reading of the start tick until it comes: if it never does, nothing is lost with it.
+    pub fn new(counter: Counter, set: usize, start_tick: u64) -> Self {
+        let zero = Reading::Counted { value: 0, enabled: 0, running: 0 };
         Self {
             set,
             counter,
-            last: None,
+            last: Some((start_tick, zero)),
             carried_time: HashMap::new(),
             carried_counts: HashMap::new(),
             exact: HashMap::new(),
@@ -103,8 +107,8 @@ impl Track {
         let who = if mem::take(&mut self.parted) { Who::Unknown } else { who };
         match self.previous.replace(value) {
             Some(before) => *self.exact.entry(who).or_default() += value.saturating_sub(before),
-            // The first sample is where counting starts.
-            None => self.exact.clear(),
+            // Nobody saw who ran before the first sample.
+            None => *self.exact.entry(Who::Unknown).or_default() += value,
         }
     }
 

@@ -80,7 +80,7 @@ impl Owners {
             let counter: Counter = (*by_id.get(&id)?).clone();
             let seen: Vec<u32> = counter.sees.iter().collect();
             let set = sets.iter().position(|set| *set == seen)?;
-            Some(Track::new(counter, set))
+            Some(Track::new(counter, set, setup.start_tick))
         };
         let placed = setup.layouts.values().flat_map(|layout| &layout.counters);
         let tracks: Vec<Track> = placed.filter_map(|placed| track(placed.id)).collect();
