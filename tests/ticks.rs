@@ -23,7 +23,8 @@ const DEFAULT: Phase = Phase {
     name: "1 kHz",
     options: &["-p", "host", "--duration", "5s", "--buffer", "64"],
     tick_ns: 1_000_000,
-    allowed: 0.002,
+    // A host that stops the virtual machine for 5 ms every 2 s costs 0.25 %.
+    allowed: 0.005,
 };
 
 const FAST: Phase = Phase {

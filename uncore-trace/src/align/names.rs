@@ -130,7 +130,12 @@ impl Names {
                 from = moved.time;
             }
         }
-        parts.push((*task, from, end));
+        // A task that is looked up after the fact has the cgroup of now, which is not yet that of
+        // a time before it was moved.
+        let same = |moved: &&Move| moved.tid == task.tid || moved.tid == task.pid;
+        let later = self.moves.iter().filter(same).find(|moved| moved.time >= end);
+        let cgroup_id = later.map_or(task.cgroup_id, |moved| moved.from);
+        parts.push((Task { cgroup_id, ..*task }, from, end));
         if task.tid != 0 {
             self.last_cgroup.insert(task.tid, task.cgroup_id);
         }
@@ -193,5 +198,26 @@ impl Names {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_task_looked_up_after_its_move_was_where_it_was() {
+        let mut names = Names::new(Path::new("/nonexistent"), Cgroups::new(None), Vec::new());
+        let task = |cgroup_id| Task { tid: 7, pid: 7, cgroup_id, ..Task::default() };
+        names.split(&task(1), 0, 10);
+        let change = CgroupChange::Attached(7);
+        names.cgroup_event(CgroupEvent { time: 25, cgroup_id: 2, change, path: None });
+        let mut parts = |begin, end| -> Vec<(u64, u64, u64)> {
+            let parts = names.split(&task(2), begin, end);
+            parts.into_iter().map(|(task, from, to)| (task.cgroup_id, from, to)).collect()
+        };
+        assert_eq!(parts(10, 20), [(1, 10, 20)]);
+        assert_eq!(parts(20, 30), [(1, 20, 25), (2, 25, 30)]);
+        assert_eq!(parts(30, 40), [(2, 30, 40)]);
     }
 }
