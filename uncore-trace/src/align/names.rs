@@ -117,25 +117,23 @@ impl Names {
         Some(Task { tid, pid, cgroup_id, comm })
     }
 
-    /// Divides one slice where its thread was moved to another cgroup in the middle of it. The
-    /// task's `cgroup_id` is that of the slice's end.
+    /// Divides one slice where its thread was moved to another cgroup. The time before a move is
+    /// that of the cgroup it left, also where the whole slice lies before it: a task that is looked
+    /// up after the fact has the cgroup of now.
     pub fn split(&mut self, task: &Task, begin: u64, end: u64) -> Vec<(Task, u64, u64)> {
         let mut parts = Vec::new();
         let mut from = begin;
         for moved in &self.moves {
             let same = moved.tid == task.tid || moved.tid == task.pid;
-            if same && from < moved.time && moved.time < end {
-                let before = Task { cgroup_id: moved.from, ..*task };
-                parts.push((before, from, moved.time));
-                from = moved.time;
+            if same && from < moved.time && from < end {
+                let until = moved.time.min(end);
+                parts.push((Task { cgroup_id: moved.from, ..*task }, from, until));
+                from = until;
             }
         }
-        // A task that is looked up after the fact has the cgroup of now, which is not yet that of
-        // a time before it was moved.
-        let same = |moved: &&Move| moved.tid == task.tid || moved.tid == task.pid;
-        let later = self.moves.iter().filter(same).find(|moved| moved.time >= end);
-        let cgroup_id = later.map_or(task.cgroup_id, |moved| moved.from);
-        parts.push((Task { cgroup_id, ..*task }, from, end));
+        if from < end {
+            parts.push((*task, from, end));
+        }
         if task.tid != 0 {
             self.last_cgroup.insert(task.tid, task.cgroup_id);
         }

@@ -25,7 +25,7 @@ pub struct Track {
     /// Index of the set of CPUs that it sees.
     pub set: usize,
     /// The boundary at which its window began.
-    pub last: Option<(u64, Reading)>,
+    pub last: (u64, Reading),
     /// Time and raw counts by owner of the window's intervals so far, where it goes on.
     carried_time: HashMap<Who, u64>,
     pub carried_counts: HashMap<Who, u64>,
@@ -87,7 +87,7 @@ impl Track {
         Self {
             set,
             counter,
-            last: Some((start_tick, zero)),
+            last: (start_tick, zero),
             carried_time: HashMap::new(),
             carried_counts: HashMap::new(),
             exact: HashMap::new(),
@@ -138,7 +138,7 @@ impl Track {
         }
         self.life = Life::Silent { until: u64::MAX };
         // Nothing to tell if it stopped before its last reading.
-        Some(last_word).filter(|word| self.last.is_some_and(|(_, last)| last != *word))
+        Some(last_word).filter(|word| self.last.1 != *word)
     }
 
     /// Ends its window, or goes on with it where there is no reading.
@@ -180,10 +180,8 @@ impl Track {
                 }
             },
         };
-        if self.last.is_some() {
-            add(&mut self.carried_time, time.iter().copied());
-            add(&mut self.carried_counts, counts);
-        }
+        add(&mut self.carried_time, time.iter().copied());
+        add(&mut self.carried_counts, counts);
         let after = match reading {
             Some(after @ Reading::Counted { .. }) => {
                 self.failing = false;
@@ -214,13 +212,10 @@ impl Track {
                 return;
             }
         };
-        let after = not_below(self.last, after);
-        let last = self.last.replace((window.tick, after));
+        let after = not_below(self.last.1, after);
+        let (from, before) = mem::replace(&mut self.last, (window.tick, after));
         let mut time: Vec<_> = mem::take(&mut self.carried_time).into_iter().collect();
         let mut counts: Vec<_> = mem::take(&mut self.carried_counts).into_iter().collect();
-        let Some((from, before)) = last else {
-            return;
-        };
         let Some(delta) = delta(before, after, self.counter.scale) else {
             return;
         };
@@ -262,11 +257,8 @@ impl Track {
 
     /// A row for the end of a recording whose last window never got its reading.
     fn unread(&self, window: &Close, labels: &mut Labels<'_>, fabric: &mut fabric::Builder) {
-        let Some((from, _)) = self.last else {
-            return;
-        };
         let delta = Delta { total: None, factor: 1.0, running: 0.0 };
-        self.rows(window, from, delta, Method::None, &[], labels, fabric);
+        self.rows(window, self.last.0, delta, Method::None, &[], labels, fabric);
     }
 
     /// One row an owner; a window in which nothing was counted, or the counter did not run, is
@@ -328,12 +320,11 @@ impl Track {
 /// Counts do fall back: the driver of an Arm CMN reads the 16-bit lanes of the crosspoints before the
 /// counters that they carry into, so what carries between the two is there twice until the next
 /// reading (`arm_cmn_event_read`, drivers/perf/arm-cmn.c, Linux 7.2).
-fn not_below(before: Option<(u64, Reading)>, after: Reading) -> Reading {
+fn not_below(before: Reading, after: Reading) -> Reading {
     match (before, after) {
-        (
-            Some((_, Reading::Counted { value: high, .. })),
-            Reading::Counted { value, enabled, running },
-        ) => Reading::Counted { value: value.max(high), enabled, running },
+        (Reading::Counted { value: high, .. }, Reading::Counted { value, enabled, running }) => {
+            Reading::Counted { value: value.max(high), enabled, running }
+        }
         _ => after,
     }
 }
@@ -390,11 +381,11 @@ mod tests {
 
     #[test]
     fn what_was_counted_twice_for_a_moment_is_counted_once() {
-        let mut last = Some((0, counted(0, 0, 0)));
+        let mut last = counted(0, 0, 0);
         let mut sum = 0.0;
         for (tick, value) in [(1, 100_000), (2, 65_000), (3, 90_000), (4, 120_000)] {
             let after = not_below(last, counted(value, tick, tick));
-            let before = last.replace((tick, after)).unwrap().1;
+            let before = mem::replace(&mut last, after);
             sum += delta(before, after, 1.0).unwrap().total.unwrap();
         }
         assert!((sum - 120_000.0_f64).abs() < 1e-6, "{sum}");

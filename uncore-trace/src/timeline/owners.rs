@@ -418,7 +418,7 @@ impl OwnerCpu {
                 if first.tick != start_tick {
                     add(&mut track.carried_counts, counts);
                 } else if matches!(reading, Reading::Counted { .. }) {
-                    track.last = Some((start_tick, reading));
+                    track.last = (start_tick, reading);
                 }
             }
         }
