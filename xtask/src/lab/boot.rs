@@ -45,8 +45,6 @@ pub struct GuestSpec {
     pub arch: Arch,
     /// Which kernel it boots.
     pub series: Series,
-    /// QEMU's name of the CPU; none: all that can be emulated.
-    pub cpu: Option<&'static str>,
     /// CPUs of all nodes.
     pub cpus: u32,
     /// NUMA nodes, one socket each.
@@ -55,11 +53,8 @@ pub struct GuestSpec {
     pub acpi: Vec<AcpiDevice>,
     /// Files beside those that every guest has.
     pub files: Vec<GuestFile>,
-    /// What init is told. `modules` gets the modules of the distribution and the device model in
-    /// front; `drivers`, where it is absent, all drivers that are built over the model.
+    /// What init is told; the modules to load are added to it.
     pub guest_json: Value,
-    /// Modules of the distribution that are loaded, with what they depend on.
-    pub distribution_modules: Vec<&'static str>,
     /// After this the guest is ended.
     pub limit: Duration,
 }
@@ -86,11 +81,11 @@ fn boot_guest(machine: &GuestSpec, wishes: Wishes) -> Result<PathBuf> {
     let started = Instant::now();
     let run = qemu::Run {
         arch: machine.arch,
-        cpu: machine.cpu.unwrap_or(match machine.arch {
+        cpu: match machine.arch {
             // The architected pointer authentication is by far the slowest thing to emulate.
             Arch::Arm64 => "max,pauth-impdef=on",
             Arch::Amd64 => "max",
-        }),
+        },
         counts: machine.arch == Arch::Arm64 || machine.series >= PARALLEL_START,
         cpus: machine.cpus,
         nodes: machine.nodes,
@@ -160,24 +155,17 @@ fn write_initrd(
 fn add_modules(machine: &GuestSpec, kernel: &Kernel, files: &mut Vec<GuestFile>) -> Result<Value> {
     let mut json = machine.guest_json.clone();
     let fields = json.as_object_mut().context("guest.json is no object")?;
-    let names: Vec<&str> =
-        DISK_MODULES.iter().chain(&machine.distribution_modules).copied().collect();
-    let mut paths = modules::dependencies(kernel, &names)?;
+    let mut paths = modules::dependencies(kernel, DISK_MODULES)?;
     let mut first: Vec<String> = paths.iter().map(|path| file_name(path)).collect();
     if needs_model(machine) {
         let built = modules::drivers(kernel, &workspace_root().join("tests/lab/model"))?;
         let drivers: Vec<_> =
             built.iter().map(|path| file_name(path)).filter(|name| name != MODEL).collect();
-        fields.entry("drivers").or_insert_with(|| json!(drivers));
+        fields.insert("drivers".to_owned(), json!(drivers));
         first.push(MODEL.to_owned());
         // The model's arm-cmn takes the place of the distribution's.
         paths.retain(|path| !drivers.contains(&file_name(path)));
         paths.extend(built);
-    }
-    if let Some(more) = fields.get("modules").and_then(Value::as_array) {
-        let more = more.iter().filter_map(Value::as_str).map(str::to_owned);
-        let more: Vec<String> = more.filter(|name| !first.contains(name)).collect();
-        first.extend(more);
     }
     fields.insert("modules".to_owned(), json!(first));
     files.extend(

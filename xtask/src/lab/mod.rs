@@ -169,13 +169,11 @@ fn guest(machine: &Machine, series: Series, steps: &[Step]) -> Result<GuestSpec>
         name: format!("{}-{series}", machine.name),
         arch: machine.arch,
         series,
-        cpu: None,
         cpus: machine.cpus(),
         nodes: machine.sockets,
         acpi: machine.instances.iter().filter_map(machine::Instance::acpi).collect(),
         files: vec![broken_catalog()?],
         guest_json: json!({ "devices": devices, "pmus": pmus, "steps": steps }),
-        distribution_modules: Vec::new(),
         limit: BOOT_LIMIT + STEP_LIMIT * steps.len() as u32,
     })
 }
