@@ -3,6 +3,7 @@
 
 pub mod catalog;
 pub mod log;
+pub mod select;
 
 macro_rules! commands {
     ($($module:ident: $name:ident,)*) => {

@@ -5,7 +5,7 @@ use std::{ffi::OsString, path::{Path, PathBuf}, time::Duration};
 
 use anyhow::{Context as _, Result, bail};
 
-use super::{catalog::CatalogArgs, report::print};
+use super::{report::print, select::SelectArgs};
 use crate::{
     discover,
     open::Timer,
@@ -31,16 +31,8 @@ Exit code: 0 complete (with a command: the command's), 1 recorded but incomplete
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Groups to record, by commas: mem, cache, pcie, c2c, mesh, latency, core, host, all
-    #[arg(short = 'p', long = "groups", value_name = "GROUPS", value_delimiter = ',')]
-    groups: Vec<String>,
-
-    /// An event in perf's grammar, e.g. `PMU/event=0x1,term=0x2/`; may be given several times
-    #[arg(short = 'e', long = "event", value_name = "EVENT")]
-    events: Vec<String>,
-
     #[command(flatten)]
-    catalog: CatalogArgs,
+    select: SelectArgs,
 
     /// FILE.parquet, a directory (for the raw tables too), or - for an Arrow IPC stream
     #[arg(short, long, value_name = "FILE")]
@@ -130,13 +122,8 @@ pub fn run(args: &Args, root: &Path) -> Result<u8> {
     for problem in &machine.problems {
         log::warn!("{problem}");
     }
-    let request = plan::Request {
-        groups: args.groups.clone(),
-        events: args.events.clone(),
-        tick_ns: nanos(tick),
-        window_ns: nanos(interval),
-    };
-    let catalog = args.catalog.load()?;
+    let request = args.select.request(nanos(tick), nanos(interval));
+    let catalog = args.select.catalog()?;
     let plan = plan::plan(&machine, &catalog, &request)?;
     if args.dry_run {
         return dry_run(&plan, args.json);

@@ -1,0 +1,65 @@
+//! The events of each kind of PMU on a machine.
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+
+use super::shown;
+use crate::discover::{Machine, name};
+use crate::plan::Catalog;
+use crate::plan::words::Words;
+use crate::text::{lines, plain_table};
+
+/// One event of all instances of a PMU.
+#[derive(Debug, Serialize)]
+pub struct Row {
+    /// Without the instance suffix: as `-e` takes it for all instances.
+    pmu: String,
+    event: String,
+    unit: String,
+    scale: f64,
+    /// `perf_event_attr.type`, where it is not that of the PMU.
+    attr_type: Option<u32>,
+    encoding: String,
+}
+
+/// Every event once for all instances of its PMU.
+pub fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
+    let mut seen = BTreeSet::new();
+    let mut rows = Vec::new();
+    for pmu in &machine.pmus {
+        let words = Words::new(catalog, pmu);
+        for event in words.events() {
+            let stem = name::stem(&pmu.name);
+            if !seen.insert((stem, event.name)) {
+                continue;
+            }
+            let (unit, scale) = words.unit(Some(event));
+            rows.push(Row {
+                pmu: stem.to_owned(),
+                event: event.name.to_owned(),
+                unit,
+                scale,
+                attr_type: (event.attr_type != pmu.attr_type).then_some(event.attr_type),
+                encoding: event.alias.text(),
+            });
+        }
+    }
+    rows
+}
+
+/// The rows as a table.
+pub fn render(rows: &[Row]) -> String {
+    let mut table = plain_table(["PMU", "event", "unit", "scale", "encoding"]);
+    for row in rows {
+        table.add_row([
+            shown(Some(&row.pmu)),
+            shown(Some(&row.event)),
+            shown(Some(&row.unit)),
+            row.scale.to_string(),
+            row.attr_type.map_or_else(String::new, |of| format!("type {of}: "))
+                + &shown(Some(&row.encoding)),
+        ]);
+    }
+    lines(&table)
+}

@@ -1,0 +1,139 @@
+//! `uncore-trace list`: what there is on a machine, as text or JSON.
+//!
+//! A part is one file with a serializable `Row`, a function `rows` that makes them and a function
+//! `render` that prints them. Adding one adds a file and its line in the list of parts.
+
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+
+use super::catalog::CatalogArgs;
+use crate::discover::{self, Machine};
+use crate::plan::Catalog;
+use crate::text::printable;
+
+macro_rules! parts {
+    ($($(#[$doc:meta])* $module:ident: $name:ident,)*) => {
+        $(mod $module;)*
+
+        /// Which part to list.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+        pub enum What {
+            /// All of it.
+            All,
+            $($(#[$doc])* $name,)*
+        }
+
+        #[derive(Debug, Serialize)]
+        struct List {
+            $(
+                #[serde(skip_serializing_if = "Option::is_none")]
+                $module: Option<Vec<$module::Row>>,
+            )*
+            /// What could not be read or is not as its name says, one line each.
+            problems: Vec<String>,
+        }
+
+        impl List {
+            fn new(machine: &Machine, catalog: &Catalog, what: What) -> Self {
+                let wanted = |part| what == What::All || what == part;
+                Self {
+                    $($module: wanted(What::$name).then(|| $module::rows(machine, catalog)),)*
+                    problems: problems(machine, catalog),
+                }
+            }
+
+            /// The text of each part that was asked for.
+            fn parts(&self) -> Vec<String> {
+                let parts = [$(self.$module.as_deref().map($module::render)),*];
+                parts.into_iter().flatten().collect()
+            }
+        }
+    };
+}
+
+parts! {
+    /// The PMUs.
+    pmus: Pmus,
+    /// The groups of `-p` and what they open here.
+    groups: Groups,
+    /// The events of each kind of PMU.
+    events: Events,
+}
+
+/// List the PMUs, groups and events of this machine
+///
+/// A group shows the counters that `record -p GROUP` would open here.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Example: what `record -p pcie` would open
+  uncore-trace list groups")]
+pub struct Args {
+    /// Which part
+    #[arg(value_enum, default_value = "all")]
+    what: What,
+
+    #[command(flatten)]
+    catalog: CatalogArgs,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Lists the machine under `root`; exit code 0.
+pub fn run(args: &Args, root: &Path) -> Result<u8> {
+    let text = list(&discover::machine(root)?, &args.catalog.load()?, args.what, args.json)?;
+    io::stdout().lock().write_all(text.as_bytes()).context("cannot write the list")?;
+    Ok(0)
+}
+
+/// The list of `what` for `machine`, ending in a newline.
+///
+/// # Errors
+///
+/// It cannot be written as JSON.
+pub fn list(machine: &Machine, catalog: &Catalog, what: What, json: bool) -> Result<String> {
+    let list = List::new(machine, catalog, what);
+    if json {
+        let text = serde_json::to_string_pretty(&list);
+        return Ok(text.context("cannot write the list as JSON")? + "\n");
+    }
+    Ok(list.render())
+}
+
+fn problems(machine: &Machine, catalog: &Catalog) -> Vec<String> {
+    let mut problems = machine.problems.clone();
+    for pmu in &machine.pmus {
+        if let (Some(family), Some(identifier)) = (catalog.impostor(pmu), &pmu.identifier) {
+            problems.push(format!(
+                "{}: its identifier {} is not that of {}: the kernel's driver may be older than \
+                 the hardware, groups leave it out",
+                printable(&pmu.name),
+                printable(identifier),
+                family.family
+            ));
+        }
+    }
+    problems
+}
+
+impl List {
+    fn render(&self) -> String {
+        let mut text = self.parts().join("\n");
+        for (at, problem) in self.problems.iter().enumerate() {
+            let gap = if at == 0 { "\n" } else { "" };
+            // Writing to a String cannot fail.
+            let _infallible = writeln!(text, "{gap}problem: {}", printable(problem));
+        }
+        text
+    }
+}
+
+/// A cell: text of the machine made safe to print, `-` for none.
+fn shown(text: Option<&str>) -> String {
+    text.filter(|text| !text.is_empty()).map_or_else(|| "-".to_owned(), |t| printable(t).into())
+}

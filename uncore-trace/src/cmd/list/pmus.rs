@@ -1,0 +1,62 @@
+//! The PMUs of a machine and what the catalog knows of each.
+
+use serde::Serialize;
+
+use super::shown;
+use crate::discover::{CpuList, Machine};
+use crate::plan::words::Words;
+use crate::plan::{Catalog, Group};
+use crate::text::{lines, plain_table};
+
+/// One PMU.
+#[derive(Debug, Serialize)]
+pub struct Row {
+    name: String,
+    attr_type: u32,
+    /// `None`: each CPU on its own.
+    cpumask: Option<CpuList>,
+    events: usize,
+    /// `None`: not in the catalog.
+    family: Option<String>,
+    group: Option<Group>,
+    about: Option<String>,
+}
+
+/// The PMUs in the machine's order.
+pub fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
+    let rows = machine.pmus.iter().map(|pmu| {
+        let words = Words::new(catalog, pmu);
+        Row {
+            name: pmu.name.clone(),
+            attr_type: pmu.attr_type,
+            cpumask: pmu.cpumask.clone(),
+            events: words.events().count(),
+            family: words.family.map(|family| family.family.clone()),
+            group: words.family.map(|family| family.group),
+            about: words.family.map(|family| family.about.clone()),
+        }
+    });
+    rows.collect()
+}
+
+/// The rows as a table.
+pub fn render(rows: &[Row]) -> String {
+    let mut table = plain_table(["PMU", "type", "cpumask", "events", "family", "group", "what it is"]);
+    for row in rows {
+        let cpumask = match &row.cpumask {
+            None => "each".to_owned(),
+            Some(cpus) if cpus.is_empty() => "(offline)".to_owned(),
+            Some(cpus) => cpus.to_string(),
+        };
+        table.add_row([
+            shown(Some(&row.name)),
+            row.attr_type.to_string(),
+            cpumask,
+            row.events.to_string(),
+            shown(row.family.as_deref()),
+            shown(row.group.map(Group::name)),
+            shown(row.about.as_deref()),
+        ]);
+    }
+    lines(&table)
+}

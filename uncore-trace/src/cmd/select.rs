@@ -1,0 +1,38 @@
+//! What to count: the options that every command has which opens counters.
+
+use anyhow::Result;
+
+use super::catalog::CatalogArgs;
+use crate::plan::{Catalog, Request};
+
+// Not a doc comment: clap would make it the description of the command that has these options.
+#[derive(Debug, Default, clap::Args)]
+#[expect(missing_docs, reason = "clap takes a command's description from the doc")]
+pub struct SelectArgs {
+    /// Groups to count, by commas: mem, cache, pcie, c2c, mesh, latency, core, host, all
+    #[arg(short = 'p', long = "groups", value_name = "GROUPS", value_delimiter = ',')]
+    groups: Vec<String>,
+
+    /// An event in perf's grammar, e.g. `PMU/event=0x1,term=0x2/`; may be given several times
+    #[arg(short = 'e', long = "event", value_name = "EVENT")]
+    events: Vec<String>,
+
+    #[command(flatten)]
+    catalog: CatalogArgs,
+}
+
+impl SelectArgs {
+    /// What planning takes, read every `tick_ns` in windows of `window_ns`.
+    pub fn request(&self, tick_ns: u64, window_ns: u64) -> Request {
+        Request { groups: self.groups.clone(), events: self.events.clone(), tick_ns, window_ns }
+    }
+
+    /// The catalog that was asked for.
+    ///
+    /// # Errors
+    ///
+    /// As [`CatalogArgs::load`].
+    pub fn catalog(&self) -> Result<Catalog> {
+        self.catalog.load()
+    }
+}
