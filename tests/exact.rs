@@ -1,4 +1,7 @@
-//! `--sample-on sched --min-gap 0`: counts of a per-CPU counter belong to who made them, exactly.
+//! Counts of a per-CPU counter that is read at every switch belong to who made them, exactly: by
+//! `--sample-on sched --min-gap 0`, and without a word for a family that is always read so.
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+#![expect(clippy::print_stdout, reason = "both counts, for whoever reads the log")]
 
 use crate::harness::load::Load;
 use crate::harness::recorder::Recorder;
@@ -20,8 +23,9 @@ for line in sys.stdin:
     print('done', flush=True)
 ";
 
-#[test]
-fn page_faults_are_exactly_those_of_the_process() {
+/// The program touches fresh pages while `options` record; its page faults are exact, those of
+/// nobody are few.
+fn faults_are_exact(options: &[&str]) {
     let _machine = root_or_skip!();
     let python = or_skip!(python());
     let mut load = Load::start(python, &["-c", TOUCH, &PAGES.to_string()]);
@@ -30,7 +34,7 @@ fn page_faults_are_exactly_those_of_the_process() {
     let before = load.faults();
     let dir = tempfile::tempdir().unwrap();
     let run = dir.path().join("run/");
-    let recorder = Recorder::start(&run, &["-p", "host", "--sample-on", "sched", "--min-gap", "0"]);
+    let recorder = Recorder::start(&run, options);
     assert_eq!(load.faults(), before, "it waits while the recording starts");
     load.say("touch");
     assert_eq!(load.hear(), "done");
@@ -51,4 +55,24 @@ fn page_faults_are_exactly_those_of_the_process() {
     }
     assert!(rows::losses(&run).iter().all(|loss| loss.cause == "late_tick"));
     assert_checked(&run);
+}
+
+#[test]
+fn page_faults_are_exactly_those_of_the_process() {
+    faults_are_exact(&["-p", "host", "--sample-on", "sched", "--min-gap", "0"]);
+}
+
+/// As the core PMU's counters are; they are not to be had on every machine, but the kernel's own
+/// counters can be read in the same way, by a file that says so. Next to them one that is not.
+#[test]
+fn a_family_can_be_read_at_every_switch() {
+    let dir = tempfile::tempdir().unwrap();
+    let embedded = include_str!("../uncore-trace/catalog/software.toml");
+    let kind = "kind = \"software\"\n";
+    assert!(embedded.contains(kind));
+    let own = embedded.replace(kind, &format!("{kind}at_switch = true\n"));
+    std::fs::write(dir.path().join("software.toml"), own).unwrap();
+    let catalog = dir.path().to_str().unwrap();
+    faults_are_exact(&["-p", "host", "--catalog", catalog]);
+    faults_are_exact(&["-p", "host", "--catalog", catalog, "--sample-on", "sched"]);
 }

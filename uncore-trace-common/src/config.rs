@@ -13,6 +13,8 @@ pub const SAMPLE_ON_SCHED: &str = "SAMPLE_ON_SCHED";
 pub const SAMPLE_ON_IRQ: &str = "SAMPLE_ON_IRQ";
 /// Readings that are not made by the timer are at least this far apart, in nanoseconds.
 pub const MIN_GAP_NS: &str = "MIN_GAP_NS";
+/// 1: some CPUs have counters that are read at every switch, see `state::Sampler::at_switch`.
+pub const AT_SWITCH: &str = "AT_SWITCH";
 /// Byte offset of `pid` in `struct task_struct`, from the running kernel's BTF.
 pub const TASK_PID: &str = "TASK_PID";
 /// Byte offset of `kn` in `struct cgroup`.

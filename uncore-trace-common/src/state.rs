@@ -165,6 +165,8 @@ pub struct Sampler {
     pub first: u32,
     /// Number of counters of this CPU; 0: not an owner CPU.
     pub len: u32,
+    /// How many of them, the first ones, are also read at every switch.
+    pub at_switch: u32,
     /// One of the `SAMPLER_` constants; the programs change it where they say so.
     pub state: u32,
     /// What went wrong when the timer was started, as a positive errno.
@@ -217,7 +219,7 @@ const _: () = {
     assert!(IRQ_PREFIX == 8 * 5);
     assert!(size_of::<IrqTrack>() == size_of::<Irq>() + 8 * 4);
     assert!(size_of::<CpuState>() == size_of::<Run>() + 2 * size_of::<IrqTrack>());
-    assert!(size_of::<Sampler>() == 16);
+    assert!(size_of::<Sampler>() == 20);
     assert!(size_of::<Sweep>() == 24);
     assert!(size_of::<Drops>() == 8 * (KINDS + 3));
 };

@@ -16,6 +16,7 @@ globals!(
     SAMPLE_ON_SCHED,
     SAMPLE_ON_IRQ,
     MIN_GAP_NS,
+    AT_SWITCH,
     TASK_PID,
     CGROUP_KN,
     CGROUP_ROOT,

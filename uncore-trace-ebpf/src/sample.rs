@@ -6,20 +6,21 @@ use aya_ebpf::helpers::{
 use uncore_trace_common::{
     record::{
         CONTEXT_SOFTIRQ, CONTEXT_TASK, Header, KIND_SAMPLE, MAX_COUNTERS, READ_FAILED, Reading,
-        SAMPLE_PREFIX, Sample, TRIGGER_TIMER,
+        SAMPLE_PREFIX, Sample, TRIGGER_SCHED, TRIGGER_TIMER,
     },
     state::Sampler,
 };
 
 use crate::{
     emit,
-    globals::{MIN_GAP_NS, SAMPLE_ON_IRQ},
+    globals::{MIN_GAP_NS, SAMPLE_ON_IRQ, SAMPLE_ON_SCHED},
     maps::{COUNTERS, CPUS, DROPS, SAMPLERS, SCRATCH, SWEEPS},
     task,
 };
 
-/// Reads the counters of this CPU, if it owns any and the last reading is not too recent.
-/// `context` and `number` say what the CPU was doing until now.
+/// Reads the counters of this CPU, if it owns any and the last reading is not too recent, and at a
+/// switch those that are read at every one. `context` and `number` say what the CPU was doing until
+/// now.
 #[inline(always)]
 pub fn read(trigger: u32, context: u32, number: u32) {
     // SAFETY: plain helper.
@@ -30,7 +31,7 @@ pub fn read(trigger: u32, context: u32, number: u32) {
 #[inline(always)]
 fn read_on(cpu: u32, trigger: u32, context: u32, number: u32) {
     // User space may change it at any time, so it is read once.
-    let Some(&Sampler { first, len, .. }) = SAMPLERS.get(cpu) else {
+    let Some(&Sampler { first, len, at_switch, .. }) = SAMPLERS.get(cpu) else {
         return;
     };
     if len == 0 {
@@ -41,11 +42,17 @@ fn read_on(cpu: u32, trigger: u32, context: u32, number: u32) {
     };
     // SAFETY: written on this CPU only, and `busy` keeps its programs apart.
     let sweep = unsafe { &mut *sweep };
-    // SAFETY: plain helper.
-    if trigger != TRIGGER_TIMER
-        && unsafe { bpf_ktime_get_ns() } - sweep.last_read < MIN_GAP_NS.load()
-    {
-        return;
+    let mut wanted = len;
+    if trigger != TRIGGER_TIMER {
+        let all = if trigger == TRIGGER_SCHED { SAMPLE_ON_SCHED.load() } else { 1 };
+        // SAFETY: plain helper.
+        let now = unsafe { bpf_ktime_get_ns() };
+        if all == 0 || now - sweep.last_read < MIN_GAP_NS.load() {
+            if trigger != TRIGGER_SCHED || at_switch == 0 {
+                return;
+            }
+            wanted = at_switch;
+        }
     }
     if sweep.busy != 0 {
         // The sweep that was interrupted would be sent after this one, with older readings.
@@ -70,14 +77,16 @@ fn read_on(cpu: u32, trigger: u32, context: u32, number: u32) {
     task::fill(&mut sample.task);
     // SAFETY: plain helper.
     sample.begin = unsafe { bpf_ktime_get_ns() };
-    let len = read_slots(first, len, sample);
+    let read = read_slots(first, wanted, sample);
     // SAFETY: plain helper.
     sample.end = unsafe { bpf_ktime_get_ns() };
-    sample.len = len;
-    sweep.last_read = sample.begin;
+    sample.len = read;
+    if wanted == len {
+        sweep.last_read = sample.begin;
+    }
     sweep.sequence += 1;
     sample.sequence = sweep.sequence;
-    let size = SAMPLE_PREFIX as u64 + u64::from(len) * size_of::<Reading>() as u64;
+    let size = SAMPLE_PREFIX as u64 + u64::from(read) * size_of::<Reading>() as u64;
     // SAFETY: `read_slots` returns at most MAX_COUNTERS, so `size` lies inside the map value.
     unsafe { emit::send(KIND_SAMPLE, sample, size) };
     sweep.busy = 0;

@@ -7,13 +7,13 @@ use aya_ebpf::{macros::btf_tracepoint, programs::BtfTracePointContext};
 use uncore_trace_common::record::{CONTEXT_TASK, TRIGGER_SCHED};
 
 use crate::{
-    globals::{SAMPLE_ON_SCHED, TASK_PID},
+    globals::{AT_SWITCH, SAMPLE_ON_SCHED, TASK_PID},
     run, sample,
 };
 
 #[btf_tracepoint(function = "sched_switch")]
 fn sched_switch(ctx: BtfTracePointContext) -> i32 {
-    if SAMPLE_ON_SCHED.load() != 0 {
+    if SAMPLE_ON_SCHED.load() != 0 || AT_SWITCH.load() != 0 {
         sample::read(TRIGGER_SCHED, CONTEXT_TASK, 0);
     }
     // SAFETY: trusted pointers to the two tasks; the verifier checks the loads, and the offset is

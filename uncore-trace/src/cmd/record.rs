@@ -124,7 +124,10 @@ pub fn run(args: &Args, root: &Path) -> Result<u8> {
     }
     let request = args.select.request(nanos(tick), nanos(interval));
     let catalog = args.select.catalog()?;
-    let plan = plan::plan(&machine, &catalog, &request)?;
+    let mut plan = plan::plan(&machine, &catalog, &request)?;
+    if args.min_gap.is_zero() && args.sample_on.contains(&Sampling::Sched) {
+        plan.read_at_switch();
+    }
     if args.dry_run {
         return dry_run(&plan, args.json);
     }
@@ -133,7 +136,8 @@ pub fn run(args: &Args, root: &Path) -> Result<u8> {
     }
     let quiet = args.quiet;
     let cpus = machine.cpus.online.len();
-    let options = options(args, root, tick, interval, cpus, catalog.outside)?;
+    let buffer = buffer(args, cpus, &plan)?;
+    let options = options(args, root, tick, interval, buffer, catalog.outside)?;
     warn_of_missing_cgroups(&options.cgroups, machine.cgroups.v2.as_deref());
     for note in &plan.notes {
         log::info!("{note}");
@@ -158,7 +162,7 @@ fn options(
     root: &Path,
     tick: Duration,
     interval: Duration,
-    cpus: usize,
+    buffer: u32,
     catalog: Vec<String>,
 ) -> Result<Options> {
     let show = humantime::format_duration;
@@ -177,10 +181,6 @@ fn options(
             show(args.flush),
             show(interval)
         );
-    }
-    let buffer = args.buffer.unwrap_or_else(|| record::buffer_mib(cpus, args.slices));
-    if !buffer.is_power_of_two() || buffer > 1024 {
-        bail!("--buffer {buffer} is not a power of two from 1 to 1024 (MiB)");
     }
     let output = args.output.as_ref().context("-o is needed: FILE.parquet, a directory, or - for a stream")?;
     if args.slices && output.extension().is_some_and(|extension| extension == "parquet") {
@@ -202,11 +202,21 @@ fn options(
         flush: args.flush,
         cgroups,
         timer: args.timer,
-        buffer: buffer << 20,
+        buffer,
         catalog,
         quiet: args.quiet,
         command: args.command.clone(),
     })
+}
+
+/// Size of the ring buffer in bytes.
+fn buffer(args: &Args, cpus: usize, plan: &Plan) -> Result<u32> {
+    let at_switch = plan.counters.iter().any(|counter| counter.at_switch);
+    let mib = args.buffer.unwrap_or_else(|| record::buffer_mib(cpus, args.slices, at_switch));
+    if !mib.is_power_of_two() || mib > 1024 {
+        bail!("--buffer {mib} is not a power of two from 1 to 1024 (MiB)");
+    }
+    Ok(mib << 20)
 }
 
 /// A cgroup as the tables write it: from the root of the hierarchy, no slash at its end.

@@ -31,12 +31,15 @@ pub struct Placed {
 pub struct Layout {
     /// The first slot: a sample with this one is of these counters.
     pub first: u32,
-    /// The counters.
+    /// The counters; those that are read at every switch come first.
     pub counters: Vec<Placed>,
+    /// How many are read at every switch.
+    pub at_switch: u32,
 }
 
 /// One counter that could be opened.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct Held {
     /// Its id in the plan.
     pub id: u32,
@@ -44,6 +47,8 @@ pub struct Held {
     pub pmu: String,
     /// Whether it counts its own CPU and nothing else.
     pub per_cpu: bool,
+    /// Whether it is read at every switch of that CPU.
+    pub at_switch: bool,
     /// How it was last opened.
     pub request: Request,
     /// Index of the leader of its group.
@@ -86,6 +91,7 @@ pub fn open(counters: &[Counter]) -> (Vec<Held>, Vec<Unopened>) {
                     id: counter.id,
                     pmu: counter.pmu.clone(),
                     per_cpu: counter.per_cpu,
+                    at_switch: counter.at_switch,
                     request: request(counter),
                     leader: leader.flatten(),
                     event,
@@ -113,11 +119,15 @@ pub fn lay_out(all: &mut [Held], first: u32) -> BTreeMap<u32, Layout> {
     let mut slots = first..;
     let owners: BTreeSet<u32> = all.iter().filter_map(|held| held.owner).collect();
     for cpu in owners {
-        for held in all.iter_mut().filter(|held| held.owner == Some(cpu)) {
+        let mut own: Vec<&mut Held> =
+            all.iter_mut().filter(|held| held.owner == Some(cpu)).collect();
+        own.sort_by_key(|held| !held.at_switch);
+        for held in own {
             held.slot = slots.next().unwrap_or(u32::MAX);
-            let layout =
-                layouts.entry(cpu).or_insert(Layout { first: held.slot, counters: Vec::new() });
+            let empty = Layout { first: held.slot, ..Layout::default() };
+            let layout = layouts.entry(cpu).or_insert(empty);
             layout.counters.push(Placed { id: held.id, base: held.base });
+            layout.at_switch += u32::from(held.at_switch);
         }
     }
     layouts

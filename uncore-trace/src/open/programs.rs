@@ -37,8 +37,13 @@ const OFFSETS: [(&str, (&str, &str)); 5] = [
 ];
 
 /// Loads the object with its globals set, sized for `cpus` possible CPUs, reading its counters
-/// from `counters`. No program is loaded or attached yet.
-pub fn load(options: &Options, cpus: u32, counters: &CounterArray) -> Result<Ebpf> {
+/// from `counters`, some of them `at_switch`. No program is loaded or attached yet.
+pub fn load(
+    options: &Options,
+    cpus: u32,
+    at_switch: bool,
+    counters: &CounterArray,
+) -> Result<Ebpf> {
     let offsets = btf::offsets(btf::VMLINUX.as_ref(), &OFFSETS.map(|(_, member)| member))?;
     let settings = [
         (config::TICK_NS, options.tick_ns),
@@ -46,6 +51,7 @@ pub fn load(options: &Options, cpus: u32, counters: &CounterArray) -> Result<Ebp
         (config::SAMPLE_ON_SCHED, u64::from(options.sample_on_sched)),
         (config::SAMPLE_ON_IRQ, u64::from(options.sample_on_irq)),
         (config::MIN_GAP_NS, options.min_gap_ns),
+        (config::AT_SWITCH, u64::from(at_switch)),
     ];
     let mut loader = EbpfLoader::new();
     for (name, value) in &settings {

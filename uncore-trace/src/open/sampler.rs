@@ -119,8 +119,8 @@ pub fn assign(
     layout: &Layout,
     state: u32,
 ) -> Result<()> {
-    let (first, len) = (layout.first, layout.counters.len() as u32);
-    let sampler = Sampler { first, len, state, errno: 0 };
+    let (first, at_switch) = (layout.first, layout.at_switch);
+    let sampler = Sampler { first, len: layout.counters.len() as u32, at_switch, state, errno: 0 };
     samplers.set(cpu, sampler, 0).context("cannot write the map SAMPLERS")
 }
 

@@ -100,7 +100,8 @@ impl Session {
         let counters = CounterArray::create(2 * held.len() as u32 + 1)
             .context("cannot make the perf event array (root, or CAP_BPF and CAP_PERFMON, is needed; `uncore-trace doctor` tells more)")?;
         let kernel = Btf::from_sys_fs().context("cannot read the kernel's BTF")?;
-        let mut ebpf = programs::load(&options, possible, &counters)?;
+        let at_switch = layouts.values().any(|layout| layout.at_switch > 0);
+        let mut ebpf = programs::load(&options, possible, at_switch, &counters)?;
         let ring = take(&mut ebpf, "RECORDS")?;
         let cpus = take(&mut ebpf, "CPUS")?;
         let mut samplers: Array<MapData, Sampler> = take(&mut ebpf, "SAMPLERS")?;

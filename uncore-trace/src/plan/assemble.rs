@@ -137,6 +137,8 @@ impl<'a> Assembly<'a> {
             socket,
             sees,
             per_cpu: event.words.pmu.is_per_cpu(),
+            at_switch: event.words.pmu.is_per_cpu()
+                && event.words.family.is_some_and(|family| family.at_switch),
             leader,
         });
         Some(id)
@@ -156,6 +158,13 @@ impl<'a> Assembly<'a> {
 }
 
 impl Plan {
+    /// Has every counter of a CPU of its own read whenever that CPU changes hands.
+    pub fn read_at_switch(&mut self) {
+        for counter in self.counters.iter_mut().filter(|counter| counter.per_cpu) {
+            counter.at_switch = true;
+        }
+    }
+
     /// The owner CPUs: those a timer has to run on.
     pub fn owners(&self) -> CpuList {
         self.counters.iter().map(|counter| counter.cpu).collect()

@@ -219,6 +219,10 @@ pub struct Family {
     pub group: Group,
     /// Whose traffic it counts, where the driver does not say.
     pub sees: Option<Sees>,
+    /// Whether counters of a CPU of its own are read whenever that CPU changes hands, and not only
+    /// when that is asked for: what they count is made by who runs, and reading them is cheap.
+    #[serde(default)]
+    pub at_switch: bool,
     /// Whether its events can be counted in a group with each other.
     #[serde(default = "yes")]
     pub groupable: bool,

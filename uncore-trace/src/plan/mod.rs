@@ -84,6 +84,8 @@ pub struct Counter {
     pub sees: CpuList,
     /// Whether it counts its own CPU and nothing else.
     pub per_cpu: bool,
+    /// Whether it is read whenever its CPU changes hands, so that each task has its own count.
+    pub at_switch: bool,
     /// The counter that leads its group; `None` for a leader and for one that stands alone. A
     /// leader comes before its siblings.
     pub leader: Option<u32>,

@@ -142,7 +142,7 @@ mod tests {
         f.toml, line 3: an empty list, expected a name, in `names`
         f.toml, line 3: invalid type: string "x_#", expected a sequence, in `names`
         f.toml, line 4: unknown variant `memory`, expected one of `mem`, `cache`, `pcie`, `c2c`, `mesh`, `latency`, `core`, `host`, in `group`
-        f.toml, line 5: unknown field `colour`, expected one of `family`, `about`, `kind`, `names`, `identifiers`, `group`, `sees`, `groupable`, `yields_to`, `opens`, `unit`, `filter`, `format`, `event`, `needs`, `excludes`, `one_value`
+        f.toml, line 5: unknown field `colour`, expected one of `family`, `about`, `kind`, `names`, `identifiers`, `group`, `sees`, `at_switch`, `groupable`, `yields_to`, `opens`, `unit`, `filter`, `format`, `event`, `needs`, `excludes`, `one_value`
         f.toml, line 8: -1 is not a positive number, in `unit.factor`
         f.toml, line 5: missing field `unit`, in `unit`
         f.toml, line 6: "0x1ffffffffffffffff" is not a number of at most 64 bits, in `filter.terms`

@@ -73,19 +73,17 @@ pub fn default_tick(interval: Duration) -> Duration {
 
 /// The ring's size in MiB where none is asked for. A busy CPU sends at most one record of 16
 /// tasks (960 bytes) a tick, that is 1 MB/s at 1 kHz; with every slice, 56 bytes a switch, that is
-/// 22 MB/s at the 400 000 switches a second of a pipe benchmark. The ring holds three drains of
+/// 22 MB/s at the 400 000 switches a second of a pipe benchmark. A reading at every switch, 88
+/// bytes and 24 a counter, is three times that. The ring holds three drains of
 /// that and 4 MiB at least, for a recorder that has to wait for its CPU.
-pub fn buffer_mib(cpus: usize, slices: bool) -> u32 {
-    let per_cpu_kib: u32 = if slices { 3300 } else { 150 };
+pub fn buffer_mib(cpus: usize, slices: bool, at_switch: bool) -> u32 {
+    let per_cpu_kib: u32 = match (slices, at_switch) {
+        (false, false) => 150,
+        (true, false) => 3300,
+        (_, true) => 10_000,
+    };
     let mib = (cpus as u32).saturating_mul(per_cpu_kib).div_ceil(1024);
     mib.clamp(4, 512).next_power_of_two()
-}
-
-impl Options {
-    /// Whether counters of a CPU of its own are read whenever that CPU changes hands.
-    pub fn is_exact(&self) -> bool {
-        self.min_gap.is_zero() && self.sample_on.contains(&Sampling::Sched)
-    }
 }
 
 #[cfg(test)]

@@ -115,7 +115,6 @@ pub async fn record(machine: &Machine, plan: &Plan, options: &Options) -> Result
         layouts: &session.layouts().clone(),
         cpus: &online,
         start_tick,
-        exact: options.is_exact(),
         clock,
         root: &machine.root,
         cgroup_mount: machine.cgroups.v2.as_deref(),

@@ -73,7 +73,6 @@ pub struct Close {
     pub tick: u64,
     pub tick_ns: u64,
     pub clock: Snapshot,
-    pub is_exact: bool,
     pub is_last: bool,
 }
 
@@ -225,7 +224,7 @@ impl Track {
         }
         time.sort_unstable();
         counts.sort_unstable();
-        let (method, shares) = self.shares(window, delta, &time, &counts);
+        let (method, shares) = self.shares(delta, &time, &counts);
         self.rows(window, from, delta, method, &shares, labels, fabric);
     }
 
@@ -237,14 +236,13 @@ impl Track {
 
     fn shares(
         &self,
-        window: &Close,
         delta: Delta,
         time: &[(Who, u64)],
         counts: &[(Who, u64)],
     ) -> (Method, Vec<Share>) {
         match delta.total {
             Some(total) if total > 0.0 => {
-                if window.is_exact && self.counter.per_cpu {
+                if self.counter.at_switch {
                     (Method::Exact, exact(counts, delta.factor, delta.running))
                 } else {
                     let own_cpu = self.counter.per_cpu;

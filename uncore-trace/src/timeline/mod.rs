@@ -57,8 +57,6 @@ pub struct Setup<'a> {
     pub cpus: &'a [u32],
     /// First tick; everything before it is left out.
     pub start_tick: u64,
-    /// Counters of a CPU of its own are read whenever that CPU changes hands.
-    pub exact: bool,
     /// Labels times.
     pub clock: Snapshot,
     /// Where procfs and sysfs are.

@@ -28,6 +28,16 @@ use crate::{
 /// The counters of a sample, by their index, and what to add to each reading.
 type Slots = Rc<[(usize, Count)]>;
 
+/// The counters that a CPU reads.
+#[derive(Debug)]
+struct Known {
+    /// The first slot.
+    first: u32,
+    slots: Slots,
+    /// How many of them, the first ones, are read at every switch.
+    at_switch: usize,
+}
+
 /// A boundary tick's readings on one owner CPU.
 #[derive(Debug)]
 struct Boundary {
@@ -43,7 +53,7 @@ struct Boundary {
 struct OwnerCpu {
     cpu: u32,
     /// By first slot: those of now and those before the last change.
-    layouts: Vec<(u32, Slots)>,
+    layouts: Vec<Known>,
     /// Whether it owns any now.
     active: bool,
     next_tick: Option<u64>,
@@ -63,7 +73,6 @@ pub struct Owners {
     window_ns: u64,
     start_tick: u64,
     stop_tick: Option<u64>,
-    exact: bool,
     astray: bool,
     /// When each counter that does not count stopped, ns.
     stopped_at: HashMap<usize, u64>,
@@ -93,7 +102,6 @@ impl Owners {
             window_ns: setup.plan.window_ns,
             start_tick: setup.start_tick,
             stop_tick: None,
-            exact: setup.exact,
             astray: false,
             stopped_at: HashMap::new(),
             clock: setup.clock,
@@ -118,7 +126,11 @@ impl Owners {
             let slots = layout.counters.iter().map(|placed| (index(placed.id), placed.base));
             let owner = self.cpus.entry(cpu).or_default();
             (owner.cpu, owner.active) = (cpu, true);
-            owner.layouts.push((layout.first, slots.collect()));
+            owner.layouts.push(Known {
+                first: layout.first,
+                slots: slots.collect(),
+                at_switch: layout.at_switch as usize,
+            });
         }
     }
 
@@ -213,7 +225,7 @@ impl Owners {
     fn placed(&self) -> impl Iterator<Item = (usize, u32)> {
         let active = self.cpus.values().filter(|cpu| cpu.active);
         active.flat_map(|cpu| {
-            let slots = cpu.layouts.last().map(|(_, slots)| Rc::clone(slots));
+            let slots = cpu.layouts.last().map(|known| Rc::clone(&known.slots));
             let indices: Vec<usize> =
                 slots.iter().flat_map(|slots| slots.iter().map(|(index, _)| *index)).collect();
             indices.into_iter().map(move |index| (index, cpu.cpu))
@@ -236,18 +248,21 @@ impl Owners {
         true
     }
 
-    fn slots(&self, sample: &Sample) -> Option<&Slots> {
+    fn known(&self, sample: &Sample) -> Option<&Known> {
         let layouts = &self.cpus.get(&sample.cpu)?.layouts;
-        let known = layouts.iter().rev().find(|(first, _)| *first == sample.first);
-        known.map(|(_, slots)| slots).filter(|slots| slots.len() == sample.readings.len())
+        let known = layouts.iter().rev().find(|known| known.first == sample.first)?;
+        let len = sample.readings.len();
+        let part = sample.trigger == Trigger::Sched && len == known.at_switch;
+        (len == known.slots.len() || part).then_some(known)
+    }
+
+    fn slots(&self, sample: &Sample) -> Option<&Slots> {
+        self.known(sample).map(|known| &known.slots)
     }
 
     /// Whether the owner of the count before this sample matters.
     pub fn wants_who(&self, sample: &Sample) -> bool {
-        let per_cpu = |&(index, _): &(usize, Count)| {
-            self.tracks.get(index).is_some_and(|track| track.counter.per_cpu)
-        };
-        self.exact && self.slots(sample).is_some_and(|slots| slots.iter().any(per_cpu))
+        self.known(sample).is_some_and(|known| known.at_switch > 0)
     }
 
     /// Takes a sample; `who` owns the counts since the one before it.
@@ -259,7 +274,8 @@ impl Owners {
         let is_boundary = tick == self.start_tick
             || (tick * self.tick_ns).is_multiple_of(self.window_ns)
             || self.stop_tick == Some(tick);
-        let Some(slots) = self.slots(&sample).map(Rc::clone) else {
+        let known = self.known(&sample).map(|known| (Rc::clone(&known.slots), known.at_switch));
+        let Some((slots, at_switch)) = known else {
             return;
         };
         let Some(cpu) = self.cpus.get_mut(&sample.cpu) else {
@@ -272,7 +288,7 @@ impl Owners {
         }
         if let Some(who) = who {
             let who = if lost > 0 { Who::Unknown } else { who };
-            for (&(index, _), reading) in slots.iter().zip(&sample.readings) {
+            for (&(index, _), reading) in slots.iter().zip(&sample.readings).take(at_switch) {
                 if let Some(track) = self.tracks.get_mut(index) {
                     track.count(*reading, who);
                 }
@@ -311,7 +327,6 @@ impl Owners {
             tick,
             tick_ns: self.tick_ns,
             clock: self.clock,
-            is_exact: self.exact,
             is_last: self.stop_tick == Some(tick),
         };
         let mut found: HashMap<usize, (Reading, HashMap<Who, u64>)> = HashMap::new();
