@@ -41,4 +41,6 @@ pub mod cmd;
 pub mod doctor;
 mod priority;
 pub mod record;
+mod signals;
 pub mod text;
+mod workload;

@@ -1,12 +1,11 @@
 //! Records: runs the pipeline from an open session to finished tables.
 
 mod args;
-mod child;
 mod metadata;
 mod progress;
 mod recorder;
 
 pub use self::{
     args::{Options, Sampling, buffer_mib, default_tick, parse_duration},
-    recorder::{Outcome, record},
+    recorder::{Outcome, record, record_into},
 };

@@ -9,15 +9,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, Result};
-use tokio::{
-    signal::unix::{Signal, SignalKind, signal},
-    time::{MissedTickBehavior, interval, sleep},
-};
+use anyhow::Result;
+use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::{
     args::{Options, Sampling},
-    child::{Workload, exit_code},
     metadata,
     progress::Progress,
 };
@@ -28,12 +24,14 @@ use crate::{
     open::{self, Drops, Session, Timer},
     plan::Plan,
     priority,
+    signals::Signals,
     tables::{
         counters,
         thread::WriterHandle,
         writer::{Finished, Target},
     },
     timeline::{Cause, Setup, Sink, Timeline},
+    workload::{Workload, exit_code},
 };
 
 /// How often the ring is drained; `args::buffer_mib` sizes the ring by it.
@@ -97,10 +95,20 @@ struct Recorder<'a> {
 /// The session cannot be opened, the output cannot be written, or the command cannot be run.
 /// What was sealed before an error is kept.
 pub async fn record(machine: &Machine, plan: &Plan, options: &Options) -> Result<Outcome> {
+    record_into(target(&options.output)?, machine, plan, options).await
+}
+
+/// As [`record`], to another place than `options.output`.
+pub async fn record_into(
+    target: Target,
+    machine: &Machine,
+    plan: &Plan,
+    options: &Options,
+) -> Result<Outcome> {
     let mut signals = Signals::install()?;
     let clock = Snapshot::take();
     let mut pairs = metadata::at_start(options, plan, clock)?;
-    let writer = WriterHandle::create(target(&options.output)?, options.force, &pairs)?;
+    let writer = WriterHandle::create(target, options.force, &pairs)?;
     let online: Vec<u32> = machine.cpus.online.iter().collect();
     let possible = machine.cpus.possible.iter().max().map_or(1, |highest| highest + 1);
     let mut session = Session::open(plan, &online, possible, session_options(options))?;
@@ -371,28 +379,6 @@ async fn delay(options: &Options, signals: &mut Signals) -> Result<(Workload, Op
         () = signals.next() => Some(End::Signal),
     };
     Ok((workload, ended))
-}
-
-struct Signals {
-    interrupt: Signal,
-    terminate: Signal,
-}
-
-impl Signals {
-    fn install() -> Result<Self> {
-        let install = |kind| signal(kind).context("cannot handle signals");
-        Ok(Self {
-            interrupt: install(SignalKind::interrupt())?,
-            terminate: install(SignalKind::terminate())?,
-        })
-    }
-
-    async fn next(&mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-        }
-    }
 }
 
 fn session_options(options: &Options) -> open::Options {
