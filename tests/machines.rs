@@ -29,6 +29,7 @@ fn request(groups: &[&str], events: &[&str]) -> Request {
         events: owned(events),
         tick_ns: 1_000_000,
         window_ns: 10_000_000,
+        ..Request::default()
     }
 }
 

@@ -17,6 +17,10 @@ pub struct SelectArgs {
     #[arg(short = 'e', long = "event", value_name = "EVENT")]
     events: Vec<String>,
 
+    /// Metrics to count for, by commas, `*` for anything: see `list metrics`
+    #[arg(short = 'M', long = "metrics", value_name = "METRICS", value_delimiter = ',')]
+    metrics: Vec<String>,
+
     #[command(flatten)]
     catalog: CatalogArgs,
 }
@@ -24,7 +28,13 @@ pub struct SelectArgs {
 impl SelectArgs {
     /// What planning takes, read every `tick_ns` in windows of `window_ns`.
     pub fn request(&self, tick_ns: u64, window_ns: u64) -> Request {
-        Request { groups: self.groups.clone(), events: self.events.clone(), tick_ns, window_ns }
+        Request {
+            groups: self.groups.clone(),
+            events: self.events.clone(),
+            metrics: self.metrics.clone(),
+            tick_ns,
+            window_ns,
+        }
     }
 
     /// The catalog that was asked for.

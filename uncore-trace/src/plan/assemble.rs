@@ -1,6 +1,6 @@
 //! Resolved events into counters: one per owner CPU, no event twice, groups with their leaders.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use anyhow::Result;
 
@@ -18,10 +18,12 @@ type Identity = (u32, [u64; WORDS], u32);
 /// Collects the counters of a plan.
 #[derive(Debug)]
 pub struct Assembly<'a> {
-    machine: &'a Machine,
-    seen: HashSet<Identity>,
-    agreement: Agreement,
-    plan: Plan,
+    pub(super) machine: &'a Machine,
+    seen: HashMap<Identity, u32>,
+    pub(super) agreement: Agreement,
+    /// The leaders of groups that the user typed.
+    pub(super) typed: HashSet<u32>,
+    pub(super) plan: Plan,
 }
 
 /// The group that is open on one CPU.
@@ -35,8 +37,15 @@ struct Open<'a> {
 impl<'a> Assembly<'a> {
     /// An empty plan for `machine`.
     pub fn new(machine: &'a Machine, tick_ns: u64, window_ns: u64) -> Self {
-        let plan = Plan { tick_ns, window_ns, counters: Vec::new(), notes: Vec::new() };
-        Self { machine, seen: HashSet::new(), agreement: Agreement::default(), plan }
+        let plan = Plan {
+            tick_ns,
+            window_ns,
+            counters: Vec::new(),
+            metrics: Vec::new(),
+            notes: Vec::new(),
+        };
+        let (seen, agreement, typed) = (HashMap::new(), Agreement::default(), HashSet::new());
+        Self { machine, seen, agreement, typed, plan }
     }
 
     /// Adds counters that stand alone. A PMU without a CPU to read it on is an error if it was
@@ -74,10 +83,13 @@ impl<'a> Assembly<'a> {
             open.sort_by_key(|group| group.pmu != pmu);
             let group = open.iter_mut().find(mine);
             let leader = group.as_ref().map(|group| group.leader);
-            let Some(id) = self.push(event, spot, leader) else { continue };
+            let (id, true) = self.push(event, spot, leader) else { continue };
             match group {
                 Some(group) => group.pmu = group.pmu.or(pmu),
-                None => open.push(Open { cpu, leader: id, pmu }),
+                None => {
+                    self.typed.insert(id);
+                    open.push(Open { cpu, leader: id, pmu });
+                }
             }
         }
         if pmus.len() > 1 && alone.is_empty() {
@@ -114,14 +126,20 @@ impl<'a> Assembly<'a> {
         Ok(placed)
     }
 
-    /// Adds one counter unless it is there already; returns its id.
-    fn push(&mut self, event: &Resolved<'_>, spot: Spot, leader: Option<u32>) -> Option<u32> {
+    /// Adds one counter unless it is there already; returns its id and whether it is new.
+    pub(super) fn push(
+        &mut self,
+        event: &Resolved<'_>,
+        spot: Spot,
+        leader: Option<u32>,
+    ) -> (u32, bool) {
         let Spot { cpu, socket, sees } = spot;
         let encoded = &event.encoded;
-        if !self.seen.insert((encoded.attr_type, encoded.config, cpu)) {
-            return None;
-        }
         let id = self.plan.counters.len() as u32;
+        let there = *self.seen.entry((encoded.attr_type, encoded.config, cpu)).or_insert(id);
+        if there != id {
+            return (there, false);
+        }
         self.plan.counters.push(Counter {
             id,
             pmu: event.words.pmu.name.clone(),
@@ -141,7 +159,7 @@ impl<'a> Assembly<'a> {
                 && event.words.family.is_some_and(|family| family.at_switch),
             leader,
         });
-        Some(id)
+        (id, true)
     }
 
     /// Adds a note, once.

@@ -12,6 +12,7 @@ use anyhow::{Context, Result};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
+use super::metric::{Constant, Metric};
 use crate::discover::Pmu;
 use crate::discover::event::EventAlias;
 use crate::discover::format::Format;
@@ -251,6 +252,12 @@ pub struct Family {
     pub excludes: Vec<Excludes>,
     /// Terms that the hardware has once for all counters.
     pub one_value: Option<OneValue>,
+    /// Names of formulas that are no events.
+    #[serde(default, rename = "constant")]
+    pub constants: Vec<Constant>,
+    /// What is computed from its events.
+    #[serde(default, rename = "metric")]
+    pub metrics: Vec<Metric>,
 }
 
 fn yes() -> bool {

@@ -8,12 +8,16 @@ mod agree;
 mod assemble;
 pub mod catalog;
 pub mod encode;
+pub mod formula;
+pub mod measure;
+pub mod metric;
 pub mod overlay;
 mod place;
 pub mod render;
 pub mod resolve;
 pub mod spec;
 pub mod suggest;
+mod together;
 pub mod words;
 
 use std::time::Duration;
@@ -23,6 +27,7 @@ use serde::{Deserialize, Serialize};
 
 use self::assemble::Assembly;
 pub use self::catalog::{Catalog, Group};
+use self::metric::Planned;
 use self::resolve::{Resolver, in_text};
 use self::spec::Item;
 use self::suggest::list;
@@ -46,6 +51,8 @@ pub struct Request {
     pub groups: Vec<String>,
     /// Texts after `-e`, one per option.
     pub events: Vec<String>,
+    /// Names after `-M`, split at commas; `*`, `?` and `[]` as in a shell.
+    pub metrics: Vec<String>,
     /// Time between readings, in ns.
     pub tick_ns: u64,
     /// Time a row of the timeline covers, in ns: a whole number of ticks.
@@ -100,6 +107,8 @@ pub struct Plan {
     pub window_ns: u64,
     /// The counters; the id of each is its index.
     pub counters: Vec<Counter>,
+    /// What is computed from them.
+    pub metrics: Vec<Planned>,
     /// What the user should know, one line each.
     pub notes: Vec<String>,
 }
@@ -132,13 +141,14 @@ pub fn plan(machine: &Machine, catalog: &Catalog, request: &Request) -> Result<P
             }
         }
     }
+    assembly.add_metrics(&resolver.metrics(&request.metrics)?)?;
     for note in std::mem::take(&mut resolver.notes) {
         assembly.note(note);
     }
     let plan = assembly.finish();
     if plan.counters.is_empty() {
         bail!(
-            "nothing to count: give -p GROUP or -e EVENT; the groups here are {}",
+            "nothing to count: give -p GROUP, -e EVENT or -M METRIC; the groups here are {}",
             list(resolver.groups_here())
         );
     }

@@ -133,6 +133,12 @@ mod tests {
             with("[[filter]]\nterms = 'a=?'\n"),
             with("[[event]]\nnames = []\nencoding = 'event=1'\n"),
             with("[format]\nevent = 'config9:1'\n"),
+            with(
+                "[[metric]]\nname = 'm'\nabout = 'x'\nunit = '1'\nformula = 'a / (b'\nacross = 'sum'\n",
+            ),
+            with("[[metric]]\nname = 'M/s'\n"),
+            with("[[metric]]\nname = 'm'\nabout = 'x'\nunit = '1'\nformula = 'a'\n"),
+            with("[[constant]]\nname = 'duration_ns'\nvalue = 1\n"),
             with("yields_to = 'none'\n"),
             with("yields_to = 'f'\n"),
         ];
@@ -142,13 +148,17 @@ mod tests {
         f.toml, line 3: an empty list, expected a name, in `names`
         f.toml, line 3: invalid type: string "x_#", expected a sequence, in `names`
         f.toml, line 4: unknown variant `memory`, expected one of `mem`, `cache`, `pcie`, `c2c`, `mesh`, `latency`, `core`, `host`, in `group`
-        f.toml, line 5: unknown field `colour`, expected one of `family`, `about`, `kind`, `names`, `identifiers`, `group`, `sees`, `at_switch`, `groupable`, `yields_to`, `opens`, `unit`, `filter`, `format`, `event`, `needs`, `excludes`, `one_value`
+        f.toml, line 5: unknown field `colour`, expected one of `family`, `about`, `kind`, `names`, `identifiers`, `group`, `sees`, `at_switch`, `groupable`, `yields_to`, `opens`, `unit`, `filter`, `format`, `event`, `needs`, `excludes`, `one_value`, `constant`, `metric`
         f.toml, line 8: -1 is not a positive number, in `unit.factor`
         f.toml, line 5: missing field `unit`, in `unit`
         f.toml, line 6: "0x1ffffffffffffffff" is not a number of at most 64 bits, in `filter.terms`
         f.toml, line 6: a has no value, expected a=N, in `filter.terms`
         f.toml, line 6: an empty list, expected a name, in `event.names`
         f.toml, line 5: format "config9:1" names the unknown word "config9", in `format`
+        f.toml, line 9: column 5: the '(' here has no closing ')', in `metric.formula`
+        f.toml, line 6: "M/s" is not a name of lower-case words joined by _, in `metric.name`
+        f.toml, line 5: missing field `across`, in `metric`
+        f.toml, line 6: duration_ns is the time counted in every formula, in `constant.name`
         f.toml: yields_to: there is no family none
         f.toml: yields_to: a family cannot yield to itself
         "#);

@@ -1,7 +1,8 @@
-//! The plan as a table, for `record --dry-run`.
+//! The plan as tables, for `record --dry-run`.
 
 use std::fmt::Write as _;
 
+use super::metric::{Input, Planned};
 use super::{Counter, Plan};
 use crate::discover::format::WORDS;
 use crate::text::{lines, plain_table, printable};
@@ -15,7 +16,8 @@ pub fn config(words: &[u64; WORDS]) -> String {
 }
 
 impl Plan {
-    /// The whole plan as text: what is read how often, one line per counter, then the notes.
+    /// The whole plan as text: what is read how often, one line per counter and per metric, then
+    /// the notes.
     pub fn render(&self) -> String {
         let mut table = plain_table([
             "id", "group", "pmu", "event", "filter", "unit", "scale", "type", "config", "cpu",
@@ -32,6 +34,10 @@ impl Plan {
             duration(self.window_ns),
             lines(&table)
         );
+        if !self.metrics.is_empty() {
+            text.push('\n');
+            text.push_str(&metrics(&self.metrics));
+        }
         if !self.notes.is_empty() {
             text.push('\n');
         }
@@ -45,7 +51,6 @@ impl Plan {
 
 fn row(counter: &Counter) -> [String; 13] {
     let dash = || "-".to_owned();
-    let shown = |text: &str| if text.is_empty() { dash() } else { printable(text).into_owned() };
     [
         counter.id.to_string(),
         shown(&counter.group),
@@ -61,6 +66,34 @@ fn row(counter: &Counter) -> [String; 13] {
         counter.sees.to_string(),
         counter.leader.map_or_else(dash, |leader| leader.to_string()),
     ]
+}
+
+/// One line per metric and PMU; the ids of its counters stand behind its inputs.
+fn metrics(metrics: &[Planned]) -> String {
+    let mut table = plain_table(["metric", "unit", "pmu", "filter", "cpu", "formula", "inputs"]);
+    let input = |input: &Input| {
+        let counter = input.counter.map_or_else(|| "not here".to_owned(), |id| id.to_string());
+        format!("{}: {counter}", printable(&input.name))
+    };
+    for metric in metrics {
+        let constants = metric.constants.iter().map(|(name, value)| format!("{name} = {value}"));
+        let inputs: Vec<_> = metric.inputs.iter().map(input).chain(constants).collect();
+        table.add_row([
+            shown(&metric.name),
+            shown(&metric.unit),
+            shown(&metric.pmu),
+            shown(&metric.filter),
+            metric.cpu.to_string(),
+            shown(&metric.formula),
+            inputs.join(", "),
+        ]);
+    }
+    lines(&table)
+}
+
+/// Text made safe to print, `-` for none.
+fn shown(text: &str) -> String {
+    if text.is_empty() { "-".to_owned() } else { printable(text).into_owned() }
 }
 
 fn duration(ns: u64) -> String {

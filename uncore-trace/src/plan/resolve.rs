@@ -27,8 +27,8 @@ pub struct Resolved<'a> {
 /// Resolves names on one machine; collects notes on what was left out.
 #[derive(Debug)]
 pub struct Resolver<'a> {
-    machine: &'a Machine,
-    catalog: &'a Catalog,
+    pub(super) machine: &'a Machine,
+    pub(super) catalog: &'a Catalog,
     /// What the user should know, one line each.
     pub notes: Vec<String>,
 }
@@ -112,13 +112,18 @@ impl<'a> Resolver<'a> {
         resolved
     }
 
-    fn of_family(&self, family: &'a Family) -> impl Iterator<Item = Words<'a>> + use<'a> {
+    /// The PMUs of a family.
+    pub(super) fn of_family(
+        &self,
+        family: &'a Family,
+    ) -> impl Iterator<Item = Words<'a>> + use<'a> {
         let named =
             move |words: &Words<'a>| words.family.is_some_and(|its| its.family == family.family);
         self.words().filter(named)
     }
 
-    fn has(&self, family: &str) -> bool {
+    /// Whether there is a PMU of this family.
+    pub(super) fn has(&self, family: &str) -> bool {
         self.words().any(|words| words.family.is_some_and(|its| its.family == family))
     }
 
@@ -133,6 +138,21 @@ impl<'a> Resolver<'a> {
             }
         }
         resolved
+    }
+
+    /// The event of one PMU that a metric is computed from; `None`, with a note where there is more
+    /// to say, if it cannot be counted.
+    pub(super) fn input(&mut self, words: Words<'a>, name: &str) -> Option<Resolved<'a>> {
+        let event = words.event(name)?;
+        let term = Term { name: event.name.to_owned(), value: TermValue::Bare, column: 1 };
+        match words.encode(&[term], &[]) {
+            Ok(encoded) if encoded.snapshot => None,
+            Ok(encoded) => Some(Resolved { words, group: group_of(words, event.name), encoded }),
+            Err(error) => {
+                self.notes.push(error.message);
+                None
+            }
+        }
     }
 
     /// What one event text names: on every PMU it means, in the machine's order.

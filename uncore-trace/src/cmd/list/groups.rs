@@ -28,9 +28,9 @@ pub fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
     let rows = Group::ALL.iter().map(|(group, name)| {
         let request = Request {
             groups: vec![(*name).to_owned()],
-            events: Vec::new(),
             tick_ns: 1_000_000,
             window_ns: 10_000_000,
+            ..Request::default()
         };
         let planned = plan(machine, catalog, &request);
         let (counters, notes) = match planned {

@@ -1,0 +1,402 @@
+//! Formulas of metrics: parsed once, evaluated on readings.
+//!
+//! Numbers, names, `+ - * /` and parentheses; `*` and `/` bind tighter, equal ones go from the left.
+//! A name is a letter or `_`, then letters, digits, `_` and `.`, and `-` where a name's character
+//! follows it at once, as event names have them: subtraction is written with a blank before it.
+//!
+//! Guarantees: no text panics or recurses without bound, an error has its column, and a value that
+//! is no number (a division by zero above all) makes the whole result undefined, never 0 or
+//! infinite: `x / (y / 0)` is undefined too, where IEEE arithmetic says 0.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer};
+
+use super::spec::At;
+
+/// Parentheses and signs within each other; each is a few frames of the stack.
+const MAX_DEPTH: usize = 64;
+
+/// A formula and its text.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Formula {
+    text: String,
+    root: Node,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum Node {
+    Number(f64),
+    Name(String),
+    Negative(Box<Node>),
+    /// First operand, then the others with the operator before each: a chain of one precedence.
+    Chain(Box<Node>, Vec<(Operator, Node)>),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Operator {
+    Plus,
+    Minus,
+    Times,
+    Over,
+}
+
+impl Operator {
+    fn apply(self, a: f64, b: f64) -> Option<f64> {
+        let value = match self {
+            Self::Plus => a + b,
+            Self::Minus => a - b,
+            Self::Times => a * b,
+            Self::Over => a / b,
+        };
+        value.is_finite().then_some(value)
+    }
+}
+
+impl Formula {
+    /// The value with `of` giving that of each name; `None` where it is undefined. A name without a
+    /// finite value is undefined too.
+    pub fn evaluate(&self, of: &dyn Fn(&str) -> Option<f64>) -> Option<f64> {
+        self.root.evaluate(of)
+    }
+
+    /// Every name, in the order of first use.
+    pub fn names(&self) -> Vec<&str> {
+        let mut names = Vec::new();
+        self.root.names(&mut |name, _| names.push(name));
+        let mut seen = BTreeSet::new();
+        names.retain(|name| seen.insert(*name));
+        names
+    }
+
+    /// The names that something is divided by.
+    pub fn divisors(&self) -> BTreeSet<&str> {
+        let mut divisors = BTreeSet::new();
+        self.root.names(&mut |name, divides| {
+            if divides {
+                divisors.insert(name);
+            }
+        });
+        divisors
+    }
+}
+
+impl Node {
+    fn evaluate(&self, of: &dyn Fn(&str) -> Option<f64>) -> Option<f64> {
+        match self {
+            Self::Number(number) => Some(*number),
+            Self::Name(name) => of(name).filter(|value| value.is_finite()),
+            Self::Negative(node) => Some(-node.evaluate(of)?),
+            Self::Chain(first, rest) => rest.iter().try_fold(first.evaluate(of)?, |value, next| {
+                next.0.apply(value, next.1.evaluate(of)?)
+            }),
+        }
+    }
+
+    /// Calls `each` with every name and whether it stands in a divisor.
+    fn names<'a>(&'a self, each: &mut dyn FnMut(&'a str, bool)) {
+        match self {
+            Self::Number(_) => {}
+            Self::Name(name) => each(name, false),
+            Self::Negative(node) => node.names(each),
+            Self::Chain(first, rest) => {
+                first.names(each);
+                for (operator, node) in rest {
+                    let over = *operator == Operator::Over;
+                    node.names(&mut |name, divides| each(name, divides || over));
+                }
+            }
+        }
+    }
+}
+
+impl fmt::Display for Formula {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl FromStr for Formula {
+    type Err = At;
+
+    fn from_str(text: &str) -> Result<Self, At> {
+        let mut parser = Parser { chars: text.chars().collect(), at: 0, depth: 0 };
+        let root = parser.sum()?;
+        match parser.peek() {
+            None => Ok(Self { text: text.to_owned(), root }),
+            Some(')') => Err(parser.error("there is no '(' that this closes")),
+            Some(c) => Err(parser.error(format!("expected an operator or the end, not {c:?}"))),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Formula {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        String::deserialize(from)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// Whether `c` can stand in a name, `-` aside.
+fn in_name(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '_' || c == '.'
+}
+
+struct Parser {
+    chars: Vec<char>,
+    at: usize,
+    depth: usize,
+}
+
+impl Parser {
+    /// The next character that is no blank.
+    fn peek(&mut self) -> Option<char> {
+        while self.chars.get(self.at).is_some_and(|c| c.is_whitespace()) {
+            self.at += 1;
+        }
+        self.chars.get(self.at).copied()
+    }
+
+    fn error(&self, message: impl Into<String>) -> At {
+        At::new(self.at + 1, message)
+    }
+
+    fn sum(&mut self) -> Result<Node, At> {
+        self.chain(&[('+', Operator::Plus), ('-', Operator::Minus)], Self::product)
+    }
+
+    fn product(&mut self) -> Result<Node, At> {
+        self.chain(&[('*', Operator::Times), ('/', Operator::Over)], Self::operand)
+    }
+
+    fn chain(
+        &mut self,
+        operators: &[(char, Operator)],
+        part: fn(&mut Self) -> Result<Node, At>,
+    ) -> Result<Node, At> {
+        let first = part(self)?;
+        let mut rest = Vec::new();
+        while let Some(next) = self.peek() {
+            let Some((_, operator)) = operators.iter().find(|(c, _)| *c == next) else { break };
+            self.at += 1;
+            rest.push((*operator, part(self)?));
+        }
+        Ok(if rest.is_empty() { first } else { Node::Chain(Box::new(first), rest) })
+    }
+
+    fn operand(&mut self) -> Result<Node, At> {
+        let Some(c) = self.peek() else {
+            return Err(self.error("expected a number, a name or '(' here, not the end"));
+        };
+        match c {
+            '(' | '-' => self.nested(c),
+            _ if c.is_ascii_digit() || c == '.' => self.number(),
+            _ if in_name(c) => Ok(Node::Name(self.name())),
+            _ => Err(self.error(format!("expected a number, a name or '(' here, not {c:?}"))),
+        }
+    }
+
+    /// What stands in parentheses, or behind a sign.
+    fn nested(&mut self, opening: char) -> Result<Node, At> {
+        let opened = self.at + 1;
+        if self.depth == MAX_DEPTH {
+            return Err(self.error(format!("more than {MAX_DEPTH} parentheses or signs deep")));
+        }
+        self.depth += 1;
+        self.at += 1;
+        let node = if opening == '-' {
+            Node::Negative(Box::new(self.operand()?))
+        } else {
+            let inner = self.sum()?;
+            match self.peek() {
+                Some(')') => self.at += 1,
+                None => return Err(At::new(opened, "the '(' here has no closing ')'")),
+                Some(c) => {
+                    return Err(self.error(format!("expected an operator or ')', not {c:?}")));
+                }
+            }
+            inner
+        };
+        self.depth -= 1;
+        Ok(node)
+    }
+
+    /// Digits with a point and an exponent.
+    fn number(&mut self) -> Result<Node, At> {
+        let start = self.at;
+        while let Some(&c) = self.chars.get(self.at) {
+            let exponent = self.at > start && matches!(self.chars[self.at - 1], 'e' | 'E');
+            if !(in_name(c) || exponent && (c == '-' || c == '+')) {
+                break;
+            }
+            self.at += 1;
+        }
+        let text: String = self.chars[start..self.at].iter().collect();
+        let number = text.parse::<f64>().ok().filter(|number| number.is_finite());
+        number.map(Node::Number).ok_or_else(|| At::new(start + 1, format!("{text:?} is no number")))
+    }
+
+    fn name(&mut self) -> String {
+        let start = self.at;
+        while let Some(&c) = self.chars.get(self.at) {
+            let dash = c == '-' && self.chars.get(self.at + 1).is_some_and(|next| in_name(*next));
+            if !(in_name(c) || dash) {
+                break;
+            }
+            self.at += 1;
+        }
+        self.chars[start..self.at].iter().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn value(text: &str) -> Option<f64> {
+        let formula: Formula = text.parse().unwrap_or_else(|error| panic!("{text}: {error}"));
+        formula.evaluate(&|name| match name {
+            "a" => Some(6.0),
+            "b.c-d" => Some(4.0),
+            "zero" => Some(0.0),
+            "nan" => Some(f64::NAN),
+            _ => None,
+        })
+    }
+
+    #[test]
+    fn precedence_and_names() {
+        for (text, expected) in [
+            ("1 + 2 * 3", 7.0),
+            ("(1 + 2) * 3", 9.0),
+            ("8 / 4 / 2", 1.0),
+            ("8 - 4 - 2", 2.0),
+            ("8 - 4 + 2", 6.0),
+            ("-a * -2", 12.0),
+            ("1 - -1", 2.0),
+            ("a - b.c-d", 2.0),
+            ("a/b.c-d", 1.5),
+            ("1-a", -5.0),
+            ("1.5e-1*2", 0.3),
+            ("1e+2", 100.0),
+            (".5", 0.5),
+        ] {
+            assert_eq!(value(text), Some(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_number_makes_all_of_it_undefined() {
+        for text in [
+            "a / zero",
+            "zero / zero",
+            "1 / (a / zero)",
+            "0 * (a / zero)",
+            "(a / zero) / (a / zero)",
+            "-(1 / zero) + 1",
+            "nan",
+            "unknown + 1",
+            "1e308 * 10",
+            "1 / (1e308 * 10)",
+        ] {
+            assert_eq!(value(text), None, "{text}");
+        }
+        assert_eq!(value("zero / a"), Some(0.0));
+    }
+
+    #[test]
+    fn names_in_order_and_divisors() {
+        let formula: Formula = "(b / c) / (a / t) + b * 2 / 3".parse().unwrap();
+        assert_eq!(formula.names(), ["b", "c", "a", "t"]);
+        assert_eq!(Vec::from_iter(formula.divisors()), ["a", "c", "t"]);
+        assert_eq!(formula.to_string(), "(b / c) / (a / t) + b * 2 / 3");
+    }
+
+    #[test]
+    fn errors_point_at_their_column() {
+        for (text, column) in [
+            ("", 1),
+            ("a +", 4),
+            ("a b", 3),
+            ("a + * b", 5),
+            ("(a", 1),
+            ("a)", 2),
+            ("2 * (a + b]", 11),
+            ("1.2.3", 1),
+            ("2x", 1),
+            ("1e999", 1),
+            ("a ^ 2", 3),
+            ("é", 1),
+        ] {
+            let error = text.parse::<Formula>().expect_err(text);
+            assert_eq!(error.column, column, "{text}: {error}");
+        }
+        assert!("(".repeat(100_000).parse::<Formula>().is_err());
+        assert!("-".repeat(100_000).parse::<Formula>().is_err());
+    }
+
+    /// A formula with its value by another way: each operation as it is made.
+    fn expression() -> impl Strategy<Value = (String, Option<f64>)> {
+        let leaf = (0_u32..20).prop_map(|n| {
+            let value = f64::from(n % 5);
+            (if n < 10 { format!("v{}", n % 5) } else { format!("{value}") }, Some(value))
+        });
+        leaf.prop_recursive(6, 64, 2, |inner| {
+            let pair = (inner.clone(), inner, 0..5_usize);
+            pair.prop_map(|((a, x), (b, y), operator)| {
+                let text = match operator {
+                    4 => format!("-({a})"),
+                    _ => format!("({a}) {} ({b})", ["+", "-", "*", "/"][operator]),
+                };
+                let value = match (operator, x, y) {
+                    (0, Some(x), Some(y)) => Some(x + y),
+                    (1, Some(x), Some(y)) => Some(x - y),
+                    (2, Some(x), Some(y)) => Some(x * y),
+                    (3, Some(_), Some(0.0)) => None,
+                    (3, Some(x), Some(y)) => Some(x / y),
+                    (4, Some(x), _) => Some(-x),
+                    _ => None,
+                };
+                (text, value.filter(|value| value.is_finite()))
+            })
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_the_operations_one_by_one((text, expected) in expression()) {
+            let formula: Formula = text.parse().unwrap();
+            let of = |name: &str| name[1..].parse().ok();
+            prop_assert_eq!(formula.evaluate(&of), expected);
+        }
+
+        #[test]
+        fn sums_and_products_go_from_the_left(parts in prop::collection::vec((0..4_usize, 1..9_u32), 1..12)) {
+            let text: String =
+                parts.iter().map(|(op, n)| format!(" {} {n}", ["+", "-", "*", "/"][*op])).collect();
+            // Without precedence: terms of products, then their sum.
+            let (mut sum, mut term) = (0.0, 1.0);
+            for (op, n) in &parts {
+                let n = f64::from(*n);
+                match op {
+                    0 => { sum += term; term = n; }
+                    1 => { sum += term; term = -n; }
+                    2 => term *= n,
+                    _ => term /= n,
+                }
+            }
+            let formula: Formula = format!("1{text}").parse().unwrap();
+            prop_assert_eq!(formula.evaluate(&|_| None), Some(sum + term));
+        }
+
+        #[test]
+        fn no_text_panics(text in "[a-c0-9.eE_()*/+ é-]{0,40}") {
+            if let Ok(formula) = text.parse::<Formula>() {
+                let _unused = formula.evaluate(&|_| Some(0.0));
+            }
+        }
+    }
+}

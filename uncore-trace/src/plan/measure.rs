@@ -1,0 +1,175 @@
+//! What `-M` names, on this machine: which metrics, on which PMUs, from which events.
+//!
+//! The inputs are encoded as those of groups are, so that default filters and units apply to them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Context, Result, bail};
+use globset::Glob;
+
+use super::catalog::Family;
+use super::metric::{DURATION_NS, Metric};
+use super::resolve::{Resolved, Resolver};
+use super::suggest::{did_you_mean, list};
+use super::words::Words;
+use crate::text::printable;
+
+/// One metric on one PMU.
+#[derive(Debug, Clone)]
+pub struct Measured<'a> {
+    /// The metric.
+    pub metric: &'a Metric,
+    /// The PMU and its family.
+    pub words: Words<'a>,
+    /// The events of the formula, in the order of first use; `None` for one that is not here.
+    pub inputs: Vec<(&'a str, Option<Resolved<'a>>)>,
+    /// The constants of the formula.
+    pub constants: BTreeMap<String, f64>,
+}
+
+impl Measured<'_> {
+    /// The inputs that are not here.
+    pub fn missing(&self) -> Vec<&str> {
+        let missing = self.inputs.iter().filter(|(_, event)| event.is_none());
+        missing.map(|(name, _)| *name).collect()
+    }
+
+    /// Whether events are divided by events: counted at the same time, or not comparable.
+    pub fn is_ratio(&self) -> bool {
+        let divisors = self.metric.formula.divisors();
+        self.inputs.len() > 1 && self.inputs.iter().any(|(name, _)| divisors.contains(name))
+    }
+}
+
+impl<'a> Resolver<'a> {
+    /// The metrics of `-M`, each once on every PMU it can be computed on; one that was asked for by
+    /// its whole name also on those that lack an input, if there are others.
+    pub fn metrics(&mut self, names: &[String]) -> Result<Vec<Measured<'a>>> {
+        let mut measured = Vec::new();
+        let mut seen = BTreeSet::new();
+        for typed in names {
+            let globbed = typed.contains(['*', '?', '[']);
+            for (family, metric) in self.named(typed)? {
+                let mut here = self.measured(family, metric);
+                if let Some(better) = self.better(family).filter(|_| !here.is_empty()) {
+                    let note = format!(
+                        "{}: not opened for {}, {better} counts the same traffic",
+                        family.family, metric.name
+                    );
+                    self.notes.push(note);
+                    continue;
+                }
+                if globbed || here.iter().all(|one| !one.missing().is_empty()) {
+                    here.retain(|one| one.missing().is_empty());
+                }
+                if !here.is_empty() && seen.insert((&family.family, &metric.name)) {
+                    measured.extend(here);
+                }
+            }
+            if !measured.iter().any(|one: &Measured<'_>| self.names_it(typed, one.metric)) {
+                return Err(self.not_here(typed));
+            }
+        }
+        Ok(measured)
+    }
+
+    /// Every metric of the catalog with its family, in the catalog's order.
+    pub fn all_metrics(&self) -> impl Iterator<Item = (&'a Family, &'a Metric)> + use<'a> {
+        let families = self.catalog.families.iter();
+        families.flat_map(|family| family.metrics.iter().map(move |metric| (family, metric)))
+    }
+
+    /// A metric on each PMU of its family that is here, whether or not its inputs are.
+    pub fn measured(&mut self, family: &'a Family, metric: &'a Metric) -> Vec<Measured<'a>> {
+        let here: Vec<_> = self.of_family(family).collect();
+        here.into_iter().map(|words| self.measure(family, metric, words)).collect()
+    }
+
+    fn measure(
+        &mut self,
+        family: &'a Family,
+        metric: &'a Metric,
+        words: Words<'a>,
+    ) -> Measured<'a> {
+        let mut inputs = Vec::new();
+        let mut constants = Vec::new();
+        for name in metric.formula.names() {
+            match family.constants.iter().find(|constant| constant.name == name) {
+                _ if name == DURATION_NS => {}
+                Some(constant) => constants.push(constant),
+                None => inputs.push((name, self.input(words, name))),
+            }
+        }
+        let bits = |term: &str| {
+            let format = words.format(term)?;
+            let event = inputs.iter().find_map(|(_, event)| event.as_ref())?;
+            Some(format.decode(&event.encoded.config))
+        };
+        let constants = constants.into_iter().map(|constant| {
+            let bits = constant.bits_of.as_deref().and_then(bits);
+            (constant.name.clone(), constant.on(&words.pmu.caps, bits))
+        });
+        Measured { metric, words, constants: constants.collect(), inputs }
+    }
+
+    /// The family that counts the same traffic better, if it is here.
+    pub fn better(&self, family: &'a Family) -> Option<&'a str> {
+        family.yields_to.as_deref().filter(|better| self.has(better))
+    }
+
+    /// The metrics of the catalog that a name or pattern means; an error if there are none.
+    fn named(&self, typed: &str) -> Result<Vec<(&'a Family, &'a Metric)>> {
+        Glob::new(typed).with_context(|| format!("-M '{}'", printable(typed)))?;
+        let named: Vec<_> =
+            self.all_metrics().filter(|(_, metric)| self.names_it(typed, metric)).collect();
+        if named.is_empty() {
+            bail!(
+                "there is no metric {}{}; `uncore-trace list metrics` shows all, the metrics here \
+                 are {}",
+                printable(typed),
+                did_you_mean(typed, self.all_metrics().map(|(_, metric)| &metric.name)),
+                list(self.metrics_here())
+            );
+        }
+        Ok(named)
+    }
+
+    fn names_it(&self, typed: &str, metric: &Metric) -> bool {
+        Glob::new(typed).is_ok_and(|glob| glob.compile_matcher().is_match(&metric.name))
+    }
+
+    /// The metrics that can be computed on this machine.
+    fn metrics_here(&self) -> BTreeSet<&'a str> {
+        let mut quiet = Self::new(self.machine, self.catalog);
+        let here = self.all_metrics().filter(|(family, metric)| {
+            quiet.better(family).is_none()
+                && quiet.measured(family, metric).iter().any(|one| one.missing().is_empty())
+        });
+        here.map(|(_, metric)| metric.name.as_str()).collect()
+    }
+
+    /// Why none of the metrics that `typed` means can be computed here.
+    fn not_here(&mut self, typed: &str) -> anyhow::Error {
+        let named: Vec<_> = self.named(typed).unwrap_or_default();
+        let lacking = named.iter().find_map(|(family, metric)| {
+            let one = self.measured(family, metric).into_iter().next()?;
+            let missing = list(one.missing());
+            Some(format!(
+                "{} of this machine has no event {missing}",
+                printable(&one.words.pmu.name)
+            ))
+        });
+        let why = lacking.unwrap_or_else(|| {
+            let families: BTreeSet<_> = named
+                .iter()
+                .map(|(f, _)| format!("{} ({})", f.names.join(" or "), f.about))
+                .collect();
+            format!("it needs a PMU {}, and this machine has none", list(families))
+        });
+        anyhow::anyhow!(
+            "the metric {} cannot be computed here: {why}; the metrics here are {}",
+            printable(typed),
+            list(self.metrics_here())
+        )
+    }
+}

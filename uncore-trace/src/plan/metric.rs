@@ -1,0 +1,296 @@
+//! Metrics: values with a unit that people read, computed from readings.
+//!
+//! The catalog describes them ([`Metric`], [`Constant`]), planning finds their inputs
+//! ([`Planned`]), and [`evaluate`] turns counts into a value. Always from the counts of the whole
+//! time asked about, never from values of shorter times: a ratio of sums is not a mean of ratios.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
+
+use super::formula::Formula;
+use crate::discover::event::number;
+
+/// The name formulas have for the time counted, in ns.
+pub const DURATION_NS: &str = "duration_ns";
+
+/// How the PMUs and CPUs of one metric make one value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Across {
+    /// The values add up: bandwidths, rates.
+    Sum,
+    /// The inputs and the time add up, then comes the formula: latencies, ratios, frequencies,
+    /// utilisations.
+    Pool,
+}
+
+/// One metric of a family.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Metric {
+    /// Its name: lower-case words joined by `_`; the same quantity has one name in all families.
+    #[serde(deserialize_with = "words")]
+    pub name: String,
+    /// What it says, one line.
+    pub about: String,
+    /// Unit of the value: `GB/s` (1e9 bytes), `ns`, `GHz`, `%`, `1` for a ratio, `req/cycle`,
+    /// `MPKI` (per thousand instructions), `FLOP/s`.
+    pub unit: String,
+    /// From events of the family in their unit (bytes, not beats), constants and [`DURATION_NS`].
+    pub formula: Formula,
+    /// How instances make one value.
+    pub across: Across,
+}
+
+/// A name of a family's formulas that is not an event.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Constant {
+    /// The name.
+    #[serde(deserialize_with = "words")]
+    pub name: String,
+    /// The file of the PMU's `caps/` folder that has it; 0 there means not known.
+    pub caps: Option<String>,
+    /// The filter term in which the set bits are counted.
+    pub bits_of: Option<String>,
+    /// The value where neither says.
+    pub value: f64,
+}
+
+impl Constant {
+    /// The value on a PMU whose `caps/` files are `caps`, for an input whose filter has `bits`.
+    pub fn on(&self, caps: &BTreeMap<String, String>, bits: Option<u64>) -> f64 {
+        let said = self.caps.as_ref().and_then(|file| number(caps.get(file)?).ok());
+        let said = said.or_else(|| bits.map(|bits| u64::from(bits.count_ones())));
+        said.filter(|said| *said > 0).map_or(self.value, |said| said as f64)
+    }
+}
+
+/// A name of lower-case words.
+fn words<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    let text = String::deserialize(from)?;
+    let word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+    if text == DURATION_NS {
+        return Err(D::Error::custom(format!(
+            "{DURATION_NS} is the time counted in every formula"
+        )));
+    }
+    if text.starts_with(|c: char| c.is_ascii_lowercase()) && text.chars().all(word) {
+        return Ok(text);
+    }
+    Err(D::Error::custom(format!("{text:?} is not a name of lower-case words joined by _")))
+}
+
+/// An event that a metric is computed from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Input {
+    /// Its name in the formula.
+    pub name: String,
+    /// The counter of the plan; `None` where this kernel or machine has no such event.
+    pub counter: Option<u32>,
+}
+
+/// One metric on one PMU, and on one of its CPUs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Planned {
+    /// The metric's name.
+    pub name: String,
+    /// What it says.
+    pub about: String,
+    /// Unit of its value.
+    pub unit: String,
+    /// From the inputs, the constants and [`DURATION_NS`].
+    pub formula: String,
+    /// How instances make one value.
+    pub across: Across,
+    /// What the PMU is, whatever its index.
+    pub family: String,
+    /// The PMU instance.
+    pub pmu: String,
+    /// The terms that narrow its inputs, values in hex; empty if none.
+    pub filter: String,
+    /// The CPU its inputs are read on.
+    pub cpu: u32,
+    /// Package of that CPU, where the machine tells.
+    pub socket: Option<i16>,
+    /// Whether it is about that CPU and nothing else.
+    pub per_cpu: bool,
+    /// The events of the formula, in the order of first use.
+    pub inputs: Vec<Input>,
+    /// The constants of the formula.
+    pub constants: BTreeMap<String, f64>,
+}
+
+impl Planned {
+    /// The inputs that this kernel or machine does not have.
+    pub fn missing(&self) -> Vec<&str> {
+        let missing = self.inputs.iter().filter(|input| input.counter.is_none());
+        missing.map(|input| input.name.as_str()).collect()
+    }
+}
+
+/// What a metric comes to.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Value {
+    /// A finite value in the metric's unit.
+    Number(f64),
+    /// Something was divided by zero: nothing happened of what the metric is a ratio of.
+    Undefined,
+    /// These inputs have no count.
+    Missing(Vec<String>),
+}
+
+/// The value of one metric over some of its instances: those of a socket, or all.
+///
+/// `count` gives the count of a counter in its unit, scaled up where it did not run all the time,
+/// and `None` where it did not run at all; `duration_ns` is the time counted, the same for all.
+/// Instances of different families add up only with [`Across::Sum`]; pooled they are
+/// [`Value::Undefined`], as is the value of no instance. A constant that differs between pooled
+/// instances counts with its mean, which is exact where their clocks are the same.
+pub fn evaluate(
+    instances: &[&Planned],
+    count: &dyn Fn(u32) -> Option<f64>,
+    duration_ns: f64,
+) -> Value {
+    let mut missing = Vec::new();
+    for input in instances.iter().flat_map(|instance| &instance.inputs) {
+        if input.counter.and_then(count).is_none() && !missing.contains(&input.name) {
+            missing.push(input.name.clone());
+        }
+    }
+    if !missing.is_empty() {
+        return Value::Missing(missing);
+    }
+    let value = match instances {
+        [] => None,
+        [first, ..] if first.across == Across::Pool => pooled(instances, count, duration_ns),
+        _ => instances.iter().try_fold(0.0, |sum, instance| {
+            Some(sum + pooled(std::slice::from_ref(instance), count, duration_ns)?)
+        }),
+    };
+    value.map_or(Value::Undefined, Value::Number)
+}
+
+/// The formula over the sums of its inputs and of the time.
+fn pooled(
+    instances: &[&Planned],
+    count: &dyn Fn(u32) -> Option<f64>,
+    duration_ns: f64,
+) -> Option<f64> {
+    let first = instances.first()?;
+    if instances.iter().any(|instance| instance.formula != first.formula) {
+        return None;
+    }
+    let formula: Formula = first.formula.parse().ok()?;
+    let sum = |of: &dyn Fn(&Planned) -> Option<f64>| -> Option<f64> {
+        instances.iter().try_fold(0.0, |sum, instance| Some(sum + of(instance)?))
+    };
+    let n = instances.len() as f64;
+    formula.evaluate(&|name| {
+        if name == DURATION_NS {
+            return Some(n * duration_ns);
+        }
+        if first.constants.contains_key(name) {
+            return Some(sum(&|instance| instance.constants.get(name).copied())? / n);
+        }
+        sum(&|instance| {
+            let input = instance.inputs.iter().find(|input| input.name == name)?;
+            count(input.counter?)
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn planned(formula: &str, across: Across, inputs: &[(&str, Option<u32>)]) -> Planned {
+        let input = |&(name, counter): &(&str, _)| Input { name: name.to_owned(), counter };
+        Planned {
+            name: "m".to_owned(),
+            about: String::new(),
+            unit: "1".to_owned(),
+            formula: formula.to_owned(),
+            across,
+            family: "f".to_owned(),
+            pmu: "f_0".to_owned(),
+            filter: String::new(),
+            cpu: 0,
+            socket: Some(0),
+            per_cpu: false,
+            inputs: inputs.iter().map(input).collect(),
+            constants: BTreeMap::from([("slots".to_owned(), 8.0)]),
+        }
+    }
+
+    /// Counter 0 has 10, 1 has 20 and so on; 9 did not run, 7 has nothing.
+    fn count(counter: u32) -> Option<f64> {
+        match counter {
+            9 => None,
+            7 => Some(0.0),
+            _ => Some(f64::from(counter + 1) * 10.0),
+        }
+    }
+
+    #[test]
+    fn bandwidths_add_up_and_ratios_pool() {
+        let on =
+            |formula, across, a, b| planned(formula, across, &[("a", Some(a)), ("b", Some(b))]);
+        let rate = "(a + b) / duration_ns";
+        let (one, other) = (on(rate, Across::Sum, 0, 1), on(rate, Across::Sum, 2, 3));
+        assert_eq!(evaluate(&[&one], &count, 5.0), Value::Number(6.0));
+        assert_eq!(evaluate(&[&one, &other], &count, 5.0), Value::Number(20.0));
+        let (one, other) = (on("a / b", Across::Pool, 0, 1), on("a / b", Across::Pool, 2, 0));
+        assert_eq!(evaluate(&[&one], &count, 5.0), Value::Number(0.5));
+        assert_eq!(evaluate(&[&one, &other], &count, 5.0), Value::Number(40.0 / 30.0));
+        // The time of two clocks is twice the time.
+        let clock = |a| planned("a / duration_ns", Across::Pool, &[("a", Some(a))]);
+        assert_eq!(evaluate(&[&clock(0), &clock(2)], &count, 5.0), Value::Number(4.0));
+        let slots = planned("a / slots", Across::Pool, &[("a", Some(3))]);
+        assert_eq!(evaluate(&[&slots, &slots], &count, 5.0), Value::Number(10.0));
+    }
+
+    #[test]
+    fn nothing_to_divide_by_is_undefined() {
+        let ratio = planned("a / b", Across::Pool, &[("a", Some(0)), ("b", Some(7))]);
+        assert_eq!(evaluate(&[&ratio], &count, 5.0), Value::Undefined);
+        let rate = planned("a / duration_ns", Across::Sum, &[("a", Some(0))]);
+        assert_eq!(evaluate(&[&rate], &count, 0.0), Value::Undefined);
+        assert_eq!(evaluate(&[], &count, 5.0), Value::Undefined);
+        let other = planned("a * 2", Across::Pool, &[("a", Some(0))]);
+        let same = planned("a", Across::Pool, &[("a", Some(0))]);
+        assert_eq!(evaluate(&[&same, &other], &count, 5.0), Value::Undefined);
+        // One pool without a divisor is not the end of it.
+        let fine = planned("a / b", Across::Pool, &[("a", Some(0)), ("b", Some(1))]);
+        assert_eq!(evaluate(&[&ratio, &fine], &count, 5.0), Value::Number(1.0));
+    }
+
+    #[test]
+    fn missing_inputs_are_named_once() {
+        let one = planned("a / b", Across::Pool, &[("a", None), ("b", Some(0))]);
+        let other = planned("a / b", Across::Pool, &[("a", Some(0)), ("b", Some(9))]);
+        let missing = |names: &[&str]| Value::Missing(names.iter().map(|&n| n.into()).collect());
+        assert_eq!(evaluate(&[&one], &count, 5.0), missing(&["a"]));
+        assert_eq!(evaluate(&[&one, &other, &one], &count, 5.0), missing(&["a", "b"]));
+        assert_eq!(one.missing(), ["a"]);
+    }
+
+    #[test]
+    fn constants_come_from_the_machine_or_the_catalog() {
+        let of = |caps: Option<&str>| Constant {
+            name: "n".to_owned(),
+            caps: caps.map(str::to_owned),
+            bits_of: None,
+            value: 8.0,
+        };
+        let caps = |text: &str| BTreeMap::from([("slots".to_owned(), text.to_owned())]);
+        assert_eq!(of(Some("slots")).on(&caps("0x00000005"), None), 5.0);
+        for unsaid in ["0x00000000", "many"] {
+            assert_eq!(of(Some("slots")).on(&caps(unsaid), None), 8.0);
+        }
+        assert_eq!(of(None).on(&BTreeMap::new(), Some(0x3ff)), 10.0);
+        assert_eq!(of(None).on(&BTreeMap::new(), Some(0)), 8.0);
+        assert_eq!(of(None).on(&BTreeMap::new(), None), 8.0);
+    }
+}

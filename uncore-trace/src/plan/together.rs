@@ -1,0 +1,95 @@
+//! Metrics into a plan: their inputs as counters, what is compared counted at the same time.
+
+use std::collections::BTreeSet;
+
+use anyhow::Result;
+
+use super::assemble::Assembly;
+use super::measure::Measured;
+use super::metric::{Input, Planned};
+use super::place::{Spot, spots};
+
+/// Most members of a group that is made here, where the catalog knows no number of counters: what
+/// a crosspoint of a CMN, a memory controller of Intel or AMD, and a core shared by two threads
+/// all have.
+const FEW: usize = 4;
+
+impl<'a> Assembly<'a> {
+    /// Adds metrics. An input that is there already is that counter. A PMU without a CPU to read
+    /// it on is an error if there is no other, a note if others go on.
+    pub fn add_metrics(&mut self, metrics: &[Measured<'a>]) -> Result<()> {
+        let mut unreadable = Vec::new();
+        let before = self.plan.metrics.len();
+        for measured in metrics {
+            for (_, event) in &measured.inputs {
+                if let Some(event) = event {
+                    self.agreement.add(event, false)?;
+                }
+            }
+            match spots(self.machine, measured.words) {
+                Ok(spots) => spots.into_iter().for_each(|spot| self.add_metric(measured, &spot)),
+                Err(error) => unreadable.push(error),
+            }
+        }
+        if self.plan.metrics.len() == before && !unreadable.is_empty() {
+            return Err(unreadable.swap_remove(0));
+        }
+        for error in unreadable {
+            self.note(format!("{error:#}"));
+        }
+        Ok(())
+    }
+
+    /// Adds one metric on one CPU.
+    fn add_metric(&mut self, measured: &Measured<'a>, spot: &Spot) {
+        let Measured { metric, words, .. } = measured;
+        let mut inputs = Vec::new();
+        for (name, event) in &measured.inputs {
+            let counter = event.as_ref().map(|event| self.push(event, spot.clone(), None).0);
+            inputs.push(Input { name: (*name).to_owned(), counter });
+        }
+        if measured.is_ratio() && words.family.is_some_and(|family| family.groupable) {
+            self.bind(inputs.iter().filter_map(|input| input.counter).collect());
+        }
+        let filters = measured.inputs.iter().filter_map(|(_, event)| event.as_ref());
+        let filter = filters.map(|event| &event.encoded.filter).find(|filter| !filter.is_empty());
+        self.plan.metrics.push(Planned {
+            name: metric.name.clone(),
+            about: metric.about.clone(),
+            unit: metric.unit.clone(),
+            formula: metric.formula.to_string(),
+            across: metric.across,
+            family: words.family_name().to_owned(),
+            pmu: words.pmu.name.clone(),
+            filter: filter.cloned().unwrap_or_default(),
+            cpu: spot.cpu,
+            socket: spot.socket,
+            per_cpu: words.pmu.is_per_cpu(),
+            inputs,
+            constants: measured.constants.clone(),
+        });
+    }
+
+    /// Makes one group of these counters of one PMU and CPU and of those that are grouped with
+    /// them, if that is few enough; else of those among them that stand alone. Groups that the
+    /// user typed stay as they are.
+    fn bind(&mut self, ids: Vec<u32>) {
+        let root = |id: u32| self.plan.counters[id as usize].leader.unwrap_or(id);
+        let free = ids.into_iter().map(root).filter(|root| !self.typed.contains(root));
+        let roots: BTreeSet<u32> = free.collect();
+        let with = |roots: &BTreeSet<u32>| -> Vec<u32> {
+            let counters = self.plan.counters.iter().map(|counter| counter.id);
+            counters.filter(|id| roots.contains(&root(*id))).collect()
+        };
+        let mut members = with(&roots);
+        if members.len() > FEW {
+            let leads = |id: &u32| self.plan.counters.iter().any(|c| c.leader == Some(*id));
+            members = roots.into_iter().filter(|root| !leads(root)).take(FEW).collect();
+        }
+        // In the order of their ids: a leader comes before its siblings.
+        let Some((leader, siblings)) = members.split_first() else { return };
+        for sibling in siblings {
+            self.plan.counters[*sibling as usize].leader = Some(*leader);
+        }
+    }
+}
