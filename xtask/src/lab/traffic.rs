@@ -1,5 +1,7 @@
 //! Moves for the PMUs of a machine, and what their counters must make of them.
 
+use anyhow::{Context as _, Result};
+
 use super::machine::Instance;
 use super::pmu::View;
 use super::step::{Move, Truth};
@@ -31,6 +33,15 @@ pub fn of_event(instance: &Instance, event: &str) -> Vec<Move> {
         }
     }
     moves
+}
+
+/// A counter of an event in its first view: how it is typed, and which moves it must see.
+pub fn counted(instance: &Instance, event: &str) -> Result<(String, Truth)> {
+    let found = instance
+        .pmu
+        .first_view(event)
+        .and_then(|view| Some((spec(instance, event, view), seen(instance, event, view)?)));
+    found.with_context(|| format!("{} has no event {event}", instance.model))
 }
 
 /// Which moves a counter of this event with the terms of a view must see.

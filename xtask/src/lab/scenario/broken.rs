@@ -3,7 +3,7 @@
 
 use anyhow::{Context as _, Result};
 
-use super::super::step::{Check, Step, Tenant, Truth, Work};
+use super::super::step::{Check, Step, Tenant, Work};
 use super::super::traffic;
 use super::Setting;
 
@@ -19,9 +19,7 @@ const EVENT: &str = "rd_bytes_loc";
 pub fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
     let instances = setting.machine.of(MODEL);
     let instance = instances.first().with_context(|| format!("no {MODEL}"))?;
-    let view = instance.pmu.first_view(EVENT).with_context(|| format!("no {EVENT}"))?;
-    let truth: Truth = traffic::seen(instance, EVENT, view).context("an event without a number")?;
-    let spec = traffic::spec(instance, EVENT, view);
+    let (spec, truth) = traffic::counted(instance, EVENT)?;
     let tenant = Tenant {
         cgroup: "broken".to_owned(),
         once: traffic::everything(instance),

@@ -1,7 +1,7 @@
 //! The owner CPU goes offline in mid-recording: the recording goes on from the new owner, the gap, in
 //! which the driver moves the counters and does not count, is a loss row, and no other count is lost.
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 
 use super::super::step::{Action, Check, Step, Tenant, Work};
 use super::super::traffic;
@@ -40,11 +40,8 @@ pub fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
     let mut counter = 0;
     for (model, event) in EVENTS {
         for instance in machine.of(model).iter().filter(|it| it.is_near(leaving)) {
-            let view = instance.pmu.first_view(event);
-            let view = view.with_context(|| format!("{model} has no event {event}"))?;
-            let truth =
-                traffic::seen(instance, event, view).context("an event without a number")?;
-            options.extend(["-e".to_owned(), traffic::spec(instance, event, view)]);
+            let (spec, truth) = traffic::counted(instance, event)?;
+            options.extend(["-e".to_owned(), spec]);
             flows.extend(traffic::of_event(instance, event).first());
             let (pmu, event) = (instance.name.clone(), (*event).to_owned());
             checks.push(Check::Resumed { counter, pmu, event, truth });

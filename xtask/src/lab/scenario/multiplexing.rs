@@ -1,7 +1,7 @@
 //! More events than counters: each runs part of the time, its scaled count is right for steady
 //! traffic, and a window in which it did not run has no count, not a count of zero.
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 
 use super::super::machine::Instance;
 use super::super::step::{Check, Move, Step, Tenant, Work};
@@ -49,9 +49,8 @@ fn scaled(setting: &Setting<'_>, instance: &Instance) -> Result<Step> {
     // Its exit code depends on how long the last window is.
     let mut checks = vec![Check::Conserved];
     for (counter, event) in events(instance).into_iter().enumerate() {
-        let view = instance.pmu.first_view(event).context("an event without a view")?;
-        options.extend(["-e".to_owned(), traffic::spec(instance, event, view)]);
-        let truth = traffic::seen(instance, event, view).context("an event without a number")?;
+        let (spec, truth) = traffic::counted(instance, event)?;
+        options.extend(["-e".to_owned(), spec]);
         let (counter, pmu, event) = (counter as u32, instance.name.clone(), event.to_owned());
         checks.push(Check::Near { counter, pmu, event, truth, within: WITHIN });
     }
@@ -64,8 +63,7 @@ fn not_scheduled(setting: &Setting<'_>, instance: &Instance) -> Result<Step> {
     let mut options = times("1ms", "2ms");
     let events = events(instance);
     for event in &events {
-        let view = instance.pmu.first_view(event).context("an event without a view")?;
-        options.extend(["-e".to_owned(), traffic::spec(instance, event, view)]);
+        options.extend(["-e".to_owned(), traffic::counted(instance, event)?.0]);
     }
     let checks = vec![
         Check::Exit { code: 1, says: vec!["not_scheduled".to_owned()] },

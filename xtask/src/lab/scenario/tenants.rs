@@ -1,9 +1,8 @@
 //! Eight tenants in four cgroups, of every habit: in every window the parts add up to the whole, and
 //! the wholes to what moved.
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 
-use super::super::machine::Instance;
 use super::super::step::{Burst, Check, Move, Phase, Step, Tenant, Work};
 use super::super::traffic;
 use super::Setting;
@@ -28,11 +27,11 @@ pub fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
     for (model, events) in MOVED {
         for instance in setting.machine.of(model) {
             for event in events {
-                let view = instance.pmu.first_view(event);
-                let view = view.with_context(|| format!("{model} has no event {event}"))?;
-                options.extend(["-e".to_owned(), traffic::spec(instance, event, view)]);
+                let (spec, truth) = traffic::counted(instance, event)?;
+                options.extend(["-e".to_owned(), spec]);
                 moves.push(traffic::of_event(instance, event));
-                checks.push(exact(instance, event, counter)?);
+                let (pmu, event) = (instance.name.clone(), (*event).to_owned());
+                checks.push(Check::Exact { counter, pmu, event, truth });
                 counter += 1;
             }
         }
@@ -41,13 +40,6 @@ pub fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
     let work = Work { tenants, settle_ms: 50, ..Work::default() };
     let options: Vec<&str> = options.iter().map(String::as_str).collect();
     Ok(vec![Step::record("tenants", &options, work, checks)])
-}
-
-fn exact(instance: &Instance, event: &str, counter: u32) -> Result<Check> {
-    let view = instance.pmu.first_view(event);
-    let truth = view.and_then(|view| traffic::seen(instance, event, view));
-    let truth = truth.with_context(|| format!("{} has no event {event}", instance.model))?;
-    Ok(Check::Exact { counter, pmu: instance.name.clone(), event: event.to_owned(), truth })
 }
 
 /// Two of each habit: one pinned, one free, in four cgroups.
