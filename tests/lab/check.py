@@ -15,7 +15,7 @@ import sys
 import duckdb
 
 from expect import Failed, expect
-from host import method, shares, slices, timer
+from host import method, paced, shares, slices, timer
 
 # struct lab_truth of model/abi.h.
 TRUTH = struct.Struct("=QQIIIIQQQ")
@@ -31,7 +31,7 @@ class Step:
         self.log = (self.dir / "log.txt").read_text(errors="replace")
         self.db = duckdb.connect()
         if self.recorded():
-            for table in ("pmus", "readings", "fabric", "loss", "slices", "cgroups"):
+            for table in ("pmus", "readings", "fabric", "loss", "runtime", "slices", "cgroups"):
                 file = self.dir / "run" / f"{table}.parquet"
                 self.db.execute(f"CREATE VIEW {table} AS SELECT * FROM read_parquet('{file}')")
 
@@ -302,6 +302,7 @@ CHECKS = {
     "timer": timer,
     "method": method,
     "shares": shares,
+    "paced": paced,
     "slices": slices,
     "no_recording": no_recording,
 }

@@ -44,6 +44,31 @@ def shares(step, check):
         expect(share >= check["least"], f"{cgroup} has {share:.1%} of {check['event']}")
 
 
+def paced(step, check):
+    counts = {
+        row[0]: row[1:]
+        for row in step.rows(
+            """SELECT cgroup, sum(value) FILTER (event = $1), sum(value) FILTER (event = $2),
+                 (SELECT sum(run_ns) FROM runtime r JOIN cgroups c ON r.cgroup_id = c.id
+                  WHERE c.path = f.cgroup)
+               FROM fabric f WHERE owner = 'task' GROUP BY cgroup""",
+            check["event"],
+            check["other"],
+        )
+    }
+    for cgroup in check["cgroups"]:
+        expect(cgroup in counts, f"{cgroup} has no rows; there are {sorted(map(str, counts))}")
+        one, other, ran = (float(count or 0) for count in counts[cgroup])
+        expect(other > 0, f"{cgroup} has no {check['other']}: this proves nothing")
+        off = one / other / check["ratio"] - 1
+        expect(
+            abs(off) <= check["within"],
+            f"{cgroup} has {one:.0f} {check['event']} for {other:.0f} {check['other']} ({off:+.2%})",
+        )
+        # What interrupts took is in its count and not in its time.
+        expect(one >= ran * (1 - check["within"]), f"{cgroup} ran {ran:.0f} ns of {one:.0f} counts")
+
+
 def slices(step, check):
     found = {
         row[0]

@@ -22,11 +22,14 @@ const FIRMWARE: &str = "/usr/share/qemu-efi-aarch64/QEMU_EFI.fd";
 /// The line with which a guest says that it did all it was asked to.
 const SUCCESS: &str = "lab: success";
 
-/// The guest's clock is the number of instructions it has executed (2 ns each, and the time until
+/// The guest's clock is the number of instructions it has executed ([`NS_PER_INSTRUCTION`] each, and the time until
 /// the next timer when all of its CPUs are idle), so that a host that is busy with something else
 /// does not stop a CPU in the middle of a step: with a clock of its own a guest saw one of its CPUs
 /// stand still for up to 0.9 s.
 const CLOCK: &str = "shift=1,sleep=off";
+
+/// How far an instruction takes that clock: two to the power of its shift.
+pub const NS_PER_INSTRUCTION: u32 = 2;
 
 /// Console lines that a failure shows.
 const SHOWN: usize = 40;

@@ -128,6 +128,9 @@ pub enum Check {
     Method { method: String },
     /// The tasks of each of these cgroups got this part of an event's sum at the least.
     Shares { event: String, cgroups: Vec<String>, least: f64 },
+    /// The tasks of each of these cgroups counted so many of the one event for one of the other, and
+    /// of the first, a nanosecond each, no less than the time they ran.
+    Paced { event: String, other: String, ratio: f64, within: f64, cgroups: Vec<String> },
     /// Tasks of each of these cgroups have slices, and no CPU ran two at once.
     Slices { cgroups: Vec<String> },
     /// Nothing was written.

@@ -9,6 +9,7 @@ use super::step::Step;
 
 mod bare;
 pub mod broken;
+mod core;
 mod exact;
 mod host;
 mod hotplug;
@@ -35,6 +36,7 @@ pub struct Scenario {
 const ALL: &[Scenario] = &[
     Scenario { name: "bare", steps: bare::steps },
     Scenario { name: "host", steps: host::steps },
+    Scenario { name: "core", steps: core::steps },
     Scenario { name: "exact", steps: exact::steps },
     Scenario { name: "sockets", steps: sockets::steps },
     Scenario { name: "multiplexing", steps: multiplexing::steps },
