@@ -43,7 +43,7 @@ fn record_refuses(args: &[&str], words: &[&str]) {
 fn unknown_names_are_named_with_what_there_is() {
     record_refuses(&["-p", "bogus"], &["no group 'bogus'", "the groups are mem, cache"]);
     record_refuses(&["-p", "hots"], &["no group 'hots'", "did you mean host?"]);
-    record_refuses(&[], &["-p GROUP or -e EVENT"]);
+    record_refuses(&[], &["-p GROUP, -e EVENT or -M METRIC"]);
     record_refuses(&["-e", "nopmu/event=1/"], &["no PMU nopmu", "column 1", "software"]);
     record_refuses(&["-e", "software/page-fault/"], &["did you mean page-faults?", "column 10"]);
     record_refuses(&["-e", "software/page-faults,x=1/"], &["no term x", "terms: config"]);

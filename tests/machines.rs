@@ -87,9 +87,12 @@ fn every_machine_lists() {
         let machine = captured(name);
         let problems = machine.problems.iter().filter(|line| !line.contains("mountinfo")).count();
         assert_eq!(problems, 0, "{name}: {:#?}", machine.problems);
-        for (what, part) in
-            [(What::Pmus, "pmus"), (What::Groups, "groups"), (What::Events, "events")]
-        {
+        for (what, part) in [
+            (What::Pmus, "pmus"),
+            (What::Groups, "groups"),
+            (What::Events, "events"),
+            (What::Metrics, "metrics"),
+        ] {
             let mut text = list(&machine, &catalog, what, false).unwrap();
             // Its path is that of the checkout.
             text = text.replace(&root(name).display().to_string(), "ROOT");

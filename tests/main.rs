@@ -10,6 +10,7 @@ mod exact;
 mod harness;
 mod hotplug;
 mod machines;
+mod metrics;
 mod names;
 mod readers;
 mod readme;

@@ -41,6 +41,7 @@ const FILES: &[&str] = &[
     include_str!("../../catalog/intel_upi.toml"),
     include_str!("../../catalog/amd_umc.toml"),
     include_str!("../../catalog/amd_df.toml"),
+    include_str!("../../catalog/arm_core.toml"),
     include_str!("../../catalog/core.toml"),
     include_str!("../../catalog/msr.toml"),
     include_str!("../../catalog/software.toml"),
@@ -244,6 +245,8 @@ pub struct Family {
     /// Events that some kernels do not name.
     #[serde(default, rename = "event")]
     pub events: Vec<NamedEvent>,
+    /// A family whose named events it has too.
+    pub events_of: Option<String>,
     /// Terms that need another.
     #[serde(default)]
     pub needs: Vec<Needs>,
@@ -393,8 +396,9 @@ mod tests {
         let mut names = std::collections::BTreeSet::new();
         for family in &catalog.families {
             assert!(names.insert(&family.family), "{} is there twice", family.family);
-            let yields_to = family.yields_to.as_ref();
-            assert!(yields_to.is_none_or(|to| catalog.families.iter().any(|f| f.family == *to)));
+            for other in family.yields_to.iter().chain(&family.events_of) {
+                assert!(catalog.families.iter().any(|f| f.family == *other), "{other}");
+            }
         }
     }
 

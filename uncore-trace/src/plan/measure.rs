@@ -162,9 +162,10 @@ impl<'a> Resolver<'a> {
         let why = lacking.unwrap_or_else(|| {
             let families: BTreeSet<_> = named
                 .iter()
-                .map(|(f, _)| format!("{} ({})", f.names.join(" or "), f.about))
+                .map(|(family, _)| format!("{} ({})", family.names.join(" or "), family.about))
                 .collect();
-            format!("it needs a PMU {}, and this machine has none", list(families))
+            let families: Vec<_> = families.into_iter().collect();
+            format!("this machine has no PMU {}", families.join(", or "))
         });
         anyhow::anyhow!(
             "the metric {} cannot be computed here: {why}; the metrics here are {}",

@@ -2,7 +2,7 @@
 //!
 //! What sysfs says wins; the catalog fills in where a kernel names nothing.
 
-use super::catalog::{Catalog, Family};
+use super::catalog::{Catalog, Family, NamedEvent};
 use crate::discover::Pmu;
 use crate::discover::event::EventAlias;
 use crate::discover::format::{Format, WORDS};
@@ -18,6 +18,8 @@ pub struct Words<'a> {
     pub pmu: &'a Pmu,
     /// Its family, if it is a known one.
     pub family: Option<&'a Family>,
+    /// The family whose named events it has too.
+    base: Option<&'a Family>,
 }
 
 /// An event a PMU knows.
@@ -34,7 +36,15 @@ pub struct Known<'a> {
 impl<'a> Words<'a> {
     /// The words of `pmu`.
     pub fn new(catalog: &'a Catalog, pmu: &'a Pmu) -> Self {
-        Self { pmu, family: catalog.family(pmu) }
+        let family = catalog.family(pmu);
+        let base = family.and_then(|family| family.events_of.as_deref());
+        let base = base.and_then(|base| catalog.families.iter().find(|its| its.family == base));
+        Self { pmu, family, base }
+    }
+
+    /// The events the catalog names.
+    fn added(&self) -> impl Iterator<Item = &'a NamedEvent> + use<'a> {
+        self.family.into_iter().chain(self.base).flat_map(|family| &family.events)
     }
 
     /// The family's name, or that of all instances of an unknown PMU.
@@ -56,7 +66,7 @@ impl<'a> Words<'a> {
             return Some(Known { name, alias, attr_type: pmu.attr_type });
         }
         let named = |known: &String| known.eq_ignore_ascii_case(wanted);
-        let event = self.family?.events.iter().find(|event| event.names.iter().any(named))?;
+        let event = self.added().find(|event| event.names.iter().any(named))?;
         let attr_type = event.attr_type.unwrap_or(pmu.attr_type);
         Some(Known { name: &event.names[0], alias: &event.encoding, attr_type })
     }
@@ -66,8 +76,7 @@ impl<'a> Words<'a> {
         let pmu = self.pmu;
         let attr_type = pmu.attr_type;
         let named = pmu.events.iter().map(move |(name, alias)| Known { name, alias, attr_type });
-        let added = self.family.map_or(&[][..], |family| &family.events).iter();
-        let added = added.filter(move |event| pmu.event(&event.names[0]).is_none());
+        let added = self.added().filter(move |event| pmu.event(&event.names[0]).is_none());
         named.chain(added.map(move |event| Known {
             name: &event.names[0],
             alias: &event.encoding,

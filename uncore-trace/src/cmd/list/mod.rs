@@ -62,9 +62,11 @@ parts! {
     groups: Groups,
     /// The events of each kind of PMU.
     events: Events,
+    /// The metrics of `-M`.
+    metrics: Metrics,
 }
 
-/// List the PMUs, groups and events of this machine
+/// List the PMUs, groups, events and metrics of this machine
 ///
 /// A group shows the counters that `record -p GROUP` would open here.
 #[derive(Debug, clap::Args)]
