@@ -109,13 +109,18 @@ fn yitian_measurements_as_published() {
     let payload = payload(536_910_432.0 * 16.0, 0.0);
     about(value(&plan, write, port, &payload, 1.0), 8.590, 1e-4);
 
+    // Each of the four links between the dies, then what a counter of all links has.
+    let plan = planned("yitian", &["d2d_tx_bandwidth"]);
+    let each = [("ccla_tx_cxs", 810_164_744.0)];
+    let (die, seconds) = (|its: &Planned| its.pmu == "arm_cmn_0", 12_213_460_910.0 / 1.8e9);
+    about(value(&plan, "d2d_tx_bandwidth", die, &each, seconds), 15.28, 1e-3);
+    assert_eq!(plan.counters.len(), 8);
     let plan = planned("yitian", &["c2c_*", "mesh_frequency"]);
     let flits = [
         ("ccla_tx_cxs", 4.0 * 810_164_744.0),
         ("ccla_rx_cxs", 0.0),
         ("dtc_cycles", 12_213_460_910.0),
     ];
-    let (die, seconds) = (|its: &Planned| its.pmu == "arm_cmn_0", 12_213_460_910.0 / 1.8e9);
     about(value(&plan, "c2c_tx_bandwidth", die, &flits, seconds), 15.28, 1e-3);
     about(value(&plan, "mesh_frequency", die, &flits, seconds), 1.8, 1e-12);
     assert_eq!(value(&plan, "c2c_rx_bandwidth", die, &flits, seconds), 0.0);
@@ -373,6 +378,7 @@ fn every_name_of_a_formula_is_known() {
             for name in metric.formula.names() {
                 let named = family.events.iter().chain(base.iter().flat_map(|base| &base.events));
                 let known = name == DURATION_NS
+                    || metric.inputs.contains_key(name)
                     || family.constants.iter().any(|constant| constant.name == name)
                     || named.flat_map(|event| &event.names).any(|known| known == name)
                     || pmus.iter().any(|pmu| pmu.event(name).is_some())
@@ -456,6 +462,7 @@ fn errors_say_what_is_needed_and_what_is_here() {
         ("icelake-2s", "pcie_read_bandwidth"),
         ("yitian", "mem_utilization"),
         ("vm-no-uncore", "ipc"),
+        ("bare", "s2s_rx_bandwidth"),
     ];
     let errors = cases.map(|(name, metric)| match try_plan(&captured(name), &[metric]) {
         Ok(plan) => panic!("{name} {metric} was planned:\n{}", plan.render()),

@@ -84,12 +84,11 @@ impl<'a> Assembly<'a> {
             let group = open.iter_mut().find(mine);
             let leader = group.as_ref().map(|group| group.leader);
             let (id, true) = self.push(event, spot, leader) else { continue };
-            match group {
-                Some(group) => group.pmu = group.pmu.or(pmu),
-                None => {
-                    self.typed.insert(id);
-                    open.push(Open { cpu, leader: id, pmu });
-                }
+            if let Some(group) = group {
+                group.pmu = group.pmu.or(pmu);
+            } else {
+                self.typed.insert(id);
+                open.push(Open { cpu, leader: id, pmu });
             }
         }
         if pmus.len() > 1 && alone.is_empty() {

@@ -375,8 +375,9 @@ mod tests {
 
         #[test]
         fn sums_and_products_go_from_the_left(parts in prop::collection::vec((0..4_usize, 1..9_u32), 1..12)) {
-            let text: String =
-                parts.iter().map(|(op, n)| format!(" {} {n}", ["+", "-", "*", "/"][*op])).collect();
+            let text = parts.iter().fold("1".to_owned(), |text, (op, n)| {
+                text + " " + ["+", "-", "*", "/"][*op] + " " + &n.to_string()
+            });
             // Without precedence: terms of products, then their sum.
             let (mut sum, mut term) = (0.0, 1.0);
             for (op, n) in &parts {
@@ -388,7 +389,7 @@ mod tests {
                     _ => term /= n,
                 }
             }
-            let formula: Formula = format!("1{text}").parse().unwrap();
+            let formula: Formula = text.parse().unwrap();
             prop_assert_eq!(formula.evaluate(&|_| None), Some(sum + term));
         }
 

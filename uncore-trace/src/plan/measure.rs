@@ -66,7 +66,7 @@ impl<'a> Resolver<'a> {
                     measured.extend(here);
                 }
             }
-            if !measured.iter().any(|one: &Measured<'_>| self.names_it(typed, one.metric)) {
+            if !measured.iter().any(|one: &Measured<'_>| names_it(typed, one.metric)) {
                 return Err(self.not_here(typed));
             }
         }
@@ -81,6 +81,9 @@ impl<'a> Resolver<'a> {
 
     /// A metric on each PMU of its family that is here, whether or not its inputs are.
     pub fn measured(&mut self, family: &'a Family, metric: &'a Metric) -> Vec<Measured<'a>> {
+        if metric.only_with.as_ref().is_some_and(|other| !self.has(other)) {
+            return Vec::new();
+        }
         let here: Vec<_> = self.of_family(family).collect();
         here.into_iter().map(|words| self.measure(family, metric, words)).collect()
     }
@@ -97,7 +100,7 @@ impl<'a> Resolver<'a> {
             match family.constants.iter().find(|constant| constant.name == name) {
                 _ if name == DURATION_NS => {}
                 Some(constant) => constants.push(constant),
-                None => inputs.push((name, self.input(words, name))),
+                None => inputs.push((name, self.input(words, name, metric.inputs.get(name)))),
             }
         }
         let bits = |term: &str| {
@@ -121,7 +124,7 @@ impl<'a> Resolver<'a> {
     fn named(&self, typed: &str) -> Result<Vec<(&'a Family, &'a Metric)>> {
         Glob::new(typed).with_context(|| format!("-M '{}'", printable(typed)))?;
         let named: Vec<_> =
-            self.all_metrics().filter(|(_, metric)| self.names_it(typed, metric)).collect();
+            self.all_metrics().filter(|(_, metric)| names_it(typed, metric)).collect();
         if named.is_empty() {
             bail!(
                 "there is no metric {}{}; `uncore-trace list metrics` shows all, the metrics here \
@@ -132,10 +135,6 @@ impl<'a> Resolver<'a> {
             );
         }
         Ok(named)
-    }
-
-    fn names_it(&self, typed: &str, metric: &Metric) -> bool {
-        Glob::new(typed).is_ok_and(|glob| glob.compile_matcher().is_match(&metric.name))
     }
 
     /// The metrics that can be computed on this machine.
@@ -162,7 +161,11 @@ impl<'a> Resolver<'a> {
         let why = lacking.unwrap_or_else(|| {
             let families: BTreeSet<_> = named
                 .iter()
-                .map(|(family, _)| format!("{} ({})", family.names.join(" or "), family.about))
+                .map(|(family, metric)| {
+                    let beside = metric.only_with.as_ref().map(|other| format!(" beside {other}"));
+                    let pmus = family.names.join(" or ");
+                    format!("{pmus} ({}){}", family.about, beside.unwrap_or_default())
+                })
                 .collect();
             let families: Vec<_> = families.into_iter().collect();
             format!("this machine has no PMU {}", families.join(", or "))
@@ -173,4 +176,9 @@ impl<'a> Resolver<'a> {
             list(self.metrics_here())
         )
     }
+}
+
+/// Whether what the user typed means this metric.
+fn names_it(typed: &str, metric: &Metric) -> bool {
+    Glob::new(typed).is_ok_and(|glob| glob.compile_matcher().is_match(&metric.name))
 }

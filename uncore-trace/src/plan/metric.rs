@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 
 use super::formula::Formula;
+use super::spec::{self, Term};
 use crate::discover::event::number;
 
 /// The name formulas have for the time counted, in ns.
@@ -41,6 +42,11 @@ pub struct Metric {
     pub formula: Formula,
     /// How instances make one value.
     pub across: Across,
+    /// Names of the formula that are an event with terms, as they stand between the slashes.
+    #[serde(default, deserialize_with = "events")]
+    pub inputs: BTreeMap<String, Vec<Term>>,
+    /// A family that is on every machine for which the terms of the inputs hold, and on no other.
+    pub only_with: Option<String>,
 }
 
 /// A name of a family's formulas that is not an event.
@@ -65,6 +71,15 @@ impl Constant {
         let said = said.or_else(|| bits.map(|bits| u64::from(bits.count_ones())));
         said.filter(|said| *said > 0).map_or(self.value, |said| said as f64)
     }
+}
+
+fn events<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, Vec<Term>>, D::Error> {
+    let texts = BTreeMap::<String, String>::deserialize(from)?;
+    let read = |(name, text): (String, String)| match spec::terms(&text) {
+        Ok(terms) => Ok((name, terms)),
+        Err(error) => Err(D::Error::custom(format!("{name}: {error}"))),
+    };
+    texts.into_iter().map(read).collect()
 }
 
 /// A name of lower-case words.
@@ -108,7 +123,7 @@ pub struct Planned {
     pub family: String,
     /// The PMU instance.
     pub pmu: String,
-    /// The terms that narrow its inputs, values in hex; empty if none.
+    /// The terms that narrow its inputs, values in hex; empty if none, or if they differ.
     pub filter: String,
     /// The CPU its inputs are read on.
     pub cpu: u32,
@@ -284,13 +299,14 @@ mod tests {
             bits_of: None,
             value: 8.0,
         };
+        let same = |value: f64, expected: f64| assert!((value - expected).abs() < 1e-12, "{value}");
         let caps = |text: &str| BTreeMap::from([("slots".to_owned(), text.to_owned())]);
-        assert_eq!(of(Some("slots")).on(&caps("0x00000005"), None), 5.0);
+        same(of(Some("slots")).on(&caps("0x00000005"), None), 5.0);
         for unsaid in ["0x00000000", "many"] {
-            assert_eq!(of(Some("slots")).on(&caps(unsaid), None), 8.0);
+            same(of(Some("slots")).on(&caps(unsaid), None), 8.0);
         }
-        assert_eq!(of(None).on(&BTreeMap::new(), Some(0x3ff)), 10.0);
-        assert_eq!(of(None).on(&BTreeMap::new(), Some(0)), 8.0);
-        assert_eq!(of(None).on(&BTreeMap::new(), None), 8.0);
+        same(of(None).on(&BTreeMap::new(), Some(0x3ff)), 10.0);
+        same(of(None).on(&BTreeMap::new(), Some(0)), 8.0);
+        same(of(None).on(&BTreeMap::new(), None), 8.0);
     }
 }

@@ -143,6 +143,9 @@ mod tests {
             ),
             with("[[metric]]\nname = 'M/s'\n"),
             with("[[metric]]\nname = 'm'\nabout = 'x'\nunit = '1'\nformula = 'a'\n"),
+            with(
+                "[[metric]]\nname = 'm'\nabout = 'x'\nunit = '1'\nformula = 'a'\nacross = 'sum'\ninputs = { a = 'b,c=' }\n",
+            ),
             with("[[constant]]\nname = 'duration_ns'\nvalue = 1\n"),
             with("yields_to = 'none'\n"),
             with("yields_to = 'f'\n"),
@@ -164,6 +167,7 @@ mod tests {
         f.toml, line 9: column 5: the '(' here has no closing ')', in `metric.formula`
         f.toml, line 6: "M/s" is not a name of lower-case words joined by _, in `metric.name`
         f.toml, line 5: missing field `across`, in `metric`
+        f.toml, line 11: a: column 5: expected a value after '=', in `metric.inputs`
         f.toml, line 6: duration_ns is the time counted in every formula, in `constant.name`
         f.toml: yields_to: there is no family none
         f.toml: yields_to: the family cannot name itself

@@ -140,14 +140,26 @@ impl<'a> Resolver<'a> {
         resolved
     }
 
-    /// The event of one PMU that a metric is computed from; `None`, with a note where there is more
-    /// to say, if it cannot be counted.
-    pub(super) fn input(&mut self, words: Words<'a>, name: &str) -> Option<Resolved<'a>> {
-        let event = words.event(name)?;
-        let term = Term { name: event.name.to_owned(), value: TermValue::Bare, column: 1 };
-        match words.encode(&[term], &[]) {
+    /// The event of one PMU that a metric is computed from, by its name or with terms; `None`, with
+    /// a note where there is more to say, if it cannot be counted.
+    pub(super) fn input(
+        &mut self,
+        words: Words<'a>,
+        name: &str,
+        terms: Option<&Vec<Term>>,
+    ) -> Option<Resolved<'a>> {
+        let terms = match (terms, words.event(name)) {
+            (Some(terms), _) => terms.clone(),
+            (None, Some(event)) => {
+                vec![Term { name: event.name.to_owned(), value: TermValue::Bare, column: 1 }]
+            }
+            (None, None) => return None,
+        };
+        match words.encode(&terms, &[]) {
             Ok(encoded) if encoded.snapshot => None,
-            Ok(encoded) => Some(Resolved { words, group: group_of(words, event.name), encoded }),
+            Ok(encoded) => {
+                Some(Resolved { words, group: group_of(words, &encoded.event), encoded })
+            }
             Err(error) => {
                 self.notes.push(error.message);
                 None

@@ -95,6 +95,16 @@ pub fn parse(text: &str) -> Result<Vec<Item>, At> {
     }
 }
 
+/// Reads what stands between the slashes of an event.
+pub fn terms(text: &str) -> Result<Vec<Term>, At> {
+    let mut cursor = Cursor { chars: text.chars().chain(['/']).collect(), at: 0 };
+    let terms = cursor.terms()?;
+    if cursor.peek().is_some() {
+        return Err(At::new(cursor.at, "there is no place for '/' between the slashes"));
+    }
+    Ok(terms)
+}
+
 struct Cursor {
     chars: Vec<char>,
     at: usize,
@@ -323,6 +333,16 @@ mod tests {
             ]
         );
         assert_eq!(members[1].column, 35);
+    }
+
+    #[test]
+    fn terms_alone() {
+        let names =
+            |text| Some(terms(text).ok()?.into_iter().map(|term| term.name).collect::<Vec<_>>());
+        assert_eq!(names("a,b=1").unwrap(), ["a", "b"]);
+        for wrong in ["", "a,", "a/b", "a/"] {
+            assert_eq!(names(wrong), None, "{wrong}");
+        }
     }
 
     #[test]

@@ -51,8 +51,10 @@ impl<'a> Assembly<'a> {
         if measured.is_ratio() && words.family.is_some_and(|family| family.groupable) {
             self.bind(inputs.iter().filter_map(|input| input.counter).collect());
         }
-        let filters = measured.inputs.iter().filter_map(|(_, event)| event.as_ref());
-        let filter = filters.map(|event| &event.encoded.filter).find(|filter| !filter.is_empty());
+        let events = measured.inputs.iter().filter_map(|(_, event)| event.as_ref());
+        let filters: BTreeSet<&String> = events.map(|event| &event.encoded.filter).collect();
+        let mut filters = filters.into_iter().filter(|filter| !filter.is_empty());
+        let filter = filters.next().filter(|_| filters.next().is_none());
         self.plan.metrics.push(Planned {
             name: metric.name.clone(),
             about: metric.about.clone(),

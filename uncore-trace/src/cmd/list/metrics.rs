@@ -19,6 +19,8 @@ pub struct Row {
     about: String,
     formula: String,
     family: String,
+    /// The family that must be here too.
+    only_with: Option<String>,
     /// On how many PMUs it can be computed here.
     pmus: usize,
     /// The inputs that no PMU of the family has here; empty where there is no such PMU.
@@ -44,6 +46,7 @@ pub fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
             about: metric.about.clone(),
             formula: metric.formula.to_string(),
             family: family.family.clone(),
+            only_with: metric.only_with.clone(),
             pmus,
             missing: missing.into_iter().collect(),
             instead: resolver.better(family).filter(|_| !measured.is_empty()).map(str::to_owned),
@@ -63,12 +66,14 @@ pub fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
 /// The table of the metrics whose PMUs are here, then the names of the others by family.
 pub fn render(rows: &[Row]) -> String {
     let mut table = plain_table(["metric", "unit", "family", "what it is", "formula", "here"]);
-    let mut absent: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    let mut absent: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for row in rows {
         let here = match (&row.instead, row.missing.as_slice()) {
             (Some(instead), _) => format!("by {instead}"),
             (None, []) if row.pmus == 0 => {
-                absent.entry(&row.family).or_default().push(&row.name);
+                let beside = row.only_with.as_ref().map(|other| format!(" beside {other}"));
+                let family = format!("{}{}", row.family, beside.unwrap_or_default());
+                absent.entry(family).or_default().push(&row.name);
                 continue;
             }
             (None, []) => format!("{} PMU{}", row.pmus, if row.pmus == 1 { "" } else { "s" }),
@@ -89,7 +94,7 @@ pub fn render(rows: &[Row]) -> String {
         let _infallible = writeln!(
             text,
             "not here: no PMU of {}: {}",
-            shown(Some(family)),
+            shown(Some(&family)),
             shown(Some(&names.join(", ")))
         );
     }
