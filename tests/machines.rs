@@ -14,15 +14,15 @@ use uncore_trace::plan::{Catalog, Group, Plan, Request, plan};
 const MACHINES: [&str; 7] =
     ["all-drivers-acpi", "bare", "grace-2s", "icelake-2s", "t410-2s", "vm-no-uncore", "yitian"];
 
-fn root(name: &str) -> PathBuf {
+pub fn root(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/machines").join(name)
 }
 
-fn captured(name: &str) -> Machine {
+pub fn captured(name: &str) -> Machine {
     machine(&root(name)).unwrap()
 }
 
-fn request(groups: &[&str], events: &[&str]) -> Request {
+pub fn request(groups: &[&str], events: &[&str]) -> Request {
     let owned = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect();
     Request {
         groups: owned(groups),
@@ -43,11 +43,11 @@ fn try_plan(name: &str, groups: &[&str], events: &[&str]) -> Result<Plan, String
     plan(&captured(name), &catalog, &request(groups, events)).map_err(error)
 }
 
-fn planned(name: &str, groups: &[&str], events: &[&str]) -> Plan {
+pub fn planned(name: &str, groups: &[&str], events: &[&str]) -> Plan {
     try_plan(name, groups, events).unwrap_or_else(|error| panic!("{name} {events:?}: {error}"))
 }
 
-fn refused(name: &str, groups: &[&str], events: &[&str]) -> String {
+pub fn refused(name: &str, groups: &[&str], events: &[&str]) -> String {
     match try_plan(name, groups, events) {
         Ok(plan) => panic!("{name} {groups:?} {events:?} was planned:\n{}", plan.render()),
         Err(error) => error,
@@ -349,7 +349,7 @@ fn offline_owners_are_named() {
 }
 
 /// A machine of two CPUs with the PMUs given as (file below the device folder, text).
-fn made(files: &[(&str, &str)]) -> (tempfile::TempDir, Machine) {
+pub fn made(files: &[(&str, &str)]) -> (tempfile::TempDir, Machine) {
     let dir = tempfile::tempdir().unwrap();
     let cpus = ("../../../devices/system/cpu/online", "0-1\n");
     for (file, text) in files.iter().chain([&cpus]) {

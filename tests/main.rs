@@ -1,4 +1,5 @@
-//! The tests that need more than one module. `machines` plans on captured machines, `cli` types
+//! The tests that need more than one module. `machines` and
+//! `traps` plan on captured machines, `cli` types
 //! what is wrong and `recording` what is right into the real binary, `readme` compares README.md
 //! with the code; the others record for real on the kernel at hand, as root, and skip with a reason
 //! where they cannot.
@@ -20,3 +21,4 @@ mod signals;
 mod sums;
 mod survive;
 mod ticks;
+mod traps;

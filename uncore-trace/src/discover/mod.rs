@@ -11,6 +11,7 @@ pub mod event;
 pub mod format;
 pub mod name;
 pub mod pmu;
+pub mod processor;
 mod read;
 
 use std::fs;
@@ -23,6 +24,7 @@ pub use self::cgroups::CgroupMounts;
 pub use self::cpulist::CpuList;
 pub use self::cpus::Cpus;
 pub use self::pmu::Pmu;
+pub use self::processor::Processor;
 use self::read::Problems;
 
 /// Where the kernel lists its PMUs, below the root.
@@ -37,6 +39,8 @@ pub struct Machine {
     pub pmus: Vec<Pmu>,
     /// Its CPUs.
     pub cpus: Cpus,
+    /// What its first CPU is, where the kernel tells.
+    pub processor: Option<Processor>,
     /// Its cgroup mounts.
     pub cgroups: CgroupMounts,
     /// The kernel's release, such as `6.12.107-arm64`.
@@ -64,9 +68,11 @@ pub fn machine(root: &Path) -> Result<Machine> {
         )
     })?;
     let mut problems = Problems::default();
+    let processor = Processor::read(root);
     let mut pmus: Vec<Pmu> = Vec::new();
     for name in problems.names(&devices) {
-        pmus.extend(Pmu::read(&devices.join(&name), &name, &mut problems));
+        let dir = devices.join(&name);
+        pmus.extend(Pmu::read(&dir, &name, processor.as_ref(), &mut problems));
     }
     pmus.sort_by(|a, b| name::order(&a.name, &b.name));
     let cpus = Cpus::read(root, &mut problems);
@@ -77,7 +83,15 @@ pub fn machine(root: &Path) -> Result<Machine> {
     );
     let cgroups = CgroupMounts::read(root, &mut problems);
     let kernel = problems.line(&root.join("proc/sys/kernel/osrelease"));
-    Ok(Machine { root: root.to_owned(), pmus, cpus, cgroups, kernel, problems: problems.0 })
+    Ok(Machine {
+        root: root.to_owned(),
+        pmus,
+        cpus,
+        processor,
+        cgroups,
+        kernel,
+        problems: problems.0,
+    })
 }
 
 #[cfg(test)]

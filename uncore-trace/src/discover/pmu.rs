@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::cpulist::CpuList;
 use super::event::EventAlias;
 use super::format::Format;
+use super::processor::Processor;
 use super::read::Problems;
 
 /// A PMU. What a file would say and does not is `None` or an empty map.
@@ -26,6 +27,10 @@ pub struct Pmu {
     pub associated_cpus: Option<CpuList>,
     /// `identifier`, or the file Alibaba's driver has in its place.
     pub identifier: Option<String>,
+    /// The processor it is part of, `VENDOR-FAMILY-MODEL` with the model in hex, as perf writes it
+    /// (`tools/perf/pmu-events/arch/x86/mapfile.csv`): tells the generations of an x86 PMU apart,
+    /// which its files do not. `None` on other processors.
+    pub processor: Option<String>,
     /// `format/`: the terms of its events.
     #[serde(skip)]
     pub formats: BTreeMap<String, Format>,
@@ -40,7 +45,12 @@ pub struct Pmu {
 
 impl Pmu {
     /// Reads the PMU in `dir`; `None`, with a problem noted, where even its type cannot be read.
-    pub(super) fn read(dir: &Path, name: &str, problems: &mut Problems) -> Option<Self> {
+    pub(super) fn read(
+        dir: &Path,
+        name: &str,
+        processor: Option<&Processor>,
+        problems: &mut Problems,
+    ) -> Option<Self> {
         let type_file = dir.join("type");
         let noted = problems.0.len();
         let Some(attr_type) = problems.parsed(&type_file) else {
@@ -60,6 +70,7 @@ impl Pmu {
             cpus: problems.parsed(&dir.join("cpus")),
             associated_cpus: problems.parsed(&dir.join("associated_cpus")),
             identifier,
+            processor: processor.and_then(Processor::generation),
             formats: formats(&dir.join("format"), problems),
             events: events(&dir.join("events"), problems),
             mux_interval_ms: problems.parsed(&dir.join("perf_event_mux_interval_ms")),

@@ -3,16 +3,16 @@
 //! Distribution kernels for arm64 often ship the mesh driver alone, so a machine full of counters
 //! shows none. A driver is never required: recording works with the PMUs there are.
 
-use super::cpu::Cpu;
 use super::kconfig::{Config, Setting};
 use super::kernel::{self, Version};
 use super::platforms::{Device, Driver, PLATFORMS};
 use super::{Finding, Machine, State};
+use crate::discover::processor::Processor;
 
 const NAME: &str = "PMU drivers";
 
 pub(super) fn check(machine: &Machine) -> Vec<Finding> {
-    let Some(cpu) = Cpu::read(machine) else {
+    let Some(cpu) = Processor::read(machine.root()) else {
         let what = "the CPU cannot be told from midr_el1 or /proc/cpuinfo";
         return vec![Finding::new(NAME, State::NotHere, what)];
     };

@@ -29,6 +29,11 @@ impl Machine {
         machine
     }
 
+    /// The root itself.
+    pub(super) fn root(&self) -> &Path {
+        &self.root
+    }
+
     /// The bytes of a file; `path` is relative to the root.
     pub(super) fn bytes(&self, path: &str) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();

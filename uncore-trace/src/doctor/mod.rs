@@ -14,7 +14,6 @@ use crate::text::printable;
 mod bpf;
 mod btf;
 mod cgroups;
-mod cpu;
 mod drivers;
 mod files;
 mod kconfig;

@@ -2,15 +2,18 @@
 
 use std::collections::{HashMap, HashSet};
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 
 use super::agree::Agreement;
+use super::budget::overcommitted;
 use super::catalog::Kind;
+use super::notes::{self, by_pmu};
 use super::place::{Spot, spots};
 use super::resolve::Resolved;
 use super::{Counter, Plan};
 use crate::discover::format::WORDS;
 use crate::discover::{CpuList, Machine};
+use crate::text::printable;
 
 /// What makes two counters the same: attribute type, config words and CPU.
 type Identity = (u32, [u64; WORDS], u32);
@@ -23,6 +26,8 @@ pub struct Assembly<'a> {
     pub(super) agreement: Agreement,
     /// The leaders of groups that the user typed.
     pub(super) typed: HashSet<u32>,
+    /// What is counted, once for all CPUs it is read on.
+    pub(super) events: Vec<Resolved<'a>>,
     pub(super) plan: Plan,
 }
 
@@ -45,7 +50,7 @@ impl<'a> Assembly<'a> {
             notes: Vec::new(),
         };
         let (seen, agreement, typed) = (HashMap::new(), Agreement::default(), HashSet::new());
-        Self { machine, seen, agreement, typed, plan }
+        Self { machine, seen, agreement, typed, events: Vec::new(), plan }
     }
 
     /// Adds counters that stand alone. A PMU without a CPU to read it on is an error if it was
@@ -62,6 +67,7 @@ impl<'a> Assembly<'a> {
     /// As perf does since 7.2, members on different PMUs or CPUs become groups of their own. The
     /// first member on a CPU leads; software events join, and may lead, the group that is there.
     pub fn add_group(&mut self, text: &str, weak: bool, events: &[Resolved<'a>]) -> Result<()> {
+        let refused = too_large(text, weak, events)?;
         let placed = self.placed(events, true)?;
         let mut open: Vec<Open<'a>> = Vec::new();
         let mut pmus = HashSet::new();
@@ -70,7 +76,8 @@ impl<'a> Assembly<'a> {
             let software = event.words.family.is_some_and(|f| f.kind == Kind::Software);
             let pmu = (!software).then_some(event.words.pmu.name.as_str());
             pmus.extend(pmu);
-            if event.words.family.is_some_and(|family| !family.groupable) {
+            let grouped = event.words.family.is_none_or(|family| family.groupable);
+            if !grouped || refused.contains(event.words.pmu.name.as_str()) {
                 alone.insert(event.words.pmu.name.as_str());
                 self.push(event, spot, None);
                 continue;
@@ -112,7 +119,10 @@ impl<'a> Assembly<'a> {
         for event in events {
             self.agreement.add(event, in_group)?;
             match spots(self.machine, event.words) {
-                Ok(spots) => placed.extend(spots.into_iter().map(|spot| (event, spot))),
+                Ok(spots) => {
+                    self.events.push(event.clone());
+                    placed.extend(spots.into_iter().map(|spot| (event, spot)));
+                }
                 Err(error) => unreadable.push(error),
             }
         }
@@ -168,10 +178,35 @@ impl<'a> Assembly<'a> {
         }
     }
 
-    /// The plan.
-    pub fn finish(self) -> Plan {
-        self.plan
+    /// The plan, with notes on what takes turns and what is counted twice.
+    ///
+    /// # Errors
+    ///
+    /// Events of which some would never run.
+    pub fn finish(mut self) -> Result<Plan> {
+        let events = std::mem::take(&mut self.events);
+        for note in notes::on(self.machine, &events)? {
+            self.note(note);
+        }
+        Ok(self.plan)
     }
+}
+
+/// The PMUs that cannot count their members of a group together; an error unless the group is
+/// weak.
+fn too_large<'e>(text: &str, weak: bool, events: &'e [Resolved<'_>]) -> Result<HashSet<&'e str>> {
+    let mut refused = HashSet::new();
+    for (words, members) in by_pmu(events) {
+        if words.family.is_some_and(|family| !family.groupable) {
+            continue;
+        }
+        let pmu = words.pmu.name.as_str();
+        let over = overcommitted(words, &members);
+        let Some(over) = over.iter().find(|over| !over.unsure) else { continue };
+        ensure!(weak, "{}: {}", printable(text), over.group_refusal(pmu));
+        refused.insert(pmu);
+    }
+    Ok(refused)
 }
 
 impl Plan {

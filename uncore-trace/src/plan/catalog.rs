@@ -12,7 +12,10 @@ use anyhow::{Context, Result};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
+use super::budget::Budget;
 use super::metric::{Constant, Metric};
+use super::ports::Ports;
+use super::source::Source;
 use crate::discover::Pmu;
 use crate::discover::event::EventAlias;
 use crate::discover::format::Format;
@@ -37,9 +40,13 @@ const FILES: &[&str] = &[
     include_str!("../../catalog/ali_drw.toml"),
     include_str!("../../catalog/intel_imc.toml"),
     include_str!("../../catalog/intel_imc_free_running.toml"),
+    include_str!("../../catalog/intel_iio.toml"),
     include_str!("../../catalog/intel_iio_free_running.toml"),
+    include_str!("../../catalog/intel_cha.toml"),
     include_str!("../../catalog/intel_upi.toml"),
     include_str!("../../catalog/amd_umc.toml"),
+    include_str!("../../catalog/amd_df_zen4.toml"),
+    include_str!("../../catalog/amd_df_zen5.toml"),
     include_str!("../../catalog/amd_df.toml"),
     include_str!("../../catalog/arm_core.toml"),
     include_str!("../../catalog/core.toml"),
@@ -124,6 +131,59 @@ pub enum Sees {
     All,
 }
 
+/// What there is one instance of a PMU for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Scope {
+    /// A processor package.
+    Socket,
+    /// A PCIe root complex.
+    #[serde(rename = "root complex")]
+    RootComplex,
+    /// A PCIe root port.
+    #[serde(rename = "root port")]
+    RootPort,
+    /// A mesh: a die.
+    Mesh,
+    /// A NUMA node.
+    Node,
+    /// A memory channel, or a part of one.
+    Channel,
+    /// A slice of the last-level cache.
+    Slice,
+    /// A link between sockets.
+    Link,
+    /// A CPU.
+    Cpu,
+}
+
+/// What the events that match count.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AboutRule {
+    /// Event names, `*` for anything, whatever their case.
+    #[serde(deserialize_with = "some")]
+    pub events: Vec<String>,
+    /// One line, for people.
+    pub text: String,
+}
+
+/// Traffic that other events count too.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Twice {
+    /// These events of the family count it, `*` for anything.
+    #[serde(deserialize_with = "some")]
+    pub events: Vec<String>,
+    /// The other family, or this one.
+    pub family: String,
+    /// Its events that count it.
+    #[serde(deserialize_with = "some")]
+    pub others: Vec<String>,
+    /// What the user should know, one line.
+    pub note: String,
+}
+
 /// Unit of the events that match.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -149,6 +209,9 @@ pub struct DefaultFilter {
     /// What is set: all of it or, once one of these terms is given, none of it.
     #[serde(deserialize_with = "values")]
     pub terms: EventAlias,
+    /// The events it is for, `*` for anything; empty: all.
+    #[serde(default)]
+    pub events: Vec<String>,
     /// Other terms that keep it from being set.
     #[serde(default)]
     pub unless: Vec<String>,
@@ -261,6 +324,28 @@ pub struct Family {
     /// What is computed from its events.
     #[serde(default, rename = "metric")]
     pub metrics: Vec<Metric>,
+    /// What there is an instance for.
+    pub scope: Option<Scope>,
+    /// Processors it is of, as [`Pmu::processor`] has them, same patterns as names. Empty: any.
+    #[serde(default)]
+    pub processors: Vec<String>,
+    /// How many events it counts at once.
+    #[serde(default, rename = "budget")]
+    pub budgets: Vec<Budget>,
+    /// Who causes what it counts.
+    #[serde(default, rename = "source")]
+    pub sources: Vec<Source>,
+    /// What its events count; the first rule that matches counts.
+    #[serde(default, rename = "about_event")]
+    pub abouts: Vec<AboutRule>,
+    /// Traffic that other events count too.
+    #[serde(default, rename = "twice")]
+    pub twices: Vec<Twice>,
+    /// How its root ports are told apart.
+    pub ports: Option<Ports>,
+    /// The file outside the program that it is from.
+    #[serde(skip)]
+    pub outside: Option<String>,
 }
 
 fn yes() -> bool {
@@ -279,6 +364,13 @@ fn values<'de, D: Deserializer<'de>>(from: D) -> Result<EventAlias, D::Error> {
         return Err(D::Error::custom(format!("{term} has no value, expected {term}=N")));
     }
     Ok(alias)
+}
+
+/// Terms that all have a value, where there are any.
+pub(super) fn optional_values<'de, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Option<EventAlias>, D::Error> {
+    values(from).map(Some)
 }
 
 /// A text that is not empty.
@@ -313,7 +405,14 @@ impl Family {
     /// Whether `pmu` is of this family: by name, and by identifier where both have one. A driver
     /// that is older than the hardware can give a PMU the name of its predecessor.
     pub fn recognises(&self, pmu: &Pmu) -> bool {
-        self.names.iter().any(|pattern| matches(pattern, &pmu.name)) && self.identifies(pmu)
+        self.names.iter().any(|pattern| matches(pattern, &pmu.name))
+            && self.identifies(pmu)
+            && self.is_of(pmu)
+    }
+
+    fn is_of(&self, pmu: &Pmu) -> bool {
+        let of = |processor: &String| self.processors.iter().any(|one| matches(one, processor));
+        self.processors.is_empty() || pmu.processor.as_ref().is_some_and(of)
     }
 
     fn identifies(&self, pmu: &Pmu) -> bool {
@@ -327,6 +426,12 @@ impl Family {
         let rule =
             self.units.iter().find(|rule| rule.events.iter().any(|g| matches_event(g, event)));
         rule.map(|rule| (rule.unit.as_str(), rule.factor))
+    }
+
+    /// What an event counts; `None` where the catalog does not say.
+    pub fn about_event(&self, event: &str) -> Option<&str> {
+        let of = |rule: &&AboutRule| rule.events.iter().any(|glob| matches_event(glob, event));
+        self.abouts.iter().find(of).map(|rule| rule.text.as_str())
     }
 
     /// The group an event belongs to when it was asked for by name.
@@ -381,7 +486,8 @@ impl Catalog {
     /// mean something else on it.
     pub fn impostor(&self, pmu: &Pmu) -> Option<&Family> {
         let named = |family: &&Family| family.names.iter().any(|name| matches(name, &pmu.name));
-        self.families.iter().find(named).filter(|_| self.family(pmu).is_none())
+        let named = self.families.iter().find(named).filter(|_| self.family(pmu).is_none());
+        named.filter(|family| !family.identifies(pmu))
     }
 }
 

@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
+use super::catalog::{DefaultFilter, matches_event};
 use super::spec::{At, Term, TermValue};
 use super::suggest::{did_you_mean, list};
 use super::words::{Known, WHOLE_WORDS, Words};
@@ -201,7 +202,13 @@ impl<'a> Words<'a> {
         let mut names: BTreeSet<&str> = given.iter().map(|field| field.name.as_ref()).collect();
         names.extend(event.iter().flat_map(|event| &event.alias.terms).map(|t| t.name.as_str()));
         let mut defaults = Vec::new();
-        for filter in &family.filters {
+        let for_it = |filter: &&DefaultFilter| {
+            let listed = |event: &Known<'_>| {
+                filter.events.iter().any(|glob| matches_event(glob, event.name))
+            };
+            filter.events.is_empty() || event.as_ref().is_some_and(listed)
+        };
+        for filter in family.filters.iter().filter(for_it) {
             let unless = |name: &str| filter.unless.iter().any(|term| term == name);
             let inherited = leader.iter().any(|term| unless(&term.name));
             let fields: Option<Vec<Given<'static>>> = filter

@@ -6,15 +6,19 @@
 
 mod agree;
 mod assemble;
+pub mod budget;
 pub mod catalog;
 pub mod encode;
 pub mod formula;
 pub mod measure;
 pub mod metric;
+mod notes;
 pub mod overlay;
 mod place;
+pub mod ports;
 pub mod render;
 pub mod resolve;
+pub mod source;
 pub mod spec;
 pub mod suggest;
 mod together;
@@ -145,7 +149,7 @@ pub fn plan(machine: &Machine, catalog: &Catalog, request: &Request) -> Result<P
     for note in std::mem::take(&mut resolver.notes) {
         assembly.note(note);
     }
-    let plan = assembly.finish();
+    let plan = assembly.finish()?;
     if plan.counters.is_empty() {
         bail!(
             "nothing to count: give -p GROUP, -e EVENT or -M METRIC; the groups here are {}",

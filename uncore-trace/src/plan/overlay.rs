@@ -29,7 +29,8 @@ impl Catalog {
         let mut from = BTreeMap::new();
         let mut others = Vec::new();
         for FamilyFile { name, text } in files {
-            let family = parse(&name, &text)?;
+            let mut family = parse(&name, &text)?;
+            family.outside = Some(name.clone());
             if let Some((first, _)) = from.get(&family.family) {
                 return Err(anyhow!("{name}: family {} is in {first} already", family.family));
             }

@@ -27,7 +27,11 @@ impl<'a> Assembly<'a> {
                 }
             }
             match spots(self.machine, measured.words) {
-                Ok(spots) => spots.into_iter().for_each(|spot| self.add_metric(measured, &spot)),
+                Ok(spots) => {
+                    let inputs = measured.inputs.iter().filter_map(|(_, event)| event.clone());
+                    self.events.extend(inputs);
+                    spots.into_iter().for_each(|spot| self.add_metric(measured, &spot));
+                }
                 Err(error) => unreadable.push(error),
             }
         }

@@ -4,7 +4,7 @@
 
 use super::catalog::{Catalog, Family, NamedEvent};
 use crate::discover::Pmu;
-use crate::discover::event::EventAlias;
+use crate::discover::event::{AliasValue, EventAlias};
 use crate::discover::format::{Format, WORDS};
 use crate::discover::name;
 
@@ -42,9 +42,16 @@ impl<'a> Words<'a> {
         Self { pmu, family, base }
     }
 
-    /// The events the catalog names.
+    /// The words of `pmu` as one of `family`.
+    pub const fn of(pmu: &'a Pmu, family: &'a Family) -> Self {
+        Self { pmu, family: Some(family), base: None }
+    }
+
+    /// The events the catalog names, those the PMU has the fields of.
     fn added(&self) -> impl Iterator<Item = &'a NamedEvent> + use<'a> {
-        self.family.into_iter().chain(self.base).flat_map(|family| &family.events)
+        let words = *self;
+        let named = self.family.into_iter().chain(self.base).flat_map(|family| &family.events);
+        named.filter(move |event| words.fits(&event.encoding))
     }
 
     /// The family's name, or that of all instances of an unknown PMU.
@@ -82,6 +89,16 @@ impl<'a> Words<'a> {
             alias: &event.encoding,
             attr_type: event.attr_type.unwrap_or(attr_type),
         }))
+    }
+
+    /// Whether the PMU has the fields of an encoding of the catalog, and they hold its values: of
+    /// another generation it may have narrower ones.
+    fn fits(&self, encoding: &EventAlias) -> bool {
+        encoding.terms.iter().all(|term| match (self.format(&term.name), term.value) {
+            (Some(format), AliasValue::Number(value)) => value <= format.max(),
+            (Some(_), AliasValue::Asked) => true,
+            (None, _) => false,
+        })
     }
 
     /// Unit and value of one count: as sysfs says, else as the catalog says, else a bare count.

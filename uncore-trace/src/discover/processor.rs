@@ -1,13 +1,19 @@
-//! Which CPU is here, as far as it tells which PMUs the machine should have.
+//! Which processor is here, as far as it tells which PMUs the machine should have.
 
-use super::Machine;
+use std::path::Path;
+
+use serde::Serialize;
+
+use super::read::bytes;
 
 const MIDR: &str = "sys/devices/system/cpu/cpu0/regs/identification/midr_el1";
 
 /// The maker's name of an x86 CPU, or the main ID register of an arm64 one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Id {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Id {
+    /// Intel's.
     Intel,
+    /// AMD's, and those of Hygon, which are built alike.
     Amd,
     /// `MIDR_EL1` (Arm ARM): implementer 31:24, variant 23:20, architecture 19:16, part 15:4,
     /// revision 3:0.
@@ -15,23 +21,40 @@ pub(super) enum Id {
 }
 
 /// The CPU of the machine. A machine with several kinds is told by its first CPU.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Cpu {
-    pub(super) id: Id,
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Processor {
+    /// Whose it is, and which.
+    pub id: Id,
+    /// `cpu family` and `model` of an x86 processor.
+    pub model: Option<(u32, u32)>,
     /// What a user calls it: the model name, or the main ID register.
-    pub(super) name: String,
+    pub name: String,
     /// Whether the CPU itself says that a hypervisor runs it (x86 only: CPUID.1:ECX bit 31).
-    pub(super) hypervisor: bool,
+    pub hypervisor: bool,
 }
 
-impl Cpu {
-    /// The CPU from `midr_el1`, else from `proc/cpuinfo`; `None` where neither tells.
-    pub(super) fn read(machine: &Machine) -> Option<Self> {
-        let midr = machine.text(MIDR).ok().and_then(|text| {
+impl Processor {
+    /// The processor from `midr_el1`, else from `proc/cpuinfo`; `None` where neither tells.
+    pub fn read(root: &Path) -> Option<Self> {
+        let text = |path: &str| {
+            let bytes = bytes(&root.join(path)).ok()?;
+            Some(String::from_utf8_lossy(&bytes).trim().to_owned())
+        };
+        let midr = text(MIDR).and_then(|text| {
             u64::from_str_radix(text.trim_start_matches("0x"), 16).ok().map(|midr| midr as u32)
         });
-        let midr = midr.map(Self::arm);
-        midr.or_else(|| Self::parse(&machine.text("proc/cpuinfo").ok()?))
+        midr.map(Self::arm).or_else(|| Self::parse(&text("proc/cpuinfo")?))
+    }
+
+    /// `VENDOR-FAMILY-MODEL`, the model in hex; `None` but on x86.
+    pub fn generation(&self) -> Option<String> {
+        let (family, model) = self.model?;
+        let vendor = match self.id {
+            Id::Intel => "GenuineIntel",
+            Id::Amd => "AuthenticAMD",
+            Id::Arm(_) => return None,
+        };
+        Some(format!("{vendor}-{family}-{model:x}"))
     }
 
     /// Reads the first processor of `proc/cpuinfo`, in x86's or arm64's words.
@@ -50,8 +73,10 @@ impl Cpu {
             };
             let family = field("cpu family").unwrap_or("?");
             let model = field("model").unwrap_or("?");
+            let number = |text: Option<&str>| text?.parse().ok();
             return Some(Self {
                 id,
+                model: number(field("cpu family")).zip(number(field("model"))),
                 name: format!(
                     "{} (family {family}, model {model})",
                     field("model name").unwrap_or(vendor)
@@ -67,7 +92,12 @@ impl Cpu {
     }
 
     fn arm(midr: u32) -> Self {
-        Self { id: Id::Arm(midr), name: format!("MIDR {midr:#010x}"), hypervisor: false }
+        Self {
+            id: Id::Arm(midr),
+            model: None,
+            name: format!("MIDR {midr:#010x}"),
+            hypervisor: false,
+        }
     }
 }
 
@@ -77,12 +107,20 @@ fn hex(text: &str) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::machine::fake;
-    use super::*;
+    use std::fs;
+
     use proptest::prelude::*;
 
-    fn read(files: &[(&str, &str)]) -> Option<Cpu> {
-        Cpu::read(&Machine::at(fake(files).path()))
+    use super::*;
+
+    fn read(files: &[(&str, &str)]) -> Option<Processor> {
+        let dir = tempfile::tempdir().unwrap();
+        for (file, text) in files {
+            let path = dir.path().join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        Processor::read(dir.path())
     }
 
     #[test]
@@ -97,11 +135,12 @@ mod tests {
 
     #[test]
     fn x86_and_its_hypervisor() {
-        let amd = "vendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 1\n\
+        let amd = "vendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 17\n\
                    model name\t: AMD EPYC\nflags\t\t: fpu hypervisor lahf_lm\n";
         let cpu = read(&[("proc/cpuinfo", amd)]).unwrap();
         assert_eq!((cpu.id, cpu.hypervisor), (Id::Amd, true));
-        assert_eq!(cpu.name, "AMD EPYC (family 25, model 1)");
+        assert_eq!(cpu.name, "AMD EPYC (family 25, model 17)");
+        assert_eq!(cpu.generation().unwrap(), "AuthenticAMD-25-11");
         let intel = "vendor_id\t: GenuineIntel\nflags\t: fpu no_hypervisor_here\n";
         let cpu = read(&[("proc/cpuinfo", intel)]).unwrap();
         assert_eq!((cpu.id, cpu.hypervisor), (Id::Intel, false));
@@ -117,7 +156,7 @@ mod tests {
     proptest! {
         #[test]
         fn cpuinfo_never_panics(text in "(vendor_id|CPU part|CPU implementer| |:|0x|[a-f0-9]|\n)*") {
-            let _cpu = Cpu::parse(&text);
+            let _cpu = Processor::parse(&text);
         }
     }
 }

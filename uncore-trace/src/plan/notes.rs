@@ -1,0 +1,111 @@
+//! What the user should know of a plan as a whole: what takes turns, what is counted twice, what was
+//! meant to narrow it and does not.
+
+use std::collections::{HashMap, HashSet};
+
+use anyhow::{Result, ensure};
+
+use super::budget::{Overcommitted, overcommitted};
+use super::catalog::{Family, matches_event};
+use super::encode::Encoded;
+use super::resolve::Resolved;
+use super::suggest::did_you_mean;
+use super::words::Words;
+use crate::discover::Machine;
+use crate::text::printable;
+
+/// The notes on all that is counted, one line each.
+///
+/// # Errors
+///
+/// Events of which some would never run.
+pub fn on(machine: &Machine, events: &[Resolved<'_>]) -> Result<Vec<String>> {
+    let mut notes = turns(events)?;
+    notes.extend(twice(events).into_iter().map(str::to_owned));
+    notes.extend(mistyped_filters(machine, events));
+    Ok(notes)
+}
+
+/// What takes turns: a line for all PMUs with which it is the same.
+fn turns(events: &[Resolved<'_>]) -> Result<Vec<String>> {
+    let mut shared: Vec<(Overcommitted, Vec<&str>)> = Vec::new();
+    for (words, counters) in by_pmu(events) {
+        let pmu = words.pmu.name.as_str();
+        for over in overcommitted(words, &counters) {
+            ensure!(!over.hard, "{}", over.refusal(pmu));
+            match shared.iter_mut().find(|(known, _)| *known == over) {
+                Some((_, pmus)) => pmus.push(pmu),
+                None => shared.push((over, vec![pmu])),
+            }
+        }
+    }
+    Ok(shared.into_iter().map(|(over, pmus)| over.note(&pmus)).collect())
+}
+
+/// The events of each PMU instance, once for all CPUs it is read on.
+pub fn by_pmu<'e, 'a>(events: &'e [Resolved<'a>]) -> Vec<(Words<'a>, Vec<&'e Encoded>)> {
+    let mut pmus: Vec<(Words<'a>, Vec<&Encoded>)> = Vec::new();
+    let mut at: HashMap<&str, usize> = HashMap::new();
+    for event in events {
+        let at = *at.entry(event.words.pmu.name.as_str()).or_insert(pmus.len());
+        if at == pmus.len() {
+            pmus.push((event.words, Vec::new()));
+        }
+        if !pmus[at].1.contains(&&event.encoded) {
+            pmus[at].1.push(&event.encoded);
+        }
+    }
+    pmus
+}
+
+/// Default filters of families from outside that no PMU here has the term of. Those of this
+/// program are of kernels that differ; one that a user wrote is as likely mistyped.
+fn mistyped_filters(machine: &Machine, events: &[Resolved<'_>]) -> Vec<String> {
+    let mut notes = Vec::new();
+    let mut seen = HashSet::new();
+    for family in events.iter().filter_map(|event| event.words.family) {
+        let Some(file) = &family.outside else { continue };
+        if !seen.insert(file) {
+            continue;
+        }
+        let here = machine.pmus.iter().filter(|pmu| family.recognises(pmu));
+        let here: Vec<_> = here.map(|pmu| Words::of(pmu, family)).collect();
+        for term in family.filters.iter().flat_map(|filter| &filter.terms.terms) {
+            if here.iter().all(|words| words.format(&term.name).is_none()) {
+                let known = here.iter().flat_map(|words| words.pmu.formats.keys());
+                notes.push(format!(
+                    "{}: its default filter {} is not set, no PMU of it has such a term{}",
+                    printable(file),
+                    term.name,
+                    did_you_mean(&term.name, known)
+                ));
+            }
+        }
+    }
+    notes
+}
+
+/// What the catalog says of traffic that two of the events count.
+fn twice<'a>(events: &[Resolved<'a>]) -> Vec<&'a str> {
+    let mut kinds: Vec<(&'a Family, &str)> = Vec::new();
+    for event in events {
+        let Some(family) = event.words.family else { continue };
+        let kind = (family, event.encoded.event.as_str());
+        if !kinds.iter().any(|(known, name)| known.family == family.family && *name == kind.1) {
+            kinds.push(kind);
+        }
+    }
+    let any = |globs: &[String], event: &str| globs.iter().any(|glob| matches_event(glob, event));
+    let mut notes = Vec::new();
+    for (family, event) in &kinds {
+        for rule in family.twices.iter().filter(|rule| any(&rule.events, event)) {
+            let other = |(its, event): &(&Family, &str)| {
+                its.family == rule.family && any(&rule.others, event)
+            };
+            if kinds.iter().any(other) {
+                notes.push(rule.note.as_str());
+            }
+        }
+    }
+    notes
+}

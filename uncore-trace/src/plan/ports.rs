@@ -1,0 +1,57 @@
+//! Which root port a PCIe counter is for: how a family splits its traffic and finds its devices.
+
+use serde::Deserialize;
+
+/// How the root ports of one PMU instance are told apart.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Ports {
+    /// How a device is found; what is known of where it sits decides.
+    pub by: Locate,
+    /// The term with one bit for each root port; none where an instance is one port or the ports
+    /// are events of their own.
+    pub term: Option<String>,
+    /// How many bits are used; 1 to 64.
+    #[serde(default)]
+    pub count: u32,
+    /// The events it goes for, `*` for anything.
+    #[serde(default = "any")]
+    pub events: Vec<String>,
+    /// What else can single out one device, as the requester id and what turns it on.
+    pub requester: Option<Requester>,
+}
+
+fn any() -> Vec<String> {
+    vec!["*".to_owned()]
+}
+
+/// A filter on the id of one device.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Requester {
+    /// The term that takes bus << 8 | device << 3 | function.
+    pub term: String,
+    /// The term that turns it on.
+    pub with: String,
+}
+
+/// How the PMU and the port above a device are found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+pub enum Locate {
+    /// NVIDIA Grace: the PCI domain is socket << 4 | root port.
+    #[serde(rename = "grace domain")]
+    GraceDomain,
+    /// NVIDIA Tegra410: a designated vendor-specific capability of the root port has socket, root
+    /// complex and root port.
+    #[serde(rename = "tegra410 dvsec")]
+    Tegra410Dvsec,
+    /// Linux' `dwc_rootport_<domain << 16 | bus << 8 | device << 3 | function>`.
+    #[serde(rename = "dwc name")]
+    DwcName,
+    /// Alibaba's `pcie_bdf_<domain << 24 | bus << 16 | device << 8 | function>`.
+    #[serde(rename = "pcie_bdf name")]
+    PcieBdfName,
+    /// Intel: `die<N>` files beside the PMU have `domain:bus` of the root bus.
+    #[serde(rename = "intel die")]
+    IntelDie,
+}
