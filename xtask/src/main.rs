@@ -10,6 +10,7 @@ mod bench;
 mod bpf;
 mod capture;
 mod command;
+mod fuzz;
 mod lab;
 mod setup;
 mod target;
@@ -35,6 +36,8 @@ enum Task {
     /// Measure what recording costs
     #[command(subcommand)]
     Bench(bench::Bench),
+    /// Feed the parsers what nobody would write
+    Fuzz(fuzz::Args),
     /// Test with the real uncore drivers in emulated guests
     Lab(lab::Args),
     /// Install what building the BPF programs and running the tests need
@@ -56,6 +59,7 @@ fn run(task: Task) -> Result<()> {
         Task::Bpf { check } => bpf::run(check),
         Task::Capture(args) => capture::run(&args),
         Task::Bench(bench) => bench::run(&bench),
+        Task::Fuzz(args) => fuzz::run(&args),
         Task::Lab(args) => lab::run(&args),
         Task::Setup(args) => setup::run(&args),
     }

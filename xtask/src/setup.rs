@@ -48,8 +48,10 @@ struct Step {
 /// In this order: the linker is built with what the packages bring.
 const STEPS: &[Step] = &[
     Step { name: "C compiler", look: || version("cc"), install: || apt(&["gcc", "libc6-dev"]) },
+    Step { name: "C++ compiler", look: || version("c++"), install: || apt(&["g++"]) },
     Step { name: "git", look: || version("git"), install: || apt(&["git"]) },
     Step { name: "perf", look: || version("perf"), install: || apt(&["linux-perf"]) },
+    Step { name: "cargo-fuzz", look: look_fuzz, install: install_fuzz },
     Step { name: "BPF toolchain", look: look_bpf, install: install_bpf },
     Step { name: "Python readers", look: look_python, install: install_python },
 ];
@@ -75,6 +77,17 @@ pub fn run(args: &Args) -> Result<()> {
     }
     ensure!(missing.is_empty(), "missing: {}; run `cargo xtask setup`", missing.join(", "));
     Ok(())
+}
+
+fn look_fuzz() -> Result<String> {
+    let mut command = target::cargo();
+    let output = command.args(["fuzz", "--version"]).output().context("cannot run cargo")?;
+    ensure!(output.status.success(), "cargo has no command fuzz");
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+fn install_fuzz() -> Result<()> {
+    succeed(target::cargo().args(["install", "--locked", "cargo-fuzz"]))
 }
 
 fn look_bpf() -> Result<String> {

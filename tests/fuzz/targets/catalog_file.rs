@@ -1,0 +1,17 @@
+//! Files of a catalog from outside: an error is one line that begins with the file's name, and a
+//! file that is refused leaves the catalog as it was.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use uncore_trace::plan::Catalog;
+use uncore_trace::plan::overlay::FamilyFile;
+
+fuzz_target!(|text: &str| {
+    let mut catalog = Catalog { families: Vec::new(), outside: Vec::new() };
+    let file = FamilyFile { name: "file.toml".to_owned(), text: text.to_owned() };
+    if let Err(error) = catalog.overlay(vec![file]) {
+        let line = format!("{error:#}");
+        assert!(line.starts_with("file.toml"), "{line}");
+        assert!(!line.contains('\n'), "{line}");
+    }
+});

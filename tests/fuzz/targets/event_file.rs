@@ -1,0 +1,12 @@
+//! Files of `events/`: what was understood is written such that it is understood the same again.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use uncore_trace::discover::event::EventAlias;
+
+fuzz_target!(|text: &str| {
+    if let Ok(event) = EventAlias::parse(text) {
+        let again = EventAlias::parse(&event.text());
+        assert_eq!(again.ok().map(|event| event.terms), Some(event.terms), "{text:?}");
+    }
+});

@@ -1,0 +1,59 @@
+"""Checks of what `stat` prints: metrics, by the lab's own formulas."""
+
+import json
+
+from expect import expect
+
+
+def printed(step):
+    lines = (step.dir / "stat.json").read_text().splitlines()
+    return [json.loads(line) for line in lines if line.strip()]
+
+
+def metric(step, check):
+    rows = printed(step)
+    time = [float(row["counter-value"]) for row in rows if row.get("event") == "duration_time"]
+    expect(len(time) == 1 and time[0] > 0, f"it does not say how long it counted: {time}")
+    expected = value_of(step, check, time[0])
+    found = [row for row in rows if row.get("metric") == check["metric"]]
+    expect(len(found) == 1, f"{len(found)} rows of {check['metric']}")
+    value = found[0]["metric-value"]
+    expect(value is not None, f"{check['metric']} has no value, expected {expected}")
+    off = value / expected - 1
+    expect(
+        abs(off) <= check["within"],
+        f"{check['metric']} is {value}, expected {expected} ({off:+.2e})",
+    )
+
+
+def value_of(step, check, time):
+    """What the formula makes of what moved, over all instances."""
+    formula = check["formula"]
+    each = [counts(step, inputs) for inputs in check["inputs"]]
+    if not formula["pooled"]:
+        return sum(evaluate(formula["value"], sources, time) for sources in each)
+    sums = {
+        event: {
+            source: sum(sources[event].get(source, 0) for sources in each)
+            for source in set().union(*(sources[event] for sources in each))
+        }
+        for event in each[0]
+    }
+    return evaluate(formula["value"], sums, time * len(each))
+
+
+def counts(step, inputs):
+    """By event and source."""
+    found = {}
+    for event, truth in inputs.items():
+        by_source = found.setdefault(event, {})
+        for source in truth["sources"] or sorted(step.sources(truth)):
+            moves = step.moves(truth | {"sources": [source]})
+            by_source[source] = sum(amount for _, amount in moves)
+    return found
+
+
+def evaluate(formula, sources, time):
+    names = {event: sum(by_source.values()) for event, by_source in sources.items()}
+    of = lambda event, *wanted: sum(sources[event].get(source, 0) for source in wanted)
+    return eval(formula, {"__builtins__": {}}, names | {"t": time, "of": of})

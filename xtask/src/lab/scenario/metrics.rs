@@ -1,0 +1,105 @@
+//! Every metric of every PMU: known amounts move, and `stat -M` prints what the lab's own formula
+//! makes of them.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, Result};
+
+use super::super::machine::Instance;
+use super::super::pmu::{Formula, Pmu};
+use super::super::step::{Check, Step, Tenant, Truth, Work};
+use super::super::traffic;
+use super::Setting;
+
+/// How far a value may be off, relative to it: it is made of whole counts and a time in ns.
+const WITHIN: f64 = 1e-6;
+
+/// A metric and the events that it is made of.
+struct Item<'a> {
+    name: &'a str,
+    formula: &'a Formula,
+    events: Vec<&'a str>,
+}
+
+pub fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
+    let mut steps = Vec::new();
+    for model in setting.machine.models() {
+        let instances = setting.machine.of(model);
+        let Some(first) = instances.first() else {
+            continue;
+        };
+        let mut waiting = items(&first.pmu);
+        while !waiting.is_empty() {
+            let batch = take(&first.pmu, &mut waiting);
+            steps.push(step(model, steps.len(), &instances, &batch)?);
+        }
+    }
+    Ok(steps)
+}
+
+/// The metrics all of whose events this kernel has.
+fn items(pmu: &Pmu) -> Vec<Item<'_>> {
+    let items = pmu.metrics.iter().map(|(name, formula)| {
+        let events = formula.value.split(|c: char| !c.is_alphanumeric() && c != '_');
+        let events = events.filter(|word| pmu.events.contains_key(*word)).collect();
+        Item { name, formula, events }
+    });
+    items.filter(|item| !item.events.is_empty()).collect()
+}
+
+/// As many as can be counted at once; one that asks for single sources counts alone.
+fn take<'a>(pmu: &Pmu, waiting: &mut Vec<Item<'a>>) -> Vec<Item<'a>> {
+    let mut taken: Vec<Item<'a>> = Vec::new();
+    let mut left = Vec::new();
+    for item in waiting.drain(..) {
+        let mut events: Vec<&str> = taken.iter().flat_map(|it| it.events.clone()).collect();
+        events.extend(&item.events);
+        events.sort_unstable();
+        events.dedup();
+        let exclusive = events.iter().filter(|event| pmu.is_exclusive(event)).count();
+        let alone = taken.iter().chain([&item]).any(|item| item.formula.by_source());
+        let fits = events.len() <= pmu.at_once && exclusive <= 1 && !alone;
+        if taken.is_empty() || fits {
+            taken.push(item);
+        } else {
+            left.push(item);
+        }
+    }
+    *waiting = left;
+    taken
+}
+
+fn step(model: &str, number: usize, instances: &[&Instance], batch: &[Item<'_>]) -> Result<Step> {
+    let mut checks = vec![Check::Exit { code: 0, says: Vec::new() }];
+    for item in batch {
+        let mut inputs: Vec<BTreeMap<String, Truth>> = Vec::new();
+        for instance in instances {
+            let truths = item.events.iter().map(|event| {
+                let view = instance.pmu.first_view(event).context("an event without a view")?;
+                let truth = traffic::seen(instance, event, view);
+                let mut truth = truth.context("an event without a number")?;
+                if item.formula.by_source() {
+                    truth.sources = None;
+                }
+                Ok(((*event).to_owned(), truth))
+            });
+            inputs.push(truths.collect::<Result<_>>()?);
+        }
+        checks.push(Check::Metric {
+            metric: item.name.to_owned(),
+            formula: item.formula.clone(),
+            inputs,
+            pmus: instances.iter().map(|instance| instance.name.clone()).collect(),
+            within: WITHIN,
+        });
+    }
+    let tenant = Tenant {
+        cgroup: "metrics".to_owned(),
+        once: instances.iter().flat_map(|instance| traffic::everything(instance)).collect(),
+        ..Tenant::default()
+    };
+    let work = Work { tenants: vec![tenant], settle_ms: 50, ..Work::default() };
+    let names: Vec<&str> = batch.iter().map(|item| item.name).collect();
+    let options = ["-M", &names.join(","), "-e", "duration_time"];
+    Ok(Step::stat(&format!("metrics-{number:03}-{model}"), &options, work, checks))
+}
