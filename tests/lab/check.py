@@ -16,6 +16,7 @@ import duckdb
 
 from expect import Failed, expect
 from host import method, paced, shares, slices, timer
+from metrics import metric
 
 # struct lab_truth of model/abi.h.
 TRUTH = struct.Struct("=QQIIIIQQQ")
@@ -40,6 +41,13 @@ class Step:
 
     def rows(self, query, *values):
         return self.db.execute(query, values).fetchall()
+
+    def sources(self, truth):
+        """Where what a counter must have seen came from."""
+        data = (self.dir / "truth.bin").read_bytes()
+        records = TRUTH.iter_unpack(data)
+        where = (truth["device"], truth["event"])
+        return {record[6] for record in records if (record[4], record[5]) == where}
 
     def moves(self, truth):
         """(time, amount) of the moves that a counter must have seen, in their order."""
@@ -293,6 +301,7 @@ CHECKS = {
     "exact": exact,
     "differs": differs,
     "near": near,
+    "metric": metric,
     "took_turns": took_turns,
     "never_ran": never_ran,
     "conserved": conserved,

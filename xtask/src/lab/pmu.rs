@@ -8,7 +8,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::kernel::Series;
 
@@ -54,6 +54,9 @@ pub struct Pmu {
     pub traffic: Vec<Traffic>,
     pub view: Vec<View>,
     pub events: BTreeMap<String, Event>,
+    /// What the product's metrics must come to, by their names.
+    #[serde(default, deserialize_with = "formulas")]
+    pub metrics: BTreeMap<String, Formula>,
     /// What drivers of earlier kernels have otherwise.
     #[serde(default)]
     pub earlier: Vec<Earlier>,
@@ -116,6 +119,36 @@ pub struct View {
     pub alone: bool,
     /// First kernel series whose driver knows the terms; without any view there is no event.
     pub since: Option<Series>,
+}
+
+/// How a metric's value is made.
+#[derive(Clone, Debug, Serialize)]
+pub struct Formula {
+    /// In Python, of the driver's counts by event and `t`, the time counted in ns; `of(event,
+    /// source, ...)` is what came from these sources.
+    pub value: String,
+    /// The counts and the time of all instances go into it, not its values into a sum.
+    pub pooled: bool,
+}
+
+impl Formula {
+    /// Whether it is made of counts of single sources.
+    pub fn by_source(&self) -> bool {
+        self.value.contains("of(")
+    }
+}
+
+fn formulas<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, Formula>, D::Error> {
+    #[derive(Default, Deserialize)]
+    #[serde(deny_unknown_fields, default)]
+    struct Metrics {
+        sum: BTreeMap<String, String>,
+        pool: BTreeMap<String, String>,
+    }
+    let Metrics { sum, pool } = Metrics::deserialize(from)?;
+    let sum = sum.into_iter().map(|(name, value)| (name, Formula { value, pooled: false }));
+    let pool = pool.into_iter().map(|(name, value)| (name, Formula { value, pooled: true }));
+    Ok(sum.chain(pool).collect())
 }
 
 /// Numbers by which drivers up to a kernel series knew events.

@@ -3,9 +3,13 @@
 //! The guest reads `argv`, `work` and `timeout_s` (`tests/lab/guest/src/spec.rs`), the host
 //! `checks` (`tests/lab/check.py`).
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context as _, Result};
 use serde::Serialize;
 use serde_json::Value;
+
+use super::pmu::Formula;
 
 /// How long a recording may take before the guest gives it up; emulation is slow.
 const TIMEOUT_S: u32 = 240;
@@ -106,6 +110,15 @@ pub enum Check {
     Exact { counter: u32, pmu: String, event: String, truth: Truth },
     /// The counter with this number did not: the encoding is wrong on purpose.
     Differs { counter: u32, pmu: String, event: String, truth: Truth },
+    /// What `stat` printed for a metric is what the lab's formula makes of what moved.
+    Metric {
+        metric: String,
+        formula: Formula,
+        /// By event, for each instance.
+        inputs: Vec<BTreeMap<String, Truth>>,
+        pmus: Vec<String>,
+        within: f64,
+    },
     /// The scaled count of a counter that shared its hardware is near what moved.
     Near { counter: u32, pmu: String, event: String, truth: Truth, within: f64 },
     /// So many counters ran, but only part of the time.
@@ -161,13 +174,28 @@ impl Step {
 
     /// A recording with these options around the work.
     pub fn record(name: &str, options: &[&str], work: Work, checks: Vec<Check>) -> Self {
-        let mut argv: Vec<String> = ["/bin/uncore-trace", "record"]
-            .into_iter()
-            .chain(options.iter().copied())
-            .map(str::to_owned)
-            .collect();
-        argv.extend(["-o".to_owned(), recording(name), "--".to_owned()]);
-        argv.extend(["/init".to_owned(), "run".to_owned(), format!("/lab/steps/{name}.json")]);
+        Self::around(name, "record", options, &recording(name), work, checks)
+    }
+
+    /// Counts with these options around the work; the results are JSON.
+    pub fn stat(name: &str, options: &[&str], work: Work, checks: Vec<Check>) -> Self {
+        let options: Vec<&str> = options.iter().chain(&["-j"]).copied().collect();
+        Self::around(name, "stat", &options, &format!("/out/{name}/stat.json"), work, checks)
+    }
+
+    fn around(
+        name: &str,
+        command: &str,
+        options: &[&str],
+        output: &str,
+        work: Work,
+        checks: Vec<Check>,
+    ) -> Self {
+        let mut argv = vec!["/bin/uncore-trace", command];
+        argv.extend(options);
+        let file = format!("/lab/steps/{name}.json");
+        argv.extend(["-o", output, "--", "/init", "run", &file]);
+        let argv = argv.into_iter().map(str::to_owned).collect();
         Self { name: name.to_owned(), argv, timeout_s: TIMEOUT_S, work, checks }
     }
 

@@ -13,6 +13,7 @@ mod core;
 mod exact;
 mod host;
 mod hotplug;
+mod metrics;
 mod multiplexing;
 mod sockets;
 mod tenants;
@@ -39,6 +40,7 @@ const ALL: &[Scenario] = &[
     Scenario { name: "core", steps: core::steps },
     Scenario { name: "exact", steps: exact::steps },
     Scenario { name: "sockets", steps: sockets::steps },
+    Scenario { name: "metrics", steps: metrics::steps },
     Scenario { name: "multiplexing", steps: multiplexing::steps },
     Scenario { name: "traps", steps: traps::steps },
     Scenario { name: "tenants", steps: tenants::steps },
