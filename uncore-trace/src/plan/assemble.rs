@@ -49,8 +49,14 @@ impl<'a> Assembly<'a> {
             metrics: Vec::new(),
             notes: Vec::new(),
         };
-        let (seen, agreement, typed) = (HashMap::new(), Agreement::default(), HashSet::new());
-        Self { machine, seen, agreement, typed, events: Vec::new(), plan }
+        Self {
+            machine,
+            seen: HashMap::new(),
+            agreement: Agreement::default(),
+            typed: HashSet::new(),
+            events: Vec::new(),
+            plan,
+        }
     }
 
     /// Adds counters that stand alone. A PMU without a CPU to read it on is an error if it was

@@ -318,12 +318,6 @@ pub struct Family {
     pub excludes: Vec<Excludes>,
     /// Terms that the hardware has once for all counters.
     pub one_value: Option<OneValue>,
-    /// Names of formulas that are no events.
-    #[serde(default, rename = "constant")]
-    pub constants: Vec<Constant>,
-    /// What is computed from its events.
-    #[serde(default, rename = "metric")]
-    pub metrics: Vec<Metric>,
     /// What there is an instance for.
     pub scope: Option<Scope>,
     /// Processors it is of, as [`Pmu::processor`] has them, same patterns as names. Empty: any.
@@ -343,6 +337,12 @@ pub struct Family {
     pub twices: Vec<Twice>,
     /// How its root ports are told apart.
     pub ports: Option<Ports>,
+    /// Names of formulas that are no events.
+    #[serde(default, rename = "constant")]
+    pub constants: Vec<Constant>,
+    /// What is computed from its events.
+    #[serde(default, rename = "metric")]
+    pub metrics: Vec<Metric>,
     /// The file outside the program that it is from.
     #[serde(skip)]
     pub outside: Option<String>,

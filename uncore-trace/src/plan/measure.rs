@@ -51,7 +51,7 @@ impl<'a> Resolver<'a> {
             let globbed = typed.contains(['*', '?', '[']);
             for (family, metric) in self.named(typed)? {
                 let mut here = self.measured(family, metric);
-                if let Some(better) = self.better(family).filter(|_| !here.is_empty()) {
+                if let Some(better) = self.better(family, metric).filter(|_| !here.is_empty()) {
                     let note = format!(
                         "{}: not opened for {}, {better} counts the same traffic",
                         family.family, metric.name
@@ -115,9 +115,12 @@ impl<'a> Resolver<'a> {
         Measured { metric, words, constants: constants.collect(), inputs }
     }
 
-    /// The family that counts the same traffic better, if it is here.
-    pub fn better(&self, family: &'a Family) -> Option<&'a str> {
-        family.yields_to.as_deref().filter(|better| self.has(better))
+    /// The family that counts what the metric is about better, if it is here.
+    pub fn better(&self, family: &'a Family, metric: &Metric) -> Option<&'a str> {
+        let better = family.yields_to.as_deref().filter(|better| self.has(better))?;
+        let same =
+            |(its, other): (&Family, &Metric)| its.family == better && other.name == metric.name;
+        self.all_metrics().any(same).then_some(better)
     }
 
     /// The metrics of the catalog that a name or pattern means; an error if there are none.
@@ -141,7 +144,7 @@ impl<'a> Resolver<'a> {
     fn metrics_here(&self) -> BTreeSet<&'a str> {
         let mut quiet = Self::new(self.machine, self.catalog);
         let here = self.all_metrics().filter(|(family, metric)| {
-            quiet.better(family).is_none()
+            quiet.better(family, metric).is_none()
                 && quiet.measured(family, metric).iter().any(|one| one.missing().is_empty())
         });
         here.map(|(_, metric)| metric.name.as_str()).collect()

@@ -5,13 +5,16 @@ use std::collections::BTreeSet;
 use anyhow::Result;
 
 use super::assemble::Assembly;
+use super::budget::overcommitted;
 use super::measure::Measured;
 use super::metric::{Input, Planned};
 use super::place::{Spot, spots};
+use super::resolve::Resolved;
+use super::words::Words;
 
-/// Most members of a group that is made here, where the catalog knows no number of counters: what
-/// a crosspoint of a CMN, a memory controller of Intel or AMD, and a core shared by two threads
-/// all have.
+/// Most members of a group that metrics share: what a crosspoint of a CMN, a memory controller of
+/// Intel or AMD, and a core shared by two threads all can count at once. A group of more waits
+/// longer for its turn beside other tools.
 const FEW: usize = 4;
 
 impl<'a> Assembly<'a> {
@@ -21,16 +24,15 @@ impl<'a> Assembly<'a> {
         let mut unreadable = Vec::new();
         let before = self.plan.metrics.len();
         for measured in metrics {
-            for (_, event) in &measured.inputs {
-                if let Some(event) = event {
-                    self.agreement.add(event, false)?;
-                }
-            }
             match spots(self.machine, measured.words) {
                 Ok(spots) => {
-                    let inputs = measured.inputs.iter().filter_map(|(_, event)| event.clone());
-                    self.events.extend(inputs);
-                    spots.into_iter().for_each(|spot| self.add_metric(measured, &spot));
+                    for event in measured.inputs.iter().filter_map(|(_, event)| event.as_ref()) {
+                        self.agreement.add(event, false)?;
+                        self.events.push(event.clone());
+                    }
+                    for spot in spots {
+                        self.add_metric(measured, &spot);
+                    }
                 }
                 Err(error) => unreadable.push(error),
             }
@@ -53,7 +55,7 @@ impl<'a> Assembly<'a> {
             inputs.push(Input { name: (*name).to_owned(), counter });
         }
         if measured.is_ratio() && words.family.is_some_and(|family| family.groupable) {
-            self.bind(inputs.iter().filter_map(|input| input.counter).collect());
+            self.bind(*words, inputs.iter().filter_map(|input| input.counter).collect());
         }
         let events = measured.inputs.iter().filter_map(|(_, event)| event.as_ref());
         let filters: BTreeSet<&String> = events.map(|event| &event.encoded.filter).collect();
@@ -77,25 +79,38 @@ impl<'a> Assembly<'a> {
     }
 
     /// Makes one group of these counters of one PMU and CPU and of those that are grouped with
-    /// them, if that is few enough; else of those among them that stand alone. Groups that the
+    /// them, if that is small enough; else of those among them that stand alone. Groups that the
     /// user typed stay as they are.
-    fn bind(&mut self, ids: Vec<u32>) {
+    fn bind(&mut self, words: Words<'a>, ids: Vec<u32>) {
+        let most = ids.len().max(FEW);
         let root = |id: u32| self.plan.counters[id as usize].leader.unwrap_or(id);
         let free = ids.into_iter().map(root).filter(|root| !self.typed.contains(root));
         let roots: BTreeSet<u32> = free.collect();
-        let with = |roots: &BTreeSet<u32>| -> Vec<u32> {
-            let counters = self.plan.counters.iter().map(|counter| counter.id);
-            counters.filter(|id| roots.contains(&root(*id))).collect()
-        };
-        let mut members = with(&roots);
-        if members.len() > FEW {
+        let counters = self.plan.counters.iter().map(|counter| counter.id);
+        let mut members: Vec<u32> = counters.filter(|id| roots.contains(&root(*id))).collect();
+        if members.len() > most || !self.fit(words, &members) {
             let leads = |id: &u32| self.plan.counters.iter().any(|c| c.leader == Some(*id));
-            members = roots.into_iter().filter(|root| !leads(root)).take(FEW).collect();
+            members = roots.into_iter().filter(|root| !leads(root)).collect();
+            if members.len() > most || !self.fit(words, &members) {
+                return;
+            }
         }
         // In the order of their ids: a leader comes before its siblings.
         let Some((leader, siblings)) = members.split_first() else { return };
         for sibling in siblings {
             self.plan.counters[*sibling as usize].leader = Some(*leader);
         }
+    }
+
+    /// Whether the PMU can count all of these at once, as far as is known.
+    fn fit(&self, words: Words<'a>, ids: &[u32]) -> bool {
+        let is = |event: &&Resolved<'_>| {
+            let mut counters = ids.iter().map(|id| &self.plan.counters[*id as usize]);
+            counters.any(|counter| {
+                counter.pmu == event.words.pmu.name && counter.config == event.encoded.config
+            })
+        };
+        let events: Vec<_> = self.events.iter().filter(is).map(|event| &event.encoded).collect();
+        overcommitted(words, &events).iter().all(|over| over.unsure)
     }
 }

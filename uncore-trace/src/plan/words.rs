@@ -19,7 +19,7 @@ pub struct Words<'a> {
     /// Its family, if it is a known one.
     pub family: Option<&'a Family>,
     /// The family whose named events it has too.
-    base: Option<&'a Family>,
+    pub base: Option<&'a Family>,
 }
 
 /// An event a PMU knows.
@@ -42,16 +42,16 @@ impl<'a> Words<'a> {
         Self { pmu, family, base }
     }
 
-    /// The words of `pmu` as one of `family`.
-    pub const fn of(pmu: &'a Pmu, family: &'a Family) -> Self {
-        Self { pmu, family: Some(family), base: None }
-    }
-
     /// The events the catalog names, those the PMU has the fields of.
     fn added(&self) -> impl Iterator<Item = &'a NamedEvent> + use<'a> {
         let words = *self;
         let named = self.family.into_iter().chain(self.base).flat_map(|family| &family.events);
         named.filter(move |event| words.fits(&event.encoding))
+    }
+
+    /// What an event counts; `None` where the catalog does not say.
+    pub fn about(&self, event: &str) -> Option<&'a str> {
+        self.family.into_iter().chain(self.base).find_map(|family| family.about_event(event))
     }
 
     /// The family's name, or that of all instances of an unknown PMU.

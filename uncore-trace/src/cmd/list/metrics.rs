@@ -49,7 +49,10 @@ pub fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
             only_with: metric.only_with.clone(),
             pmus,
             missing: missing.into_iter().collect(),
-            instead: resolver.better(family).filter(|_| !measured.is_empty()).map(str::to_owned),
+            instead: resolver
+                .better(family, metric)
+                .filter(|_| !measured.is_empty())
+                .map(str::to_owned),
         };
         // Of two with one name the first that can be computed counts.
         let twin = rows.iter_mut().find(|its| its.name == row.name && its.family == row.family);
