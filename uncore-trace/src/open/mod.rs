@@ -6,6 +6,7 @@
 
 mod btf;
 mod counters;
+mod counting;
 mod held;
 mod hotplug;
 mod options;
@@ -16,6 +17,7 @@ mod session;
 mod visit;
 
 pub use self::{
+    counting::Counting,
     held::{Layout, Placed},
     hotplug::{Change, online},
     options::{Options, Timer},

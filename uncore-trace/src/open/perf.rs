@@ -38,6 +38,16 @@ impl Count {
             running: self.running.wrapping_add(before.running),
         }
     }
+
+    /// What came after `before`.
+    #[must_use]
+    pub const fn since(self, before: Self) -> Self {
+        Self {
+            value: self.value.wrapping_sub(before.value),
+            enabled: self.enabled.wrapping_sub(before.enabled),
+            running: self.running.wrapping_sub(before.running),
+        }
+    }
 }
 
 /// One opened counter; closed when dropped.

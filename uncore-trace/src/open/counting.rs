@@ -1,0 +1,60 @@
+//! A plan's counters for whoever reads them with read(2), without any BPF program.
+//!
+//! Guarantees: counters are opened disabled, all of them before the first is enabled (opening an
+//! event of some drivers resets the others, and `ali_drw` is one); what cannot be opened is named
+//! and leaves the others alone; dropping this closes them all.
+
+use anyhow::{Context as _, Result, bail};
+
+use super::{
+    held::{self, Held},
+    perf::Count,
+    session::Unopened,
+};
+use crate::plan::Counter;
+
+/// The open counters.
+#[derive(Debug)]
+pub struct Counting {
+    held: Vec<Held>,
+    unopened: Vec<Unopened>,
+}
+
+impl Counting {
+    /// Opens `counters`, disabled.
+    ///
+    /// # Errors
+    ///
+    /// Not one of them could be opened: says why the first could not.
+    pub fn open(counters: &[Counter]) -> Result<Self> {
+        held::raise_file_limit(counters.len());
+        let (held, unopened) = held::open(counters);
+        if held.is_empty() {
+            let first = unopened.first().map(|unopened| unopened.reason.as_str());
+            bail!("no counter could be opened: {}", first.unwrap_or("the plan is empty"));
+        }
+        Ok(Self { held, unopened })
+    }
+
+    /// Those that could not be opened.
+    pub fn unopened(&self) -> &[Unopened] {
+        &self.unopened
+    }
+
+    /// Enables all, one right after the other.
+    pub fn enable(&self) -> Result<()> {
+        self.held.iter().try_for_each(|held| held.event.enable()).context("cannot enable a counter")
+    }
+
+    /// Disables all, one right after the other.
+    pub fn disable(&self) -> Result<()> {
+        let disable = |held: &Held| held.event.disable();
+        self.held.iter().try_for_each(disable).context("cannot disable a counter")
+    }
+
+    /// What each counted since it was opened, by its id. One that the kernel has put into an error
+    /// state cannot be read and is left out.
+    pub fn read(&self) -> impl Iterator<Item = (u32, Count)> {
+        self.held.iter().filter_map(|held| Some((held.id, held.event.read().ok()?)))
+    }
+}
