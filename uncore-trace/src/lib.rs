@@ -42,5 +42,6 @@ pub mod doctor;
 mod priority;
 pub mod record;
 mod signals;
+pub mod stat;
 pub mod text;
 mod workload;

@@ -31,6 +31,7 @@ macro_rules! commands {
 
 commands! {
     record: Record,
+    stat: Stat,
     report: Report,
     check: Check,
     repair: Repair,

@@ -95,7 +95,7 @@ struct Recorder<'a> {
 /// The session cannot be opened, the output cannot be written, or the command cannot be run.
 /// What was sealed before an error is kept.
 pub async fn record(machine: &Machine, plan: &Plan, options: &Options) -> Result<Outcome> {
-    record_into(target(&options.output)?, machine, plan, options).await
+    Box::pin(record_into(target(&options.output)?, machine, plan, options)).await
 }
 
 /// As [`record`], to another place than `options.output`.

@@ -1,0 +1,309 @@
+//! Which counters are added up to one line, and their sum.
+//!
+//! As in perf, the instances of a logical PMU are one line (`uncore_imc_0` and `uncore_imc_1` are
+//! `uncore_imc`), those of a PMU with a counter on every CPU too, and a line is split by socket,
+//! die, node or CPU where that is asked for. Guarantee: every counter of the plan is in exactly one
+//! line.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use super::count::{Lap, Tally};
+use super::row::{Counted, Place, Rate, Row, Value};
+use crate::discover::{Cpus, name};
+use crate::plan::{Counter, Plan};
+
+/// What lines are split by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum By {
+    /// Nothing.
+    #[default]
+    Machine,
+    /// Package.
+    Socket,
+    /// Die.
+    Die,
+    /// NUMA node.
+    Node,
+    /// The CPU that reads the counter.
+    Cpu,
+}
+
+/// How counters are added up.
+#[derive(Clone, Debug, Default)]
+pub struct Grouping {
+    /// What lines are split by.
+    pub by: By,
+    /// Whether each PMU instance has lines of its own.
+    pub apart: bool,
+    /// Instances that have lines of their own in any case: those that were asked for by their whole
+    /// name.
+    pub named: BTreeSet<String>,
+}
+
+/// Counters that are added up.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Line {
+    /// What is printed for the event: `page-faults`, `nvidia_scf_pmu/cycles/`.
+    pub label: String,
+    /// Unit of the sum.
+    pub unit: String,
+    /// Whether one count is a whole number of units.
+    pub integral: bool,
+    /// Where.
+    pub place: Place,
+    /// Their ids.
+    pub members: Vec<u32>,
+}
+
+/// `PERF_TYPE_HARDWARE` and `PERF_TYPE_HW_CACHE` of `include/uapi/linux/perf_event.h` (Linux 7.2):
+/// events whose names mean the same on every core PMU.
+const GENERIC: [u32; 2] = [0, 3];
+
+/// What makes counters the same event: PMU, event, filter, unit.
+type Event<'a> = (&'a str, &'a str, &'a str, &'a str);
+
+impl Grouping {
+    fn event<'a>(&self, counter: &'a Counter) -> Event<'a> {
+        let Counter { pmu, event, filter, unit, per_cpu, .. } = counter;
+        (self.pmu(pmu, *per_cpu), event, filter, unit)
+    }
+
+    /// The PMU that a line is about: the instance, or what it shares with others.
+    pub fn pmu<'a>(&self, pmu: &'a str, per_cpu: bool) -> &'a str {
+        if self.apart || per_cpu || self.by == By::Cpu || self.named.contains(pmu) {
+            pmu
+        } else {
+            name::stem(pmu)
+        }
+    }
+
+    /// Where what is counted on `cpu` belongs.
+    pub fn place(&self, cpus: &Cpus, cpu: u32) -> Place {
+        let at = cpus.place(cpu);
+        match self.by {
+            By::Machine => Place::Machine,
+            By::Socket => Place::Socket(at.package),
+            By::Die => Place::Die(at.package, at.die),
+            By::Node => Place::Node(at.node),
+            By::Cpu => Place::Cpu(cpu),
+        }
+    }
+
+    /// The lines of a plan: events in the order of the plan, and of each the places in theirs.
+    pub fn lines(&self, plan: &Plan, cpus: &Cpus) -> Vec<Line> {
+        let mut order: HashMap<Event<'_>, usize> = HashMap::new();
+        let mut lines: BTreeMap<(usize, Place), Vec<&Counter>> = BTreeMap::new();
+        let mut instances: HashMap<Event<'_>, BTreeSet<&str>> = HashMap::new();
+        for counter in &plan.counters {
+            let next = order.len();
+            let index = *order.entry(self.event(counter)).or_insert(next);
+            let place = self.place(cpus, counter.cpu);
+            lines.entry((index, place)).or_default().push(counter);
+            instances.entry(self.event(counter)).or_default().insert(&counter.pmu);
+        }
+        let line = |((_, place), members): ((usize, Place), Vec<&Counter>)| {
+            let first = members.first()?;
+            let event = self.event(first);
+            let alone = instances.get(&event).is_some_and(|pmus| pmus.len() == 1);
+            let pmu = if alone { first.pmu.as_str() } else { event.0 };
+            Some(Line {
+                label: label(first, pmu, plan),
+                unit: first.unit.clone(),
+                integral: members.iter().all(|counter| counter.scale.fract() == 0.0),
+                place,
+                members: members.iter().map(|counter| counter.id).collect(),
+            })
+        };
+        lines.into_iter().filter_map(line).collect()
+    }
+}
+
+/// What `-e` takes for the event. Software events need no PMU, nor do the generic ones where one
+/// PMU alone has them.
+fn label(counter: &Counter, pmu: &str, plan: &Plan) -> String {
+    let Counter { event, filter, .. } = counter;
+    let elsewhere =
+        || plan.counters.iter().any(|other| other.event == *event && other.pmu != counter.pmu);
+    let named = !event.contains('=');
+    let bare = (counter.family == "software" && named)
+        || (GENERIC.contains(&counter.attr_type) && counter.per_cpu && !elsewhere());
+    match (bare, filter.is_empty()) {
+        (true, true) => event.clone(),
+        (_, true) => format!("{pmu}/{event}/"),
+        (_, false) => format!("{pmu}/{event},{filter}/"),
+    }
+}
+
+impl Line {
+    /// The line's row for one stretch. A counter that could not be opened or never ran adds
+    /// nothing as long as another did run; `running` is below 1 then, or a warning was given.
+    pub fn row(&self, plan: &Plan, lap: &Lap, scale: bool) -> Row {
+        let mut sum = None;
+        let (mut running, mut enabled, mut supported) = (0, 0, false);
+        for &id in &self.members {
+            let tally = lap.tallies.get(id as usize).copied().unwrap_or(Tally::NotSupported);
+            let factor = plan.counters.get(id as usize).map_or(1.0, |counter| counter.scale);
+            if let Tally::Counted(count) = tally {
+                supported = true;
+                running += count.running;
+                enabled += count.enabled;
+            }
+            if let Some(count) = tally.scaled(scale) {
+                sum = Some(sum.unwrap_or(0.0) + count * factor);
+            }
+        }
+        let value = match sum {
+            Some(sum) => Value::Number(sum),
+            None if supported => Value::NotCounted,
+            None => Value::NotSupported,
+        };
+        let part = if running == enabled { 1.0 } else { running as f64 / enabled as f64 };
+        Row {
+            place: self.place,
+            members: self.members.len(),
+            label: self.label.clone(),
+            part: None,
+            rate: value.number().and_then(|value| rate(value, &self.unit, lap.counted_ns)),
+            value,
+            unit: self.unit.clone(),
+            counted: Some(Counted { running_ns: running, running: part, integral: self.integral }),
+            noise: None,
+        }
+    }
+}
+
+/// A count per second: bytes in GB/s. Sums of times and of requests in flight are none.
+pub fn rate(value: f64, unit: &str, counted_ns: u64) -> Option<Rate> {
+    if counted_ns == 0 {
+        return None;
+    }
+    let per_ns = value / counted_ns as f64;
+    match unit {
+        "bytes" => Some(Rate { value: per_ns, unit: "GB/s" }),
+        "ns" | "request_cycles" => None,
+        _ => Some(Rate { value: per_ns * 1e9, unit: "/s" }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::discover::CpuList;
+    use crate::discover::cpus;
+    use crate::open::Count;
+
+    fn counter(id: u32, pmu: &str, event: &str, cpu: u32) -> Counter {
+        let per_cpu = pmu == "software" || pmu.starts_with("cpu");
+        Counter {
+            id,
+            pmu: pmu.to_owned(),
+            family: name::stem(pmu).to_owned(),
+            group: "mem".to_owned(),
+            event: event.to_owned(),
+            filter: String::new(),
+            unit: if per_cpu { "count" } else { "bytes" }.to_owned(),
+            scale: if per_cpu { 1.0 } else { 64.0 },
+            attr_type: if pmu.starts_with("cpu") { 0 } else { 9 },
+            config: [0; 5],
+            cpu,
+            socket: None,
+            sees: CpuList::default(),
+            per_cpu,
+            at_switch: false,
+            leader: None,
+        }
+    }
+
+    /// Two sockets of two CPUs, two memory controllers on each, and events of every CPU.
+    fn sample() -> (Plan, Cpus) {
+        let mut counters = Vec::new();
+        for pmu in ["uncore_imc_0", "uncore_imc_1"] {
+            for cpu in [0, 2] {
+                counters.push(counter(counters.len() as u32, pmu, "reads", cpu));
+            }
+        }
+        for (pmu, event) in [("software", "page-faults"), ("cpu", "cycles")] {
+            for cpu in 0..4 {
+                counters.push(counter(counters.len() as u32, pmu, event, cpu));
+            }
+        }
+        let place = |cpu: u32| cpus::Place {
+            package: Some((cpu / 2) as i16),
+            die: Some(0),
+            node: (cpu < 3).then_some(cpu / 2),
+        };
+        let places = (0..4).map(|cpu| (cpu, place(cpu))).collect();
+        let online: CpuList = (0..4).collect();
+        let cpus = Cpus { online: online.clone(), possible: online, places };
+        (Plan { tick_ns: 1, window_ns: 1, counters, metrics: Vec::new(), notes: Vec::new() }, cpus)
+    }
+
+    fn shown(by: By, apart: bool, named: &[&str]) -> Vec<String> {
+        let named = named.iter().map(|&name| name.to_owned()).collect();
+        let (plan, cpus) = sample();
+        let lines = Grouping { by, apart, named }.lines(&plan, &cpus);
+        let mut members: Vec<u32> = lines.iter().flat_map(|line| line.members.clone()).collect();
+        members.sort_unstable();
+        assert_eq!(members, (0..12).collect::<Vec<_>>(), "every counter in one line");
+        let line = |line: &Line| format!("{} {} {}", line.place, line.label, line.members.len());
+        lines.iter().map(|it| line(it).trim().to_owned()).collect()
+    }
+
+    #[test]
+    fn instances_and_cpus_are_added_up_unless_told_not_to() {
+        assert_eq!(
+            shown(By::Machine, false, &[]),
+            ["uncore_imc/reads/ 4", "page-faults 4", "cycles 4"]
+        );
+        assert_eq!(
+            shown(By::Machine, true, &[]),
+            ["uncore_imc_0/reads/ 2", "uncore_imc_1/reads/ 2", "page-faults 4", "cycles 4"]
+        );
+        assert_eq!(
+            shown(By::Machine, false, &["uncore_imc_1"]),
+            ["uncore_imc_0/reads/ 2", "uncore_imc_1/reads/ 2", "page-faults 4", "cycles 4"]
+        );
+        assert_eq!(
+            shown(By::Socket, false, &[])[..2],
+            ["S0 uncore_imc/reads/ 2", "S1 uncore_imc/reads/ 2"]
+        );
+        assert_eq!(shown(By::Die, false, &[])[0], "S0-D0 uncore_imc/reads/ 2");
+        assert_eq!(
+            shown(By::Node, false, &[])[2..5],
+            ["N? page-faults 1", "N0 page-faults 2", "N1 page-faults 1"]
+        );
+        let each = shown(By::Cpu, false, &[]);
+        assert_eq!(
+            each[..3],
+            [
+                "CPU0 uncore_imc_0/reads/ 1",
+                "CPU2 uncore_imc_0/reads/ 1",
+                "CPU0 uncore_imc_1/reads/ 1"
+            ]
+        );
+        assert_eq!(each.len(), 12);
+    }
+
+    #[test]
+    fn a_sum_has_only_what_was_counted_and_says_so() {
+        let (plan, cpus) = sample();
+        let lines = Grouping::default().lines(&plan, &cpus);
+        let counted = |value, enabled, running| Tally::Counted(Count { value, enabled, running });
+        let mut tallies = vec![Tally::NotSupported; 12];
+        tallies[0] = counted(10, 1000, 1000);
+        tallies[1] = counted(10, 1000, 500);
+        tallies[2] = counted(10, 1000, 0);
+        for tally in &mut tallies[4..8] {
+            *tally = counted(0, 0, 0);
+        }
+        let lap = Lap { tallies, counted_ns: 64 };
+        let rows: Vec<_> = lines.iter().map(|line| line.row(&plan, &lap, true)).collect();
+        assert_eq!(rows[0].value, Value::Number(30.0 * 64.0));
+        assert_eq!(rows[0].rate, Some(Rate { value: 30.0, unit: "GB/s" }));
+        let counted = rows[0].counted.clone().unwrap();
+        assert_eq!((counted.running_ns, counted.running), (1500, 0.5));
+        assert_eq!(rows[1].value, Value::NotCounted);
+        assert_eq!(rows[2].value, Value::NotSupported);
+        assert_eq!(lines[0].row(&plan, &lap, false).value, Value::Number(20.0 * 64.0));
+    }
+}

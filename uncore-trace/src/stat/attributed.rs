@@ -1,0 +1,245 @@
+//! `--for-each-cgroup`: counts by cgroup, also of counters that the kernel refuses to a cgroup.
+//!
+//! The recorder runs as it does for `record -o -`; its stream is read at the other end of a pipe
+//! and summed by cgroup, so that these rows are those of a recording. Guarantee: an interval is a
+//! whole number of the timeline's windows.
+
+use std::collections::{BTreeSet, HashMap};
+use std::ffi::OsString;
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow};
+use arrow::ipc::reader::StreamReader;
+
+use super::output::{Ending, Output};
+use super::repeat::Stats;
+use super::shares::Shares;
+use super::table::Table;
+use crate::discover::Machine;
+use crate::open::Timer;
+use crate::plan::{Counter, Plan};
+use crate::record::{self, Outcome, buffer_mib, record_into};
+use crate::tables::writer::Target;
+
+/// Longest window the parts are made in: `record`'s own default, short beside the time for which
+/// the mix of tasks on a CPU stays the same.
+const WINDOW: Duration = Duration::from_millis(10);
+
+/// How often the recorder hands its rows on; an interval is printed this much late at most.
+const FLUSH: Duration = Duration::from_millis(250);
+
+/// How to measure.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// From one set of rows to the next; `None`: one set at the end.
+    pub interval: Option<Duration>,
+    /// End after so many of them.
+    pub interval_count: Option<u32>,
+    /// End after this long.
+    pub timeout: Option<Duration>,
+    /// How long after the command's start counting begins.
+    pub delay: Duration,
+    /// The command to run; empty for none.
+    pub command: Vec<OsString>,
+    /// The files of the catalog that are not embedded.
+    pub catalog: Vec<String>,
+}
+
+/// The window of the timeline for an interval: the longest part of it, of whole milliseconds, that
+/// is not longer than [`WINDOW`].
+pub fn window(interval: Option<Duration>) -> Duration {
+    let Some(interval) = interval else { return WINDOW };
+    let millis = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX).max(1);
+    let fits = |part: &u64| millis.is_multiple_of(*part);
+    Duration::from_millis((1..=WINDOW.as_millis() as u64).rev().find(fits).unwrap_or(1))
+}
+
+/// Records, sums and prints. Returns the exit code: 1 if something was lost, else the command's.
+/// Counters that are `unopened` are left out, and their rows say so.
+pub fn run(
+    machine: &Machine,
+    table: &Table<'_>,
+    unopened: &BTreeSet<u32>,
+    named: &[String],
+    options: &Options,
+    output: &mut Output,
+) -> Result<u8> {
+    let mut plan = without(table.plan, unopened);
+    // What counts its own CPU can be told exactly whose it is, and that is what was asked.
+    plan.read_at_switch();
+    let recording = recorder(machine, &plan, named, options);
+    let (receiver, sender) = io::pipe().context("cannot make a pipe")?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the event loop")?;
+    let mut view = View { options, output, begin: None, cut: 0, end: 0, printed: 0 };
+    let (outcome, seen) = std::thread::scope(|scope| {
+        let reader = scope.spawn(|| view.read(receiver, Shares::new(table, named, unopened)));
+        let target = Target::Stream(Box::new(sender));
+        let outcome = runtime.block_on(record_into(target, machine, &plan, &recording));
+        let seen = reader.join().unwrap_or_else(|_| Err(anyhow!("the thread that sums up died")));
+        (outcome, seen)
+    });
+    let outcome = match (outcome, seen) {
+        (Ok(outcome), seen) => {
+            view.finish(&mut seen?, &outcome)?;
+            outcome
+        }
+        // If it is the reader that failed, the recorder only knows that nobody reads.
+        (Err(_), Err(error)) if view.begin.is_some() => return Err(error),
+        (Err(error), _) => return Err(error),
+    };
+    if !outcome.complete {
+        let losses =
+            outcome.losses.iter().map(|(cause, count)| format!("{} {count}", cause.name()));
+        log::warn!("incomplete: {}", losses.collect::<Vec<_>>().join(", "));
+    }
+    Ok(match outcome.exit_code {
+        _ if !outcome.complete => 1,
+        Some(code) => code,
+        None => 0,
+    })
+}
+
+/// The plan's counters that can be opened, with ids of their own. What leads a group of those is
+/// one of them: without it none of the group opens.
+fn without(plan: &Plan, unopened: &BTreeSet<u32>) -> Plan {
+    let kept = || plan.counters.iter().filter(|counter| !unopened.contains(&counter.id));
+    let ids: HashMap<u32, u32> = kept().map(|counter| counter.id).zip(0..).collect();
+    let renumbered = |counter: &Counter| Counter {
+        id: ids.get(&counter.id).copied().unwrap_or_default(),
+        leader: counter.leader.and_then(|leader| ids.get(&leader).copied()),
+        ..counter.clone()
+    };
+    Plan {
+        tick_ns: plan.tick_ns,
+        window_ns: plan.window_ns,
+        counters: kept().map(renumbered).collect(),
+        // They are computed here, from all the counters that were asked for.
+        metrics: Vec::new(),
+        notes: plan.notes.clone(),
+    }
+}
+
+fn recorder(
+    machine: &Machine,
+    plan: &Plan,
+    named: &[String],
+    options: &Options,
+) -> record::Options {
+    let Options { interval, interval_count, timeout, delay, command, catalog } = options;
+    let interval_of = Duration::from_nanos(plan.window_ns);
+    // The windows do not begin with the recording: one more than is printed makes the last whole.
+    let counted = interval
+        .zip(*interval_count)
+        .map(|(interval, count)| interval.saturating_mul(count) + 2 * interval_of);
+    let duration = match (counted, timeout) {
+        (Some(counted), Some(timeout)) => Some(counted.min(*timeout)),
+        (counted, timeout) => counted.or(*timeout),
+    };
+    let at_switch = plan.counters.iter().any(|counter| counter.at_switch);
+    record::Options {
+        root: machine.root.clone(),
+        output: PathBuf::from("-"),
+        force: false,
+        tick: Duration::from_nanos(plan.tick_ns),
+        interval: interval_of,
+        duration,
+        delay: *delay,
+        slices: false,
+        sample_on: Vec::new(),
+        min_gap: Duration::ZERO,
+        flush: FLUSH,
+        cgroups: named.to_vec(),
+        timer: Timer::Auto,
+        buffer: buffer_mib(machine.cpus.online.len(), false, at_switch) << 20,
+        catalog: catalog.clone(),
+        quiet: true,
+        command: command.clone(),
+    }
+}
+
+/// Turns the stream into printed rows.
+struct View<'a> {
+    options: &'a Options,
+    output: &'a mut Output,
+    /// Begin of the first window, `CLOCK_MONOTONIC` ns.
+    begin: Option<i64>,
+    /// End of the last window of what was printed.
+    cut: i64,
+    /// End of the last window.
+    end: i64,
+    /// Intervals that are over.
+    printed: u32,
+}
+
+impl View<'_> {
+    /// Prints every interval that is over; returns what is left of the last one.
+    fn read<'s>(&mut self, pipe: io::PipeReader, mut shares: Shares<'s>) -> Result<Shares<'s>> {
+        let reader = StreamReader::try_new(io::BufReader::new(pipe), None)
+            .context("cannot read the recorder's stream")?;
+        for batch in reader {
+            let batch = batch.context("cannot read the recorder's stream")?;
+            shares.add(&batch, &mut |shares, end, length| self.look(shares, end, length))?;
+        }
+        Ok(shares)
+    }
+
+    /// A window that ends at `end` comes: what was before it may be a whole interval.
+    fn look(&mut self, shares: &mut Shares<'_>, end: i64, length: i64) -> Result<()> {
+        let begin = *self.begin.get_or_insert_with(|| {
+            (self.cut, self.end) = (end - length, end);
+            end - length
+        });
+        if let Some(interval) = self.options.interval {
+            let over = (end - begin - 1) / (interval.as_nanos() as i64);
+            if over > i64::from(self.printed) {
+                self.print(shares)?;
+                self.printed = over as u32;
+            }
+        }
+        self.end = self.end.max(end);
+        Ok(())
+    }
+
+    /// What was added since the last time, unless enough intervals were printed.
+    fn print(&mut self, shares: &mut Shares<'_>) -> Result<()> {
+        let rows = shares.take((self.end - self.cut) as f64);
+        self.cut = self.end;
+        if self.options.interval_count.is_none_or(|count| self.printed < count) {
+            let seconds = (self.end - self.begin.unwrap_or(self.end)) as f64 / 1e9;
+            self.output.interval(&rows, seconds)?;
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, rest: &mut Shares<'_>, outcome: &Outcome) -> Result<()> {
+        if self.options.interval.is_some() {
+            return self.print(rest);
+        }
+        let length = (self.end - self.cut) as f64;
+        let mut ending = Ending { runs: 1, seconds: Stats::default(), counted: Stats::default() };
+        ending.seconds.push(outcome.seconds);
+        ending.counted.push(length / 1e9);
+        self.output.whole(&rest.take(length), &ending)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_divide_the_interval() {
+        for (interval, part) in
+            [(1000, 10), (25, 5), (7, 7), (1, 1), (1001, 7), (1009, 1), (10, 10)]
+        {
+            let window = window(Some(Duration::from_millis(interval)));
+            assert_eq!(window, Duration::from_millis(part), "{interval} ms");
+        }
+        assert_eq!(window(None), WINDOW);
+    }
+}

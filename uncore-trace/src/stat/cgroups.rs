@@ -1,0 +1,127 @@
+//! The cgroups that `--for-each-cgroup` names: a list by commas, each a name or a regular
+//! expression.
+//!
+//! As in perf (`tools/perf/util/cgroup.c`, Linux 7.2) a name with one of `{}[]()|*+?^$` in it is an
+//! expression, matched anywhere in the path without its first slash. Guarantee: what is named
+//! exists, and nothing is named twice.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context as _, Result, anyhow, bail};
+use regex::Regex;
+
+use crate::plan::suggest::{did_you_mean, list};
+use crate::text::printable;
+
+/// Characters that make an expression of a name.
+const PATTERN: [char; 13] = ['{', '}', '[', ']', '(', ')', '|', '*', '+', '?', '^', '$', '\\'];
+
+/// The paths of the cgroups below `mount` that `typed` names, from the root of the hierarchy and
+/// with a leading slash, as the tables write them; in the order of `typed`.
+///
+/// # Errors
+///
+/// A name that no cgroup has, an expression that matches none or is none; says what exists.
+pub fn select(mount: &Path, typed: &str) -> Result<Vec<String>> {
+    let all = walk(mount)?;
+    let mut selected: Vec<String> = Vec::new();
+    for word in typed.split(',').filter(|word| !word.is_empty()) {
+        let found = one(mount, &all, word)?;
+        for path in found {
+            if !selected.contains(&path) {
+                selected.push(path);
+            }
+        }
+    }
+    if selected.is_empty() {
+        bail!("--for-each-cgroup names none; {}", exist(mount, &all));
+    }
+    Ok(selected)
+}
+
+fn one(mount: &Path, all: &BTreeSet<String>, word: &str) -> Result<Vec<String>> {
+    if word.contains(PATTERN) {
+        let regex = Regex::new(word).map_err(|error| {
+            let text = error.to_string();
+            let reason = text.lines().last().unwrap_or_default().trim_start_matches("error: ");
+            anyhow!("'{}' is no regular expression: {reason}", printable(word))
+        })?;
+        let matches = |path: &&String| regex.is_match(path.trim_start_matches('/'));
+        let found: Vec<_> = all.iter().filter(matches).cloned().collect();
+        if found.is_empty() {
+            bail!("no cgroup matches '{}'; {}", printable(word), exist(mount, all));
+        }
+        return Ok(found);
+    }
+    let inside = Path::new(word).strip_prefix(mount).ok();
+    let inside = inside.and_then(Path::to_str).unwrap_or(word);
+    let path = format!("/{}", inside.trim_matches('/'));
+    if !all.contains(&path) {
+        let near = did_you_mean(&path, all);
+        bail!("there is no cgroup {}{near}; {}", printable(&path), exist(mount, all));
+    }
+    Ok(vec![path])
+}
+
+fn exist(mount: &Path, all: &BTreeSet<String>) -> String {
+    format!("below {} there are {}", mount.display(), list(all))
+}
+
+/// Every cgroup of the hierarchy; one that goes away meanwhile, or whose name is not UTF-8, is not
+/// there.
+fn walk(mount: &Path) -> Result<BTreeSet<String>> {
+    let mut found = BTreeSet::new();
+    let mut open = vec![String::new()];
+    while let Some(path) = open.pop() {
+        let entries = match fs::read_dir(mount.join(path.trim_start_matches('/'))) {
+            Ok(entries) => entries,
+            Err(error) if path.is_empty() => {
+                return Err(error)
+                    .with_context(|| format!("cannot list the cgroups in {}", mount.display()));
+            }
+            Err(_) => continue,
+        };
+        for entry in entries.flatten() {
+            if entry.file_type().is_ok_and(|kind| kind.is_dir())
+                && let Some(name) = entry.file_name().to_str()
+            {
+                open.push(format!("{path}/{name}"));
+            }
+        }
+        found.insert(if path.is_empty() { "/".to_owned() } else { path });
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_expressions() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["tenant-a/job1", "tenant-b", "system.slice", "x"] {
+            fs::create_dir_all(dir.path().join(name)).unwrap();
+        }
+        fs::write(dir.path().join("cgroup.procs"), "").unwrap();
+        let select = |typed: &str| select(dir.path(), typed);
+        let of = |typed: &str| select(typed).unwrap().join(" ");
+        assert_eq!(of("tenant-b,/tenant-a/"), "/tenant-b /tenant-a");
+        assert_eq!(of("/"), "/");
+        assert_eq!(of(&format!("{}/x", dir.path().display())), "/x");
+        assert_eq!(of("x,^tenant-.*,tenant-b"), "/x /tenant-a /tenant-a/job1 /tenant-b");
+        assert_eq!(of("^tenant-[ab]$"), "/tenant-a /tenant-b");
+        let refused = |typed: &str| format!("{:#}", select(typed).unwrap_err());
+        let wrong = refused("tenant-c");
+        assert!(wrong.contains("no cgroup /tenant-c (did you mean /tenant-"), "{wrong}");
+        assert!(wrong.contains("/system.slice"), "{wrong}");
+        assert!(refused("^y").contains("no cgroup matches '^y'"));
+        let regex = refused("(x");
+        assert!(regex.contains("no regular expression: unclosed group"), "{regex}");
+        assert!(!regex.contains('\n'), "{regex}");
+        assert!(refused(",").contains("names none"));
+        assert!(refused("../x").contains("no cgroup"));
+    }
+}

@@ -1,0 +1,183 @@
+//! `--control`: another program says when to count, by lines through a FIFO or a descriptor.
+//!
+//! The protocol is perf's (`tools/perf/util/evlist.c`, Linux 7.2): `enable`, `disable`, `ping`,
+//! `stop`, each answered by `ack` and a line end where there is somewhere to answer to; `ack` itself
+//! is taken and not answered. Guarantee: what is not understood is answered too, so that nobody
+//! waits for ever, and is warned of.
+
+use std::io;
+use std::str::FromStr;
+
+use anyhow::{Context as _, Result, bail};
+use tokio::net::unix::pipe::{OpenOptions, Receiver, Sender};
+
+use crate::text::printable;
+
+/// Longest line that can be a command; perf's own buffer has 1024 bytes.
+const LONGEST: usize = 1024;
+
+/// Where commands come from and answers go, as typed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Address {
+    /// Path to read.
+    control: String,
+    /// Path to write.
+    ack: Option<String>,
+}
+
+impl FromStr for Address {
+    type Err = String;
+
+    /// Reads `fifo:CTL[,ACK]` or `fd:CTL[,ACK]`. A descriptor is opened anew through
+    /// `/proc/self/fd`, which leaves the inherited one as it was.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let form = "write fifo:CTL[,ACK] or fd:CTL[,ACK]";
+        let (kind, rest) = text.split_once(':').ok_or(form)?;
+        let (control, ack) = match rest.split_once(',') {
+            Some((control, ack)) => (control, Some(ack)),
+            None => (rest, None),
+        };
+        let path = |end: &str| match kind {
+            "fifo" if !end.is_empty() => Ok(end.to_owned()),
+            "fd" => match end.parse::<u16>() {
+                Ok(number) => Ok(format!("/proc/self/fd/{number}")),
+                Err(_) => Err(format!("'{end}' is not the number of a descriptor; {form}")),
+            },
+            _ => Err(form.to_owned()),
+        };
+        Ok(Self { control: path(control)?, ack: ack.map(path).transpose()? })
+    }
+}
+
+/// What the other side wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Count.
+    Enable,
+    /// Do not count.
+    Disable,
+    /// Answer.
+    Ping,
+    /// Print what was counted and end.
+    Stop,
+    /// Nothing, not even an answer.
+    Ack,
+}
+
+impl Order {
+    fn read(line: &str) -> Option<Self> {
+        // perf allows the name of an event after it and counts that event only.
+        match line.trim() {
+            "enable" => Some(Self::Enable),
+            "disable" => Some(Self::Disable),
+            "ping" => Some(Self::Ping),
+            "stop" => Some(Self::Stop),
+            "ack" => Some(Self::Ack),
+            _ => None,
+        }
+    }
+}
+
+/// An open connection.
+#[derive(Debug)]
+pub struct Control {
+    receiver: Receiver,
+    sender: Option<Sender>,
+    buffer: Vec<u8>,
+}
+
+impl Control {
+    /// Opens both ends; needs a tokio runtime.
+    ///
+    /// Each is opened for reading and writing, as perf does: opening does not wait for the other
+    /// side, and its closing is no end.
+    ///
+    /// # Errors
+    ///
+    /// One of them is no FIFO or pipe, or may not be opened.
+    pub fn open(address: &Address) -> Result<Self> {
+        let Address { control, ack } = address;
+        let cannot = |path: &str| {
+            format!("cannot open {path} for --control: it must be a FIFO (mkfifo {path}) or a pipe")
+        };
+        let receiver = OpenOptions::new()
+            .read_write(true)
+            .open_receiver(control)
+            .with_context(|| cannot(control))?;
+        let sender = ack.as_ref().map(|ack| {
+            OpenOptions::new().read_write(true).open_sender(ack).with_context(|| cannot(ack))
+        });
+        Ok(Self { receiver, sender: sender.transpose()?, buffer: Vec::new() })
+    }
+
+    /// Waits for the next order; none is lost where this is cancelled.
+    pub async fn next(&mut self) -> Result<Order> {
+        loop {
+            while let Some(line) = self.line() {
+                if let Some(order) = Order::read(&line) {
+                    return Ok(order);
+                }
+                let line = printable(&line);
+                log::warn!("--control: unknown command '{line}': enable, disable, ping, stop");
+                self.ack();
+            }
+            self.receiver.readable().await.context("cannot wait for --control")?;
+            let mut bytes = [0; 256];
+            match self.receiver.try_read(&mut bytes) {
+                Ok(read) => self.buffer.extend_from_slice(&bytes[..read]),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error).context("cannot read from --control"),
+            }
+            if self.buffer.len() > LONGEST {
+                bail!("--control: a command of more than {LONGEST} bytes without a line end");
+            }
+        }
+    }
+
+    /// The next whole line in the buffer; empty ones are passed over. perf takes a zero byte for
+    /// a line end too.
+    fn line(&mut self) -> Option<String> {
+        loop {
+            let end = self.buffer.iter().position(|byte| matches!(byte, b'\n' | 0))?;
+            let line: Vec<u8> = self.buffer.drain(..=end).collect();
+            let line = String::from_utf8_lossy(&line[..end]).trim().to_owned();
+            if !line.is_empty() {
+                return Some(line);
+            }
+        }
+    }
+
+    /// Says that the last order was carried out.
+    pub fn ack(&self) {
+        if let Some(sender) = &self.sender
+            && let Err(error) = sender.try_write(b"ack\n")
+        {
+            log::warn!("--control: cannot acknowledge a command: {error}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_perfs() {
+        let read = |text: &str| text.parse::<Address>().map(|it| (it.control, it.ack));
+        let path = |path: &str| path.to_owned();
+        assert_eq!(read("fifo:a"), Ok((path("a"), None)));
+        assert_eq!(read("fifo:/x/a,/x/b"), Ok((path("/x/a"), Some(path("/x/b")))));
+        assert_eq!(read("fd:3,4"), Ok((path("/proc/self/fd/3"), Some(path("/proc/self/fd/4")))));
+        for bad in ["", "a", "fifo:", "fifo:a,", "fd:x", "fd:3,", "fd:-1", "pipe:a"] {
+            assert!(read(bad).unwrap_err().contains("fifo:CTL"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn orders_are_perfs() {
+        assert_eq!(Order::read("enable"), Some(Order::Enable));
+        assert_eq!(Order::read(" stop "), Some(Order::Stop));
+        assert_eq!(Order::read("enable page-faults"), None);
+        assert_eq!(Order::read("ENABLE"), None);
+    }
+}

@@ -1,0 +1,205 @@
+//! Differences of readings: what each counter of a plan counted in a stretch of time.
+//!
+//! Guarantees: stretches that follow each other leave nothing out and count nothing twice; the
+//! length of a stretch is the time in which the counters were enabled, so that rates hold whatever
+//! was switched off in between.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use crate::open::{Count, Counting, Unopened};
+use crate::plan::Plan;
+
+/// What one counter did in a stretch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tally {
+    /// It could not be opened.
+    NotSupported,
+    /// Raw count, time enabled and time running.
+    Counted(Count),
+}
+
+impl Tally {
+    /// The count, scaled up to the time enabled as perf does (`perf_counts_values__scale`,
+    /// `tools/lib/perf/evsel.c`, Linux 7.2), or as it is. `None` where it never ran.
+    pub fn scaled(self, scale: bool) -> Option<f64> {
+        let Self::Counted(Count { value, enabled, running }) = self else { return None };
+        let value = value as f64;
+        match running {
+            0 => None,
+            _ if scale && running < enabled => {
+                Some((value * enabled as f64 / running as f64).round())
+            }
+            _ => Some(value),
+        }
+    }
+}
+
+/// All counters of a plan over one stretch.
+#[derive(Clone, Debug)]
+pub struct Lap {
+    /// By counter id.
+    pub tallies: Vec<Tally>,
+    /// How long the counters were enabled, ns.
+    pub counted_ns: u64,
+}
+
+/// How much less than the others a counter may have been enabled: enabling thousands one after the
+/// other takes milliseconds.
+const SLACK: (f64, f64) = (0.05, 20e6);
+
+impl Lap {
+    /// The counters that were enabled for less of the stretch than it is long. The kernel takes a
+    /// counter off a CPU that goes offline, and then its time enabled stands still.
+    pub fn absent(&self) -> impl Iterator<Item = u32> {
+        let least = (1.0 - SLACK.0) * self.counted_ns as f64 - SLACK.1;
+        let ids = (0..).zip(&self.tallies);
+        ids.filter(move |(_, tally)| match tally {
+            Tally::Counted(count) => (count.enabled as f64) < least,
+            Tally::NotSupported => false,
+        })
+        .map(|(id, _)| id)
+    }
+}
+
+/// A moment: what the counters stand at, and how long they have been enabled.
+#[derive(Clone, Debug)]
+struct Mark {
+    counts: Vec<Count>,
+    counted: Duration,
+}
+
+/// The open counters of a plan, and the moments their differences are taken from.
+#[derive(Debug)]
+pub struct Meter {
+    counting: Counting,
+    supported: Vec<bool>,
+    /// Since when they have been enabled.
+    on_since: Option<Instant>,
+    /// How long they had been enabled before that.
+    counted: Duration,
+    first: Mark,
+    last: Mark,
+}
+
+impl Meter {
+    /// Opens the plan's counters, disabled.
+    ///
+    /// # Errors
+    ///
+    /// As [`Counting::open`].
+    pub fn open(plan: &Plan) -> Result<Self> {
+        let counting = Counting::open(&plan.counters)?;
+        let mut supported = vec![true; plan.counters.len()];
+        for Unopened { counter, reason: _ } in counting.unopened() {
+            supported[*counter as usize] = false;
+        }
+        let counts = vec![Count::default(); plan.counters.len()];
+        let zero = Mark { counts, counted: Duration::ZERO };
+        let (first, last) = (zero.clone(), zero);
+        let mut meter =
+            Self { counting, supported, on_since: None, counted: Duration::ZERO, first, last };
+        meter.restart();
+        Ok(meter)
+    }
+
+    /// The counters that could not be opened.
+    pub fn unopened(&self) -> &[Unopened] {
+        self.counting.unopened()
+    }
+
+    /// Whether the counters are enabled.
+    pub const fn is_on(&self) -> bool {
+        self.on_since.is_some()
+    }
+
+    /// Enables all counters.
+    pub fn enable(&mut self) -> Result<()> {
+        if self.on_since.is_none() {
+            self.counting.enable()?;
+            self.on_since = Some(Instant::now());
+        }
+        Ok(())
+    }
+
+    /// Disables all counters.
+    pub fn disable(&mut self) -> Result<()> {
+        if let Some(since) = self.on_since.take() {
+            self.counted += since.elapsed();
+            self.counting.disable()?;
+        }
+        Ok(())
+    }
+
+    /// A new measurement begins.
+    pub fn restart(&mut self) {
+        self.last = self.mark();
+        self.first = self.last.clone();
+    }
+
+    /// What was counted since the last call, or since [`Meter::restart`].
+    pub fn lap(&mut self) -> Lap {
+        let now = self.mark();
+        let before = std::mem::replace(&mut self.last, now);
+        self.between(&before)
+    }
+
+    /// What was counted from [`Meter::restart`] to the last [`Meter::lap`].
+    pub fn total(&self) -> Lap {
+        self.between(&self.first)
+    }
+
+    fn between(&self, before: &Mark) -> Lap {
+        let pairs = self.last.counts.iter().zip(&before.counts).zip(&self.supported);
+        let tally = |((now, before), supported): ((&Count, &Count), &bool)| match supported {
+            true => Tally::Counted(now.since(*before)),
+            false => Tally::NotSupported,
+        };
+        let counted = self.last.counted.saturating_sub(before.counted);
+        Lap { tallies: pairs.map(tally).collect(), counted_ns: counted.as_nanos() as u64 }
+    }
+
+    fn mark(&self) -> Mark {
+        // One that cannot be read stands where it stood, and so counts nothing.
+        let mut counts = self.last.counts.clone();
+        let on = self.on_since.map_or(Duration::ZERO, |since| since.elapsed());
+        for (id, count) in self.counting.read() {
+            counts[id as usize] = count;
+        }
+        Mark { counts, counted: self.counted + on }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_count_is_scaled_to_the_time_enabled_unless_told_not_to() {
+        let tally = |value, enabled, running| Tally::Counted(Count { value, enabled, running });
+        assert_eq!(tally(100, 1000, 1000).scaled(true), Some(100.0));
+        assert_eq!(tally(100, 1000, 300).scaled(true), Some(333.0));
+        assert_eq!(tally(100, 1000, 300).scaled(false), Some(100.0));
+        assert_eq!(tally(0, 1000, 500).scaled(true), Some(0.0));
+        for never_ran in [tally(0, 1000, 0), tally(7, 1000, 0), tally(0, 0, 0)] {
+            assert_eq!(never_ran.scaled(true), None);
+            assert_eq!(never_ran.scaled(false), None);
+        }
+        assert_eq!(Tally::NotSupported.scaled(true), None);
+    }
+
+    #[test]
+    fn a_counter_that_was_not_always_there_is_found() {
+        let counted = |enabled| Tally::Counted(Count { value: 1, enabled, running: enabled });
+        let absent = |counted_ns, tallies| {
+            let lap = Lap { tallies, counted_ns };
+            lap.absent().collect::<Vec<_>>()
+        };
+        let second = 1_000_000_000;
+        let tallies = vec![counted(second), Tally::NotSupported, counted(second / 2)];
+        assert_eq!(absent(second, tallies), [2]);
+        assert!(absent(second, vec![counted(second - 60_000_000)]).is_empty());
+        assert!(absent(1_000_000, vec![counted(0)]).is_empty());
+    }
+}

@@ -1,0 +1,108 @@
+//! Rows for spreadsheets (`-x`): the fields of `perf stat -x`, in its order.
+//!
+//! `[time or "summary"] [place [counters]] value unit event [cgroup] [noise%] running_ns running%
+//! metric_value metric_unit [method confidence]` (`tools/perf/util/stat-display.c`, Linux 7.2).
+//! Guarantee: a field that holds the separator, a quote or a line end is quoted (RFC 4180), which
+//! perf does not do and a filter's comma needs.
+
+use super::row::{Place, Row, Value, When};
+use crate::text::printable;
+
+/// One line a row.
+pub fn rows(rows: &[Row], when: When, separator: &str) -> String {
+    let mut text = String::new();
+    for row in rows {
+        let fields = fields(row, when);
+        let fields: Vec<_> = fields.iter().map(|field| quoted(field, separator)).collect();
+        text.push_str(&fields.join(separator));
+        text.push('\n');
+    }
+    text
+}
+
+fn fields(row: &Row, when: When) -> Vec<String> {
+    let mut fields = Vec::new();
+    match when {
+        When::Whole => {}
+        When::Until(seconds) => fields.push(format!("{seconds:>16.9}")),
+        When::Summary => fields.push(format!("{:>16}", "summary")),
+    }
+    match row.place {
+        Place::Machine => {}
+        Place::Cpu(_) => fields.push(row.place.to_string()),
+        Place::Socket(_) | Place::Die(..) | Place::Node(_) => {
+            fields.extend([row.place.to_string(), row.members.to_string()]);
+        }
+    }
+    let label = printable(&row.label).into_owned();
+    let (value, unit) = match (&row.value, &row.counted) {
+        (Value::Number(value), Some(counted)) => {
+            let decimals = if counted.integral { 0 } else { 2 };
+            (format!("{value:.decimals$}"), unit(&row.unit).to_owned())
+        }
+        (Value::Number(_), None) => (String::new(), String::new()),
+        (other, _) => (other.words().unwrap_or_default(), unit(&row.unit).to_owned()),
+    };
+    fields.extend([value, unit, label]);
+    if let Some(part) = &row.part {
+        fields.push(printable(&part.cgroup).into_owned());
+    }
+    fields.extend(row.noise.map(|noise| format!("{noise:.2}%")));
+    match &row.counted {
+        Some(counted) => {
+            fields.push(counted.running_ns.to_string());
+            fields.push(format!("{:.2}", 100.0 * counted.running));
+        }
+        None => fields.extend([String::new(), String::new()]),
+    }
+    fields.extend(metric(row));
+    if let Some(part) = &row.part {
+        fields.push(part.method.clone());
+        fields.push(part.confidence.map_or_else(String::new, |sure| format!("{sure:.2}")));
+    }
+    fields
+}
+
+/// What stands where perf has a metric: the metric, the part of the whole, or the rate.
+fn metric(row: &Row) -> [String; 2] {
+    let number = |value: f64, unit: &str| [format!("{value:.6}"), unit.to_owned()];
+    match (&row.part, &row.rate, &row.value) {
+        (_, _, Value::Number(value)) if row.counted.is_none() => number(*value, &row.unit),
+        (Some(part), _, _) => match part.share {
+            Some(share) => number(100.0 * share, "%"),
+            None => Default::default(),
+        },
+        (None, Some(rate), _) => number(rate.value, rate.unit),
+        _ => Default::default(),
+    }
+}
+
+/// perf has no unit for a bare count.
+pub fn unit(unit: &str) -> &str {
+    if unit == "count" { "" } else { unit }
+}
+
+fn quoted(field: &str, separator: &str) -> String {
+    if field.contains(separator) || field.contains(['"', '\n', '\r']) {
+        format!("\"{}\"", field.replace('"', "\"\""))
+    } else {
+        field.to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::row::sample::*;
+    use super::*;
+
+    #[test]
+    fn fields_are_those_of_perf() {
+        let shown = [
+            rows(&all(), When::Whole, ","),
+            rows(&by_socket(), When::Until(1.000_102_5), ";"),
+            rows(&by_socket(), When::Summary, ","),
+            rows(&by_cgroup(), When::Whole, ","),
+        ];
+        insta::assert_snapshot!(shown.join("\n"));
+    }
+}

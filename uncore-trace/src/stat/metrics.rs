@@ -1,0 +1,165 @@
+//! Rows of metrics: which instances make one value, and the value of one stretch.
+//!
+//! Guarantee: computed from the counts of the whole stretch, never from values of shorter ones.
+
+use std::collections::BTreeMap;
+
+use super::aggregate::Grouping;
+use super::count::{Lap, Tally};
+use super::row::{Part, Place, Row, Value};
+use crate::discover::Cpus;
+use crate::plan::Plan;
+use crate::plan::metric::{self, Planned, evaluate};
+
+/// Instances that make one value.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MetricLine {
+    /// The metric with the PMU: `pcie_read_bandwidth [nvidia_pcie_pmu]`.
+    pub label: String,
+    /// Unit of the value.
+    pub unit: String,
+    /// Where.
+    pub place: Place,
+    /// Their indices in the plan.
+    pub members: Vec<usize>,
+}
+
+/// The lines of the plan's metrics, split as those of its events are.
+pub fn lines(plan: &Plan, cpus: &Cpus, grouping: &Grouping) -> Vec<MetricLine> {
+    let mut order: Vec<(&str, &str, &str)> = Vec::new();
+    let mut lines: BTreeMap<(usize, Place), Vec<usize>> = BTreeMap::new();
+    for (index, planned) in plan.metrics.iter().enumerate() {
+        let key = key(planned, grouping);
+        let at = order.iter().position(|known| *known == key).unwrap_or_else(|| {
+            order.push(key);
+            order.len() - 1
+        });
+        let place = grouping.place(cpus, planned.cpu);
+        lines.entry((at, place)).or_default().push(index);
+    }
+    let line = |((at, place), members): ((usize, Place), Vec<usize>)| {
+        let &(name, pmu, filter) = order.get(at)?;
+        let of =
+            plan.metrics.iter().filter(|planned| key(planned, grouping) == (name, pmu, filter));
+        let mut instances = of.map(|planned| planned.pmu.as_str());
+        let first = instances.next()?;
+        let pmu = if instances.all(|instance| instance == first) { first } else { pmu };
+        let comma = if filter.is_empty() { "" } else { "," };
+        Some(MetricLine {
+            label: format!("{name} [{pmu}{comma}{filter}]"),
+            unit: plan.metrics.get(*members.first()?)?.unit.clone(),
+            place,
+            members,
+        })
+    };
+    lines.into_iter().filter_map(line).collect()
+}
+
+/// What makes instances the same metric: its name, the PMU, the filter.
+fn key<'a>(planned: &'a Planned, grouping: &Grouping) -> (&'a str, &'a str, &'a str) {
+    (&planned.name, grouping.pmu(&planned.pmu, planned.per_cpu), &planned.filter)
+}
+
+impl MetricLine {
+    /// The line's row for one stretch.
+    pub fn row(&self, plan: &Plan, lap: &Lap, scale: bool) -> Row {
+        let count = |id: u32| {
+            let tally = lap.tallies.get(id as usize).copied().unwrap_or(Tally::NotSupported);
+            Some(tally.scaled(scale)? * plan.counters.get(id as usize)?.scale)
+        };
+        self.of(plan, &count, lap.counted_ns as f64, None)
+    }
+
+    /// The line's row where `count` gives the count of a counter in its unit, or of one cgroup's
+    /// part of it, and the time was `duration_ns`.
+    pub fn of(
+        &self,
+        plan: &Plan,
+        count: &dyn Fn(u32) -> Option<f64>,
+        duration_ns: f64,
+        part: Option<Part>,
+    ) -> Row {
+        let value = match evaluate(&self.instances(plan), count, duration_ns) {
+            metric::Value::Number(value) => Value::Number(value),
+            metric::Value::Undefined => Value::Undefined,
+            metric::Value::Missing(inputs) => Value::Missing(inputs),
+        };
+        Row {
+            place: self.place,
+            members: self.members.len(),
+            label: self.label.clone(),
+            part,
+            value,
+            unit: self.unit.clone(),
+            counted: None,
+            rate: None,
+            noise: None,
+        }
+    }
+
+    /// The instances.
+    pub fn instances<'a>(&self, plan: &'a Plan) -> Vec<&'a Planned> {
+        self.members.iter().filter_map(|&index| plan.metrics.get(index)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::discover::machine;
+    use crate::open::Count;
+    use crate::plan::{Catalog, Request, plan};
+    use crate::stat::aggregate::By;
+
+    /// The captured machine with two Grace sockets.
+    fn grace(metric: &str) -> (Plan, Cpus) {
+        let root =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/machines/grace-2s");
+        let machine = machine(&root).unwrap();
+        let request = Request {
+            metrics: vec![metric.to_owned()],
+            tick_ns: 1_000_000,
+            window_ns: 10_000_000,
+            ..Request::default()
+        };
+        (plan(&machine, &Catalog::embedded().unwrap(), &request).unwrap(), machine.cpus)
+    }
+
+    fn rows(plan: &Plan, cpus: &Cpus, by: By, value: impl Fn(u32, &str) -> u64) -> Vec<Row> {
+        let counted = |counter: &crate::plan::Counter| {
+            let value = value(counter.cpu, &counter.event);
+            Tally::Counted(Count { value, enabled: 1000, running: 1000 })
+        };
+        let lap = Lap { tallies: plan.counters.iter().map(counted).collect(), counted_ns: 1000 };
+        let grouping = Grouping { by, ..Grouping::default() };
+        lines(plan, cpus, &grouping).iter().map(|line| line.row(plan, &lap, true)).collect()
+    }
+
+    #[test]
+    fn a_bandwidth_is_the_sum_of_its_instances_and_each_ones_own() {
+        let (plan, cpus) = grace("pcie_read_bandwidth");
+        let value = |cpu: u32, _: &str| if cpu == 0 { 1000 } else { 4000 };
+        let all = rows(&plan, &cpus, By::Machine, value);
+        assert_eq!(all.len(), 1, "{all:#?}");
+        assert_eq!(all[0].label.split_once(',').unwrap().0, "pcie_read_bandwidth [nvidia_pcie_pmu");
+        // Local and remote bytes of each socket.
+        assert_eq!((&all[0].value, all[0].unit.as_str()), (&Value::Number(10.0), "GB/s"));
+        let each = rows(&plan, &cpus, By::Socket, value);
+        let each: Vec<_> = each.iter().map(|row| (row.place, row.value.clone())).collect();
+        let socket = |socket, value| (Place::Socket(Some(socket)), Value::Number(value));
+        assert_eq!(each, [socket(0, 2.0), socket(1, 8.0)]);
+    }
+
+    #[test]
+    fn a_latency_without_requests_is_undefined_and_one_without_a_count_says_which() {
+        let (plan, cpus) = grace("pcie_read_latency*");
+        let all = rows(&plan, &cpus, By::Machine, |_, _| 0);
+        assert!(!all.is_empty() && all.iter().all(|row| row.value == Value::Undefined), "{all:#?}");
+        let lines = lines(&plan, &cpus, &Grouping::default());
+        let tallies = vec![Tally::NotSupported; plan.counters.len()];
+        let row = lines[0].row(&plan, &Lap { tallies, counted_ns: 1000 }, true);
+        assert!(matches!(&row.value, Value::Missing(inputs) if !inputs.is_empty()), "{row:#?}");
+    }
+}

@@ -1,0 +1,193 @@
+//! Where rows go and in which format.
+//!
+//! Guarantees: without `-o` everything goes to standard error, as in perf, so that the command's
+//! own output stays its own; a file is touched only when there is something to write, and one that
+//! was made and never written is removed.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+
+use super::repeat::Stats;
+use super::row::{Row, When};
+use super::{csv, json, text};
+use crate::text::printable;
+
+/// How rows are written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Format {
+    /// For people.
+    #[default]
+    Text,
+    /// Fields with this between them.
+    Csv(String),
+    /// One object a line.
+    Json,
+}
+
+/// After so many intervals perf repeats the line above them.
+const HEADING_EVERY: u32 = 25;
+
+/// What it takes to start a command after the clock was, seconds: no difference worth a line.
+const START: f64 = 0.01;
+
+#[derive(Debug)]
+enum Target {
+    Stderr,
+    Stdout,
+    File { path: PathBuf, file: File, append: bool, made: bool },
+}
+
+/// What was measured, for the lines around the rows.
+#[derive(Clone, Debug)]
+pub struct Ending {
+    /// How many runs.
+    pub runs: u32,
+    /// How long each took, s.
+    pub seconds: Stats,
+    /// How long the counters were enabled in each, s.
+    pub counted: Stats,
+}
+
+/// An open output.
+#[derive(Debug)]
+pub struct Output {
+    format: Format,
+    target: Target,
+    /// What ran meanwhile; empty if nothing.
+    command: String,
+    started: bool,
+    intervals: u32,
+}
+
+impl Output {
+    /// Opens `path` (`-` is standard output), or standard error.
+    pub fn open(
+        path: Option<&Path>,
+        append: bool,
+        format: Format,
+        command: String,
+    ) -> Result<Self> {
+        let target = match path {
+            None => Target::Stderr,
+            Some(path) if path == Path::new("-") => Target::Stdout,
+            Some(path) => {
+                let made = !path.exists();
+                let file = File::options()
+                    .create(true)
+                    .append(append)
+                    .write(true)
+                    .truncate(false)
+                    .open(path)
+                    .with_context(|| format!("cannot write {}", path.display()))?;
+                Target::File { path: path.to_owned(), file, append, made }
+            }
+        };
+        Ok(Self { format, target, command, started: false, intervals: 0 })
+    }
+
+    /// Rows of the stretch that ended `seconds` after the start.
+    pub fn interval(&mut self, rows: &[Row], seconds: f64) -> Result<()> {
+        let mut shown = String::new();
+        if self.format == Format::Text && self.intervals.is_multiple_of(HEADING_EVERY) {
+            shown.push_str(&text::heading(rows));
+        }
+        self.intervals += 1;
+        shown.push_str(&self.shown(rows, When::Until(seconds))?);
+        self.write(&shown)
+    }
+
+    /// Rows of all stretches together.
+    pub fn summary(&mut self, rows: &[Row]) -> Result<()> {
+        let shown = self.shown(rows, When::Summary)?;
+        self.write(&shown)
+    }
+
+    /// Rows of a measurement that had no intervals; for people with what was measured, and how
+    /// long.
+    pub fn whole(&mut self, rows: &[Row], ending: &Ending) -> Result<()> {
+        let rows = self.shown(rows, When::Whole)?;
+        let shown = match self.format {
+            Format::Text => format!("{}{rows}\n{}\n", self.title(ending.runs), times(ending)),
+            Format::Csv(_) | Format::Json => rows,
+        };
+        self.write(&shown)
+    }
+
+    fn title(&self, runs: u32) -> String {
+        let command = match self.command.as_str() {
+            "" => String::new(),
+            command => format!(" while '{}' ran", printable(command)),
+        };
+        let runs = if runs > 1 { format!(" ({runs} runs)") } else { String::new() };
+        format!("\n Performance counter stats for 'system wide'{command}{runs}:\n\n")
+    }
+
+    fn shown(&self, rows: &[Row], when: When) -> Result<String> {
+        match &self.format {
+            Format::Text => Ok(text::rows(rows, when)),
+            Format::Csv(separator) => Ok(csv::rows(rows, when, separator)),
+            Format::Json => json::rows(rows, when).context("cannot write the rows as JSON"),
+        }
+    }
+
+    fn write(&mut self, text: &str) -> Result<()> {
+        let first = !std::mem::replace(&mut self.started, true);
+        match &mut self.target {
+            Target::Stderr => io::stderr().lock().write_all(text.as_bytes()).context("stderr"),
+            Target::Stdout => {
+                let mut out = io::stdout().lock();
+                out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("stdout")
+            }
+            Target::File { path, file, append, made: _ } => {
+                let mut put = || {
+                    if first && !*append {
+                        file.set_len(0)?;
+                    }
+                    if first && self.format != Format::Json {
+                        let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ");
+                        write!(file, "# started on {now}\n\n")?;
+                    }
+                    file.write_all(text.as_bytes())
+                };
+                put().with_context(|| path.display().to_string())
+            }
+        }
+        .context("cannot write the counts")
+    }
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        if let Target::File { path, made: true, .. } = &self.target
+            && !self.started
+            && let Err(error) = fs::remove_file(path)
+        {
+            log::warn!("cannot remove {}, which is empty: {error}", path.display());
+        }
+    }
+}
+
+/// How long it took and, where that is less, how long the counters counted.
+fn times(ending: &Ending) -> String {
+    let time = |stats: &Stats, what: &str| {
+        if ending.runs > 1 {
+            format!(
+                "{:>18.9} +- {:.9} seconds {what}  ( +-{:>6.2}% )\n",
+                stats.mean(),
+                stats.error(),
+                stats.percent()
+            )
+        } else {
+            format!("{:>18.9} seconds {what}\n", stats.mean())
+        }
+    };
+    let mut text = time(&ending.seconds, "time elapsed");
+    let (counted, seconds) = (ending.counted.mean(), ending.seconds.mean());
+    if counted < 0.95 * seconds && counted < seconds - START {
+        text.push_str(&time(&ending.counted, "counted"));
+    }
+    text
+}

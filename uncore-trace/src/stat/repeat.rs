@@ -1,0 +1,161 @@
+//! Several runs of one command, as the mean of each row and how far to trust it.
+//!
+//! As in perf (`tools/perf/util/stat.c`, Linux 7.2), `+-` is the standard error of the mean: the
+//! deviation of the runs divided by the root of their number. It says how sure the mean is, not
+//! how much single runs differ.
+
+use super::row::{Row, Value};
+
+/// Mean and spread of numbers that come one by one (Welford, Technometrics 4, 1962).
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Stats {
+    count: u32,
+    mean: f64,
+    squares: f64,
+}
+
+impl Stats {
+    /// Takes one more number.
+    pub fn push(&mut self, value: f64) {
+        self.count += 1;
+        let off = value - self.mean;
+        self.mean += off / f64::from(self.count);
+        self.squares += off * (value - self.mean);
+    }
+
+    /// The mean; 0 of nothing.
+    pub const fn mean(&self) -> f64 {
+        self.mean
+    }
+
+    /// Standard error of the mean; 0 where there are not two numbers.
+    pub fn error(&self) -> f64 {
+        if self.count < 2 {
+            return 0.0;
+        }
+        let count = f64::from(self.count);
+        (self.squares / (count - 1.0) / count).sqrt()
+    }
+
+    /// The standard error in % of the mean; 0 where the mean is 0.
+    pub fn percent(&self) -> f64 {
+        if self.mean == 0.0 { 0.0 } else { 100.0 * self.error() / self.mean.abs() }
+    }
+}
+
+/// Rows of several runs, line by line.
+#[derive(Clone, Debug, Default)]
+pub struct Repeats {
+    rows: Vec<(Row, Line)>,
+    /// Seconds that a run took.
+    pub seconds: Stats,
+    /// Seconds in which the counters were enabled.
+    pub counted: Stats,
+    /// How many runs there were.
+    pub runs: u32,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Line {
+    value: Stats,
+    running: Stats,
+    running_ns: Stats,
+    rate: Stats,
+}
+
+impl Repeats {
+    /// Takes the rows of one more run, the same lines in the same order as before.
+    pub fn push(&mut self, rows: Vec<Row>, seconds: f64, counted: f64) {
+        self.runs += 1;
+        self.seconds.push(seconds);
+        self.counted.push(counted);
+        if self.rows.is_empty() {
+            self.rows = rows.iter().map(|row| (row.clone(), Line::default())).collect();
+        }
+        for ((kept, line), row) in self.rows.iter_mut().zip(rows) {
+            if let Some(number) = row.value.number() {
+                line.value.push(number);
+            }
+            if let Some(rate) = &row.rate {
+                line.rate.push(rate.value);
+            }
+            if let Some(counted) = &row.counted {
+                line.running.push(counted.running);
+                line.running_ns.push(counted.running_ns as f64);
+            }
+            // The reason why there is no number may come with any run, and a rate only with one.
+            if kept.value.number().is_none() {
+                *kept = row;
+            }
+        }
+    }
+
+    /// The mean of each line, with the noise where there was more than one run. Runs in which a
+    /// line had no number are left out of its mean.
+    pub fn rows(&self) -> Vec<Row> {
+        let mean = |(row, line): &(Row, Line)| {
+            let mut row = row.clone();
+            if row.value.number().is_some() {
+                row.value = Value::Number(line.value.mean());
+            }
+            if let Some(counted) = &mut row.counted {
+                counted.running = line.running.mean();
+                counted.running_ns = line.running_ns.mean().round() as u64;
+            }
+            if let Some(rate) = &mut row.rate {
+                rate.value = line.rate.mean();
+            }
+            row.noise = (self.runs > 1).then(|| line.value.percent());
+            row
+        };
+        self.rows.iter().map(mean).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stat::row::{Counted, Place};
+
+    #[test]
+    fn the_error_is_that_of_the_mean() {
+        let mut stats = Stats::default();
+        assert_eq!((stats.mean(), stats.error(), stats.percent()), (0.0, 0.0, 0.0));
+        for value in [2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0] {
+            stats.push(value);
+        }
+        // Mean 5, sum of squares 32: sqrt(32 / 7 / 8).
+        assert!((stats.mean() - 5.0).abs() < 1e-12);
+        assert!((stats.error() - (32.0_f64 / 56.0).sqrt()).abs() < 1e-12);
+        assert!((stats.percent() - 20.0 * (32.0_f64 / 56.0).sqrt()).abs() < 1e-12);
+    }
+
+    fn row(value: Value, running: f64) -> Row {
+        Row {
+            place: Place::Machine,
+            members: 1,
+            label: "event".to_owned(),
+            part: None,
+            value,
+            unit: "count".to_owned(),
+            counted: Some(Counted { running_ns: 100, running, integral: true }),
+            rate: None,
+            noise: None,
+        }
+    }
+
+    #[test]
+    fn a_run_without_a_count_is_no_zero() {
+        let mut repeats = Repeats::default();
+        repeats.push(vec![row(Value::NotCounted, 0.0)], 1.0, 1.0);
+        assert_eq!(repeats.rows()[0].value, Value::NotCounted);
+        repeats.push(vec![row(Value::Number(10.0), 1.0)], 1.0, 1.0);
+        repeats.push(vec![row(Value::Number(20.0), 0.5)], 4.0, 1.0);
+        let rows = repeats.rows();
+        assert_eq!(rows[0].value, Value::Number(15.0));
+        assert!((rows[0].counted.as_ref().unwrap().running - 0.5).abs() < 1e-12);
+        // The deviation of 10 and 20 is 50 of the root, the error of their mean 5, a third of it.
+        assert!((rows[0].noise.unwrap() - 100.0 / 3.0).abs() < 1e-9);
+        assert!((repeats.seconds.mean() - 2.0).abs() < 1e-12);
+    }
+}

@@ -1,0 +1,257 @@
+//! The loop: count until the command ends, a signal or an order comes or the time is over, and
+//! print the rows when they are due.
+//!
+//! Guarantees: the counters are enabled before the command's first instruction and disabled before
+//! they are read for the last time; whatever ends it, what was counted is printed.
+
+use std::ffi::OsString;
+use std::future::pending;
+use std::process::ExitStatus;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use tokio::time::{Interval, MissedTickBehavior, interval_at, sleep};
+
+use super::control::{Address, Control, Order};
+use super::count::{Lap, Meter};
+use super::output::{Ending, Output};
+use super::repeat::Repeats;
+use super::table::Table;
+use crate::discover::CpuList;
+use crate::signals::Signals;
+use crate::workload::{Workload, exit_code};
+
+/// When counting begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delay {
+    /// With the command.
+    None,
+    /// This long after its start.
+    For(Duration),
+    /// When an order says so.
+    Off,
+}
+
+/// How to measure.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// From one set of rows to the next; `None`: one set at the end.
+    pub interval: Option<Duration>,
+    /// End after so many of them.
+    pub interval_count: Option<u32>,
+    /// After them, rows of all of it.
+    pub summary: bool,
+    /// End after this long.
+    pub timeout: Option<Duration>,
+    /// When counting begins.
+    pub delay: Delay,
+    /// How often to measure.
+    pub repeat: u32,
+    /// Who else may give orders.
+    pub control: Option<Address>,
+    /// The command to run; empty for none.
+    pub command: Vec<OsString>,
+}
+
+/// Why a run ended.
+#[derive(Debug)]
+enum End {
+    Command(ExitStatus),
+    Signal,
+    Time,
+    /// All intervals are printed.
+    Intervals,
+    Order,
+}
+
+/// One run.
+struct Ran {
+    total: Lap,
+    seconds: f64,
+    end: End,
+}
+
+struct Runner<'a> {
+    options: &'a Options,
+    table: &'a Table<'a>,
+    meter: &'a mut Meter,
+    output: &'a mut Output,
+    signals: Signals,
+    control: Option<Control>,
+}
+
+/// Measures and prints. Returns the exit code: of a command that ended, its own, and of several
+/// runs the last one's that failed; else 0.
+///
+/// # Errors
+///
+/// A counter cannot be enabled, the command cannot be run, or the rows cannot be written.
+pub async fn run(
+    options: &Options,
+    meter: &mut Meter,
+    table: &Table<'_>,
+    output: &mut Output,
+) -> Result<u8> {
+    let signals = Signals::install()?;
+    let control = options.control.as_ref().map(Control::open).transpose()?;
+    let mut runner = Runner { options, table, meter, output, signals, control };
+    let mut repeats = Repeats::default();
+    let mut code = 0;
+    for _ in 0..options.repeat {
+        let Ran { total, seconds, end } = runner.once().await?;
+        warn_of_absent(table, &total);
+        let stopped = matches!(end, End::Signal | End::Order);
+        // A run that was cut short says nothing about the others.
+        if !stopped || repeats.runs == 0 {
+            repeats.push(table.rows(&total), seconds, total.counted_ns as f64 / 1e9);
+        }
+        if let End::Command(status) = end {
+            code = Some(exit_code(status)).filter(|code| *code != 0).unwrap_or(code);
+        }
+        if stopped {
+            break;
+        }
+    }
+    let rows = repeats.rows();
+    match (options.interval, options.summary) {
+        (None, _) => {
+            let Repeats { runs, seconds, counted, .. } = repeats;
+            runner.output.whole(&rows, &Ending { runs, seconds, counted })?;
+        }
+        (Some(_), true) => runner.output.summary(&rows)?,
+        (Some(_), false) => {}
+    }
+    Ok(code)
+}
+
+/// A count of a part of the time must not look like one of all of it.
+fn warn_of_absent(table: &Table<'_>, total: &Lap) {
+    let counters = total.absent().filter_map(|id| table.plan.counters.get(id as usize));
+    let cpus: CpuList = counters.map(|counter| counter.cpu).collect();
+    if !cpus.is_empty() {
+        log::warn!(
+            "the counters read on CPU {cpus} were not there all the time (did it go offline?): \
+             their counts are too low"
+        );
+    }
+}
+
+impl Runner<'_> {
+    async fn once(&mut self) -> Result<Ran> {
+        self.meter.restart();
+        let started = Instant::now();
+        let (mut workload, early) = self.begin().await?;
+        let begin = Instant::now();
+        let end = match early {
+            Some(end) => end,
+            None => self.count(&mut workload, begin).await?,
+        };
+        self.meter.disable()?;
+        let seconds = started.elapsed().as_secs_f64();
+        // The last interval is printed even if it is not whole, unless it has just been.
+        if !matches!(end, End::Intervals) {
+            let lap = self.meter.lap();
+            if self.options.interval.is_some() {
+                self.output.interval(&self.table.rows(&lap), begin.elapsed().as_secs_f64())?;
+            }
+        }
+        if !matches!(end, End::Command(_)) {
+            tokio::select! {
+                result = workload.terminate() => result?,
+                () = self.signals.next() => log::warn!("not waiting for the command any longer"),
+            }
+        }
+        Ok(Ran { total: self.meter.total(), seconds, end })
+    }
+
+    /// Starts the command and enables the counters, in the order that the delay asks for.
+    async fn begin(&mut self) -> Result<(Workload, Option<End>)> {
+        let command = &self.options.command;
+        match self.options.delay {
+            Delay::None => {
+                self.meter.enable()?;
+                Ok((Workload::start(command)?, None))
+            }
+            Delay::Off => Ok((Workload::start(command)?, None)),
+            Delay::For(delay) => {
+                let mut workload = Workload::start(command)?;
+                let early = tokio::select! {
+                    () = sleep(delay) => None,
+                    status = workload.ended() => Some(End::Command(status?)),
+                    () = self.signals.next() => Some(End::Signal),
+                };
+                if early.is_none() {
+                    self.meter.enable()?;
+                }
+                Ok((workload, early))
+            }
+        }
+    }
+
+    async fn count(&mut self, workload: &mut Workload, begin: Instant) -> Result<End> {
+        let mut ticks = self.options.interval.map(|period| {
+            let mut ticks = interval_at(tokio::time::Instant::from_std(begin) + period, period);
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+            ticks
+        });
+        let mut left = self.options.interval_count;
+        let timeout = self.options.timeout;
+        let over = async {
+            match timeout {
+                Some(timeout) => sleep(timeout).await,
+                None => pending().await,
+            }
+        };
+        tokio::pin!(over);
+        loop {
+            tokio::select! {
+                () = due(&mut ticks) => {
+                    let lap = self.meter.lap();
+                    let at = begin.elapsed().as_secs_f64();
+                    self.output.interval(&self.table.rows(&lap), at)?;
+                    left = left.map(|left| left.saturating_sub(1));
+                    if left == Some(0) {
+                        return Ok(End::Intervals);
+                    }
+                }
+                status = workload.ended() => return Ok(End::Command(status?)),
+                () = self.signals.next() => return Ok(End::Signal),
+                () = &mut over => return Ok(End::Time),
+                order = order(&mut self.control) => {
+                    if self.obey(order?)? {
+                        return Ok(End::Order);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Carries an order out and says so; `true` if it is to end.
+    fn obey(&mut self, order: Order) -> Result<bool> {
+        match order {
+            Order::Enable => self.meter.enable()?,
+            Order::Disable => self.meter.disable()?,
+            Order::Ping | Order::Stop | Order::Ack => {}
+        }
+        if let Some(control) = self.control.as_ref().filter(|_| order != Order::Ack) {
+            control.ack();
+        }
+        Ok(order == Order::Stop)
+    }
+}
+
+async fn due(ticks: &mut Option<Interval>) {
+    match ticks {
+        Some(ticks) => {
+            ticks.tick().await;
+        }
+        None => pending().await,
+    }
+}
+
+async fn order(control: &mut Option<Control>) -> Result<Order> {
+    match control {
+        Some(control) => control.next().await,
+        None => pending().await,
+    }
+}

@@ -1,0 +1,456 @@
+//! The parts of a count by cgroup, summed from rows of the timeline.
+//!
+//! A task belongs to the deepest of the named cgroups it is in. What is in none of them has lines
+//! of its own: `(other)` is tasks elsewhere, `(idle)`, `(irq)` (interrupts and softirqs),
+//! `(device)` and `(unattributed)` what the timeline gives to those owners. Guarantee: the parts of
+//! a line add up to its whole, because every row of the timeline is in exactly one part.
+
+use std::collections::{BTreeSet, HashMap};
+
+use anyhow::Result;
+use arrow::array::RecordBatch;
+
+use super::aggregate::Line;
+use super::row::{Counted, Part, Row, Value};
+use super::table::Table;
+use crate::plan::Counter;
+use crate::tables::columns::{self, get};
+use crate::tables::fabric::OTHER_TASKS;
+
+/// The lines of whatever is in no named cgroup, by `owner` of the timeline.
+const REST: [(&str, &str); 6] = [
+    ("task", OTHER_TASKS),
+    ("idle", "(idle)"),
+    ("irq", "(irq)"),
+    ("softirq", "(irq)"),
+    ("device", "(device)"),
+    ("unattributed", "(unattributed)"),
+];
+
+/// A counter as the timeline names it: PMU, event, filter, CPU.
+type Identity = (String, String, String, i32);
+
+/// One part of one or more counters.
+#[derive(Clone, Debug, Default)]
+struct Cell {
+    value: f64,
+    methods: BTreeSet<String>,
+    confidence: Option<f32>,
+}
+
+impl Cell {
+    fn add(&mut self, other: &Self) {
+        self.value += other.value;
+        self.methods.extend(other.methods.iter().cloned());
+        self.confidence = match (self.confidence, other.confidence) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+    }
+}
+
+/// One counter.
+#[derive(Clone, Debug, Default)]
+struct Sums {
+    /// By part.
+    cells: HashMap<String, Cell>,
+    counted: bool,
+    running_ns: f64,
+    enabled_ns: f64,
+}
+
+impl Sums {
+    fn cell(&self, part: &str) -> Cell {
+        self.cells.get(part).cloned().unwrap_or_default()
+    }
+}
+
+/// Adds up rows of the timeline.
+#[derive(Debug)]
+pub struct Shares<'a> {
+    table: &'a Table<'a>,
+    named: &'a [String],
+    /// Counters that could not be opened.
+    unopened: &'a BTreeSet<u32>,
+    id_of: HashMap<Identity, u32>,
+    /// End of the window of each counter that was last added to the times.
+    seen: Vec<Option<i64>>,
+    /// By counter.
+    sums: Vec<Sums>,
+}
+
+/// The columns of one batch that matter here.
+struct Columns<'a> {
+    mono_ns: &'a arrow::array::Int64Array,
+    window_ns: &'a arrow::array::Int64Array,
+    cpu: &'a arrow::array::Int32Array,
+    pmu: columns::Words<'a>,
+    event: columns::Words<'a>,
+    filter: columns::Words<'a>,
+    owner: columns::Words<'a>,
+    cgroup: columns::Words<'a>,
+    value: &'a arrow::array::Float64Array,
+    running: &'a arrow::array::Float32Array,
+    method: columns::Words<'a>,
+    confidence: &'a arrow::array::Float32Array,
+}
+
+impl<'a> Shares<'a> {
+    /// Nothing yet, of the lines of `table` and the cgroups `named`.
+    pub fn new(table: &'a Table<'a>, named: &'a [String], unopened: &'a BTreeSet<u32>) -> Self {
+        let counters = &table.plan.counters;
+        let identity = |counter: &Counter| {
+            let Counter { pmu, event, filter, cpu, .. } = counter;
+            ((pmu.clone(), event.clone(), filter.clone(), *cpu as i32), counter.id)
+        };
+        Self {
+            table,
+            named,
+            unopened,
+            id_of: counters.iter().map(identity).collect(),
+            seen: vec![None; counters.len()],
+            sums: vec![Sums::default(); counters.len()],
+        }
+    }
+
+    /// Adds a batch. Before each row `cut` is called with the end and the length of its window; it
+    /// takes the rows so far where it is time to.
+    pub fn add(
+        &mut self,
+        batch: &RecordBatch,
+        cut: &mut dyn FnMut(&mut Self, i64, i64) -> Result<()>,
+    ) -> Result<()> {
+        let columns = Columns {
+            mono_ns: columns::i64s(batch, "mono_ns")?,
+            window_ns: columns::i64s(batch, "window_ns")?,
+            cpu: columns::i32s(batch, "cpu")?,
+            pmu: columns::words(batch, "pmu")?,
+            event: columns::words(batch, "event")?,
+            filter: columns::words(batch, "filter")?,
+            owner: columns::words(batch, "owner")?,
+            cgroup: columns::words(batch, "cgroup")?,
+            value: columns::f64s(batch, "value")?,
+            running: columns::f32s(batch, "running")?,
+            method: columns::words(batch, "method")?,
+            confidence: columns::f32s(batch, "confidence")?,
+        };
+        for row in 0..batch.num_rows() {
+            let (end, length) = (columns.mono_ns.value(row), columns.window_ns.value(row));
+            cut(self, end, length)?;
+            self.row(&columns, row, end, length);
+        }
+        Ok(())
+    }
+
+    fn row(&mut self, columns: &Columns<'_>, row: usize, end: i64, length: i64) {
+        let word = |words: &columns::Words<'_>| words.get(row).unwrap_or_default().to_owned();
+        let identity = (
+            word(&columns.pmu),
+            word(&columns.event),
+            word(&columns.filter),
+            columns.cpu.value(row),
+        );
+        let Some(&id) = self.id_of.get(&identity) else { return };
+        let sums = &mut self.sums[id as usize];
+        if self.seen[id as usize].replace(end) != Some(end) {
+            sums.enabled_ns += length as f64;
+            sums.running_ns += length as f64 * f64::from(columns.running.value(row));
+        }
+        let Some(value) = get(columns.value, row) else { return };
+        sums.counted = true;
+        let owner = columns.owner.get(row).unwrap_or_default();
+        let part = part(self.named, owner, columns.cgroup.get(row));
+        let cell = sums.cells.entry(part.to_owned()).or_default();
+        if value == 0.0 {
+            return;
+        }
+        let method = columns.method.get(row).map(str::to_owned);
+        let confidence = get(columns.confidence, row);
+        cell.add(&Cell { value, methods: method.into_iter().collect(), confidence });
+    }
+
+    /// The rows of what was added, and nothing is added any more. `length_ns` is how long it took.
+    pub fn take(&mut self, length_ns: f64) -> Vec<Row> {
+        let mut rows = self.events();
+        rows.extend(self.metrics(length_ns));
+        self.sums.fill(Sums::default());
+        rows
+    }
+
+    fn events(&self) -> Vec<Row> {
+        let lines = self.table.lines.iter();
+        lines.flat_map(|line| self.line(line)).collect()
+    }
+
+    /// The rows of one line, one for each part.
+    fn line(&self, line: &Line) -> Vec<Row> {
+        let opened = line.members.iter().filter(|id| !self.unopened.contains(id));
+        let of: Vec<&Sums> = opened.map(|&id| &self.sums[id as usize]).collect();
+        let sum = |time: fn(&Sums) -> f64| of.iter().map(|sums| time(sums)).sum::<f64>();
+        let (enabled, running) = (sum(|sums| sums.enabled_ns), sum(|sums| sums.running_ns));
+        let total = sum(|sums| sums.cells.values().map(|cell| cell.value).sum());
+        let counted = of.iter().any(|sums| sums.counted);
+        let row = |name: &str| {
+            let mut cell = Cell::default();
+            for sums in &of {
+                cell.add(&sums.cell(name));
+            }
+            Row {
+                place: line.place,
+                members: line.members.len(),
+                label: line.label.clone(),
+                value: match counted {
+                    true => Value::Number(cell.value),
+                    false if of.is_empty() => Value::NotSupported,
+                    false => Value::NotCounted,
+                },
+                part: Some(Part {
+                    share: (counted && total != 0.0).then(|| cell.value / total),
+                    ..named_part(name, cell)
+                }),
+                unit: line.unit.clone(),
+                counted: Some(Counted {
+                    running_ns: running.round() as u64,
+                    running: if enabled > 0.0 { running / enabled } else { 1.0 },
+                    integral: line.integral,
+                }),
+                rate: None,
+                noise: None,
+            }
+        };
+        // Tasks elsewhere are worth a line even where they got nothing, the others only for
+        // something.
+        let there = |name: &&str| {
+            *name == OTHER_TASKS || of.iter().any(|sums| sums.cell(name).value != 0.0)
+        };
+        let mut rest: Vec<&str> = REST.iter().map(|(_, name)| *name).collect();
+        rest.dedup();
+        let named = self.named.iter().map(String::as_str);
+        named.chain(rest.into_iter().filter(there)).map(row).collect()
+    }
+
+    /// The rows of metrics, one for each cgroup: of its parts of the inputs.
+    fn metrics(&self, length_ns: f64) -> Vec<Row> {
+        let plan = self.table.plan;
+        let mut rows = Vec::new();
+        for line in &self.table.metrics {
+            for name in self.named.iter().map(String::as_str).chain([OTHER_TASKS]) {
+                let count = |id: u32| {
+                    let sums = self.sums.get(id as usize).filter(|sums| sums.counted);
+                    Some(sums?.cell(name).value)
+                };
+                let mut cell = Cell::default();
+                let instances = line.instances(plan);
+                for input in instances.iter().flat_map(|instance| &instance.inputs) {
+                    let sums = input.counter.and_then(|id| self.sums.get(id as usize));
+                    cell.add(&sums.map(|sums| sums.cell(name)).unwrap_or_default());
+                }
+                rows.push(line.of(plan, &count, length_ns, Some(named_part(name, cell))));
+            }
+        }
+        rows
+    }
+}
+
+fn named_part(name: &str, cell: Cell) -> Part {
+    Part {
+        cgroup: name.to_owned(),
+        share: None,
+        method: cell.methods.into_iter().collect::<Vec<_>>().join("+"),
+        confidence: cell.confidence,
+    }
+}
+
+/// The part that a row of the timeline belongs to.
+fn part<'a>(named: &'a [String], owner: &str, cgroup: Option<&str>) -> &'a str {
+    let rest = REST.iter().find(|(known, _)| *known == owner).map_or("(unattributed)", |r| r.1);
+    let Some(cgroup) = cgroup.filter(|path| owner == "task" && *path != OTHER_TASKS) else {
+        return rest;
+    };
+    let holds = |name: &&String| {
+        let below = cgroup.strip_prefix(name.trim_end_matches('/'));
+        below.is_some_and(|below| below.is_empty() || below.starts_with('/'))
+    };
+    named.iter().filter(holds).max_by_key(|name| name.len()).map_or(rest, String::as_str)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::discover::Cpus;
+    use crate::plan::Plan;
+    use crate::plan::metric::{Across, Input, Planned};
+    use crate::stat::aggregate::Grouping;
+    use crate::stat::table::What;
+    use crate::tables::fabric::{Builder, Row as Fabric};
+
+    const MS: i64 = 1_000_000;
+
+    fn plan() -> Plan {
+        let counter = serde_json::json!({
+            "id": 0, "pmu": "software", "family": "software", "group": "host",
+            "event": "page-faults", "filter": "", "unit": "count", "scale": 1.0, "attr_type": 1,
+            "config": [2, 0, 0, 0, 0], "cpu": 0, "socket": null, "sees": "0", "per_cpu": true,
+            "at_switch": true, "leader": null
+        });
+        let counter = serde_json::from_value(counter).unwrap();
+        Plan {
+            tick_ns: 1,
+            window_ns: 1,
+            counters: vec![counter],
+            metrics: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+
+    fn table(plan: &Plan) -> Table<'_> {
+        let what = What { scale: true, duration: false, events: true };
+        Table::new(plan, &Cpus::default(), &Grouping::default(), what)
+    }
+
+    static ALL: BTreeSet<u32> = BTreeSet::new();
+
+    /// End of the window, owner, cgroup, value, confidence.
+    type Given<'a> = (i64, &'a str, Option<&'a str>, Option<f64>, f32);
+
+    fn batch(rows: &[Given<'_>]) -> RecordBatch {
+        let mut builder = Builder::default();
+        for &(end, owner, cgroup, value, confidence) in rows {
+            builder.append(&Fabric {
+                ts: end,
+                mono_ns: end,
+                window_ns: 10 * MS,
+                socket: None,
+                cpu: 0,
+                group: "host",
+                pmu: "software",
+                event: "page-faults",
+                filter: "",
+                unit: "count",
+                owner,
+                pid: None,
+                comm: None,
+                cgroup_id: None,
+                cgroup,
+                value,
+                total: value,
+                running: if value.is_some() { 1.0 } else { 0.0 },
+                method: "residency",
+                confidence: Some(confidence),
+            });
+        }
+        builder.finish()
+    }
+
+    fn shown(rows: &[Row]) -> Vec<String> {
+        let show = |row: &Row| {
+            let part = row.part.as_ref().unwrap();
+            let value = row.value.number().map_or_else(|| "-".to_owned(), |it| it.to_string());
+            format!("{} {value} {:?} {}", part.cgroup, part.confidence, part.method)
+        };
+        rows.iter().map(show).collect()
+    }
+
+    #[test]
+    fn every_row_is_in_one_part_and_the_deepest_cgroup_wins() {
+        let plan = plan();
+        let table = table(&plan);
+        let named = ["/a".to_owned(), "/a/b".to_owned(), "/c".to_owned()];
+        let mut shares = Shares::new(&table, &named, &ALL);
+        let batch = batch(&[
+            (10 * MS, "task", Some("/a"), Some(1.0), 0.5),
+            (10 * MS, "task", Some("/a/x"), Some(2.0), 0.25),
+            (10 * MS, "task", Some("/a/b/deep"), Some(4.0), 0.5),
+            (10 * MS, "task", Some("/ab"), Some(8.0), 0.5),
+            (10 * MS, "task", Some(OTHER_TASKS), Some(16.0), 0.5),
+            (10 * MS, "task", None, Some(32.0), 0.5),
+            (10 * MS, "idle", None, Some(64.0), 0.5),
+            (10 * MS, "irq", None, Some(128.0), 0.5),
+            (10 * MS, "softirq", None, Some(256.0), 0.5),
+            (10 * MS, "unattributed", None, Some(0.0), 0.0),
+        ]);
+        shares.add(&batch, &mut |_, _, _| Ok(())).unwrap();
+        let rows = shares.take(1e7);
+        assert_eq!(
+            shown(&rows),
+            [
+                "/a 3 Some(0.25) residency",
+                "/a/b 4 Some(0.5) residency",
+                "/c 0 None ",
+                "(other) 56 Some(0.5) residency",
+                "(idle) 64 Some(0.5) residency",
+                "(irq) 384 Some(0.5) residency"
+            ]
+        );
+        let share: f64 = rows.iter().filter_map(|row| row.part.as_ref()?.share).sum();
+        assert!((share - 1.0).abs() < 1e-12);
+        let counted = rows[0].counted.clone().unwrap();
+        assert_eq!((counted.running_ns, counted.running), (10_000_000, 1.0));
+        assert_eq!(
+            shown(&shares.take(1e7)),
+            ["/a - None ", "/a/b - None ", "/c - None ", "(other) - None "]
+        );
+    }
+
+    #[test]
+    fn the_root_holds_what_no_other_does() {
+        let named = ["/".to_owned(), "/a".to_owned()];
+        assert_eq!(part(&named, "task", Some("/a/b")), "/a");
+        assert_eq!(part(&named, "task", Some("/ab")), "/");
+        assert_eq!(part(&named, "task", Some("/")), "/");
+        assert_eq!(part(&named, "idle", None), "(idle)");
+        assert_eq!(part(&named, "nonsense", None), "(unattributed)");
+    }
+
+    #[test]
+    fn a_window_without_a_count_is_no_zero() {
+        let plan = plan();
+        let table = table(&plan);
+        let named = ["/a".to_owned()];
+        let mut shares = Shares::new(&table, &named, &ALL);
+        let rows = batch(&[
+            (10 * MS, "unattributed", None, None, 0.0),
+            (20 * MS, "task", Some("/a"), Some(5.0), 1.0),
+        ]);
+        shares.add(&rows, &mut |_, _, _| Ok(())).unwrap();
+        let rows = shares.take(1e7);
+        assert_eq!(shown(&rows), ["/a 5 Some(1.0) residency", "(other) 0 None "]);
+        assert!((rows[0].counted.as_ref().unwrap().running - 0.5).abs() < 1e-12);
+    }
+
+    #[test]
+    fn a_metric_is_of_the_cgroups_own_part_and_a_counter_that_is_not_there_is_named() {
+        let mut plan = plan();
+        plan.metrics = vec![Planned {
+            name: "fault_rate".to_owned(),
+            about: String::new(),
+            unit: "1/ns".to_owned(),
+            formula: "page_faults / duration_ns".to_owned(),
+            across: Across::Sum,
+            family: "software".to_owned(),
+            pmu: "software".to_owned(),
+            filter: String::new(),
+            cpu: 0,
+            socket: None,
+            per_cpu: true,
+            inputs: vec![Input { name: "page_faults".to_owned(), counter: Some(0) }],
+            constants: std::collections::BTreeMap::new(),
+        }];
+        let table = table(&plan);
+        let named = ["/a".to_owned()];
+        let mut shares = Shares::new(&table, &named, &ALL);
+        let rows = batch(&[
+            (10 * MS, "task", Some("/a"), Some(5.0), 0.5),
+            (10 * MS, "task", Some("/b"), Some(15.0), 0.25),
+        ]);
+        shares.add(&rows, &mut |_, _, _| Ok(())).unwrap();
+        let rows = shares.take(5.0);
+        let metrics: Vec<_> = rows.iter().filter(|row| row.counted.is_none()).cloned().collect();
+        let shown_metrics = shown(&metrics);
+        assert_eq!(shown_metrics, ["/a 1 Some(0.5) residency", "(other) 3 Some(0.25) residency"]);
+        let unopened = BTreeSet::from([0]);
+        let rows = Shares::new(&table, &named, &unopened).take(5.0);
+        assert_eq!(rows[0].value, Value::NotSupported);
+        assert_eq!(rows[2].value, Value::Missing(vec!["page_faults".to_owned()]));
+    }
+}

@@ -1,0 +1,64 @@
+//! All rows of a plan: its events, its metrics, and the time.
+
+use super::aggregate::{Grouping, Line};
+use super::count::Lap;
+use super::metrics::{self, MetricLine};
+use super::row::{Counted, Place, Row, Value};
+use crate::discover::Cpus;
+use crate::plan::Plan;
+
+/// Which rows there are, and how they are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct What {
+    /// Whether counts are scaled up to the time enabled.
+    pub scale: bool,
+    /// Whether there is a row for the time counted, perf's `duration_time`.
+    pub duration: bool,
+    /// Whether there are rows for events.
+    pub events: bool,
+}
+
+/// The rows of a plan, for any number of stretches: the same lines in the same order.
+#[derive(Debug)]
+pub struct Table<'a> {
+    /// The plan.
+    pub plan: &'a Plan,
+    /// Of its events.
+    pub lines: Vec<Line>,
+    /// Of its metrics.
+    pub metrics: Vec<MetricLine>,
+    what: What,
+}
+
+impl<'a> Table<'a> {
+    /// Rows of `plan`.
+    pub fn new(plan: &'a Plan, cpus: &Cpus, grouping: &Grouping, what: What) -> Self {
+        let lines = if what.events { grouping.lines(plan, cpus) } else { Vec::new() };
+        Self { plan, lines, metrics: metrics::lines(plan, cpus, grouping), what }
+    }
+
+    /// What they are for one stretch.
+    pub fn rows(&self, lap: &Lap) -> Vec<Row> {
+        let scale = self.what.scale;
+        let events = self.lines.iter().map(|line| line.row(self.plan, lap, scale));
+        let time = self.what.duration.then(|| self.duration(lap));
+        let metrics = self.metrics.iter().map(|line| line.row(self.plan, lap, scale));
+        events.chain(time).chain(metrics).collect()
+    }
+
+    fn duration(&self, lap: &Lap) -> Row {
+        let first = self.lines.first().map(|line| line.place);
+        let first = first.or_else(|| self.metrics.first().map(|line| line.place));
+        Row {
+            place: first.unwrap_or(Place::Machine),
+            members: 1,
+            label: "duration_time".to_owned(),
+            part: None,
+            value: Value::Number(lap.counted_ns as f64),
+            unit: "ns".to_owned(),
+            counted: Some(Counted { running_ns: lap.counted_ns, running: 1.0, integral: true }),
+            rate: None,
+            noise: None,
+        }
+    }
+}

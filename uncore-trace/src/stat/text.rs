@@ -1,0 +1,188 @@
+//! Rows for people, in the layout of `perf stat`: value, unit, event, rate after `#`, the part of
+//! the time the counter ran where that is not all of it, and the noise of repeated runs.
+//!
+//! Guarantees: bytes and times have three digits and a prefix, every other count all of its digits;
+//! nothing from the machine reaches the terminal unescaped.
+
+use std::fmt::Write as _;
+
+use super::row::{Part, Place, Rate, Row, Value, When};
+use crate::report::units;
+use crate::text::printable;
+
+/// Width of the number, as in perf.
+const VALUE: usize = 18;
+
+/// The line above the rows of an interval.
+pub fn heading(rows: &[Row]) -> String {
+    let place = rows.first().map_or("", |row| match row.place {
+        Place::Machine => "",
+        Place::Socket(_) => "socket cpus ",
+        Place::Die(..) => "die     cpus ",
+        Place::Node(_) => "node   cpus ",
+        Place::Cpu(_) => "cpu    ",
+    });
+    format!("#           time {place}{:>VALUE$} unit     events\n", "counts")
+}
+
+/// One line a row.
+pub fn rows(rows: &[Row], when: When) -> String {
+    let width = |text: &dyn Fn(&Row) -> usize, least| rows.iter().map(text).fold(least, usize::max);
+    let labels = width(&|row| printable(&row.label).chars().count(), 24);
+    let cgroups = width(
+        &|row| row.part.as_ref().map_or(0, |part| printable(&part.cgroup).chars().count()),
+        0,
+    );
+    let mut text = String::new();
+    for row in rows {
+        line(&mut text, row, when, labels, cgroups);
+        text.truncate(text.trim_end().len());
+        text.push('\n');
+    }
+    text
+}
+
+fn line(text: &mut String, row: &Row, when: When, labels: usize, cgroups: usize) {
+    // Writing to a String cannot fail.
+    let mut write = |part: std::fmt::Arguments<'_>| text.write_fmt(part).unwrap_or_default();
+    match when {
+        When::Whole => {}
+        When::Until(seconds) => write(format_args!("{seconds:>16.9} ")),
+        When::Summary => write(format_args!("{:>16} ", "summary")),
+    }
+    match row.place {
+        Place::Machine => {}
+        Place::Cpu(_) => write(format_args!("{:<6} ", row.place)),
+        Place::Die(..) => write(format_args!("{:<7} {:>4} ", row.place, row.members)),
+        Place::Socket(_) | Place::Node(_) => {
+            write(format_args!("{:<6} {:>4} ", row.place, row.members));
+        }
+    }
+    let (number, unit) = quantity(row);
+    write(format_args!("{number:>VALUE$} {unit:<8} {:<labels$}", printable(&row.label)));
+    match (&row.part, &row.rate) {
+        (Some(part), _) => {
+            write(format_args!(" {:<cgroups$} # {}", printable(&part.cgroup), share(part, row)));
+        }
+        (None, Some(rate)) => write(format_args!(" # {:>12}", per_second(rate))),
+        (None, None) => write(format_args!("   {:>12}", "")),
+    }
+    // Of what was not counted at all the words say it.
+    let running = row.counted.as_ref().filter(|_| row.value.number().is_some());
+    if let Some(counted) = running.filter(|counted| counted.running < 1.0) {
+        write(format_args!("  ({:.2}%)", 100.0 * counted.running));
+    }
+    // perf says nothing of a noise of exactly 0 either.
+    if let Some(noise) = row.noise.filter(|noise| *noise > 0.0) {
+        write(format_args!("  ( +-{noise:>6.2}% )"));
+    }
+}
+
+/// The part of the whole, how it was made and how sure that is.
+fn share(part: &Part, row: &Row) -> String {
+    let share = match part.share {
+        Some(share) => format!("{:.2} %", 100.0 * share),
+        None if row.counted.is_some() => "-".to_owned(),
+        None => String::new(),
+    };
+    let confidence = part.confidence.map(|sure| format!(", confidence {sure:.2}"));
+    format!("{share:>8}  {}{}", part.method, confidence.unwrap_or_default())
+}
+
+fn per_second(rate: &Rate) -> String {
+    match rate.unit {
+        "GB/s" => units::rate(rate.value * 1e9, "bytes"),
+        _ => units::rate(rate.value, ""),
+    }
+}
+
+/// The number and its unit.
+fn quantity(row: &Row) -> (String, String) {
+    let bare = |unit: &str| if matches!(unit, "count" | "1") { "" } else { unit }.to_owned();
+    let number = match &row.value {
+        Value::Number(number) => *number,
+        Value::Undefined => return ("-".to_owned(), bare(&row.unit)),
+        other => return (other.words().unwrap_or_default(), String::new()),
+    };
+    let Some(counted) = &row.counted else {
+        return (digits(number), bare(&row.unit));
+    };
+    match row.unit.as_str() {
+        "bytes" | "ns" => {
+            let human = units::human(number, &row.unit);
+            let (number, unit) = human.split_once(' ').unwrap_or((&human, ""));
+            (number.to_owned(), unit.to_owned())
+        }
+        unit => {
+            let decimals = if counted.integral { 0 } else { 2 };
+            (thousands(number, decimals), bare(unit))
+        }
+    }
+}
+
+/// A metric's number: at least three significant digits, never an exponent for what is above 0.001.
+fn digits(number: f64) -> String {
+    match number.abs() {
+        0.0 => "0".to_owned(),
+        size if size >= 1000.0 => thousands(number, 0),
+        size if size >= 100.0 => format!("{number:.1}"),
+        size if size >= 1.0 => format!("{number:.2}"),
+        size if size >= 0.001 => format!("{number:.4}"),
+        _ => format!("{number:.2e}"),
+    }
+}
+
+/// `1234567.8` as `1,234,568`.
+fn thousands(number: f64, decimals: usize) -> String {
+    let text = format!("{number:.decimals$}");
+    let (sign, rest) = text.strip_prefix('-').map_or(("", text.as_str()), |rest| ("-", rest));
+    let (whole, fraction) = rest.split_once('.').unwrap_or((rest, ""));
+    let mut grouped = String::from(sign);
+    for (place, digit) in whole.chars().enumerate() {
+        if place > 0 && (whole.len() - place).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    if !fraction.is_empty() {
+        grouped.push('.');
+        grouped.push_str(fraction);
+    }
+    grouped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::row::sample::*;
+    use super::*;
+
+    #[test]
+    fn numbers_are_grouped() {
+        for (number, decimals, text) in [
+            (0.0, 0, "0"),
+            (999.0, 0, "999"),
+            (1000.0, 0, "1,000"),
+            (-1_234_567.0, 0, "-1,234,567"),
+            (1234.567, 2, "1,234.57"),
+        ] {
+            assert_eq!(thousands(number, decimals), text);
+        }
+        for (number, text) in
+            [(0.0, "0"), (12.345, "12.35"), (0.01234, "0.0123"), (2e-9, "2.00e-9")]
+        {
+            assert_eq!(digits(number), text);
+        }
+    }
+
+    #[test]
+    fn rows_are_laid_out_as_perf_does() {
+        let shown = [
+            rows(&all(), When::Whole),
+            heading(&by_socket()),
+            rows(&by_socket(), When::Until(1.000_102_5)),
+            rows(&by_socket(), When::Summary),
+            rows(&by_cgroup(), When::Whole),
+        ];
+        insta::assert_snapshot!(shown.join("\n"));
+    }
+}
