@@ -18,6 +18,7 @@ mod readme;
 mod recording;
 mod shares;
 mod signals;
+mod stat;
 mod sums;
 mod survive;
 mod ticks;

@@ -1,0 +1,400 @@
+//! `uncore-trace stat` on the kernel at hand: against `perf stat` where that is installed, against
+//! itself, and under the control of another process.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{Read as _, Write as _};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::command::{Answer, Place};
+use crate::harness::cgroup::Cgroup;
+use crate::harness::load::Load;
+use crate::harness::{or_skip, root_or_skip, tool, uncore_trace};
+
+/// What counting is compared with: a number of page faults that no bystander makes.
+const FAULTS: &str = "dd if=/dev/zero of=/dev/null bs=64M count=4";
+
+fn stat(args: &[&str]) -> Answer {
+    Place::new().run([&["stat"], args].concat())
+}
+
+/// The lines of `-x,`, each as its fields.
+fn fields(answer: &Answer) -> Vec<Vec<String>> {
+    let line = |line: &str| line.split(',').map(|field| field.trim().to_owned()).collect();
+    answer.err.lines().filter(|line| !line.starts_with("uncore-trace:")).map(line).collect()
+}
+
+/// The objects of `-j`.
+fn objects(text: &str) -> Vec<Value> {
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn number(text: &str) -> f64 {
+    text.parse().unwrap_or_else(|_| panic!("{text:?} is no number"))
+}
+
+#[test]
+fn it_counts_what_perf_counts() {
+    let _machine = root_or_skip!();
+    or_skip!(tool("perf"));
+    // perf inside: it sees the command alone, this one its own start and end too.
+    let events = "page-faults,msr/tsc/,cpu-clock";
+    let events = if Path::new("/sys/bus/event_source/devices/msr").exists() {
+        events
+    } else {
+        "page-faults,cpu-clock"
+    };
+    let perf = ["perf", "stat", "-a", "-x,", "-o", "/dev/stdout", "-e", events, "--", "sh", "-c"];
+    let script = format!("{FAULTS} 2>/dev/null; sleep 1");
+    let mut place = uncore_trace();
+    place.args(["stat", "-x,", "-e", events, "--"]).args(perf).arg(&script);
+    let output = Answer::of(place.output().unwrap());
+    assert_eq!(output.code, 0, "{output:#?}");
+    let outer = fields(&output);
+    let inner: Vec<Vec<String>> = output
+        .out
+        .lines()
+        .filter(|line| !line.is_empty() && !line.starts_with('#'))
+        .map(|line| line.split(',').map(str::to_owned).collect())
+        .collect();
+    assert_eq!(outer.len(), inner.len(), "{output:#?}");
+    for (ours, perfs) in outer.iter().zip(&inner) {
+        // perf shows cpu-clock in ms; its time running is the same thing in ns for both.
+        let of = if ours[2] == "cpu-clock" { 3 } else { 0 };
+        let (ours_is, perfs_is) = (number(&ours[of]), number(&perfs[of]));
+        assert_eq!(ours[2], perfs[2]);
+        // perf itself takes some 10 to 100 ms to start, and starting it makes faults.
+        assert!(ours_is >= perfs_is, "{ours:?} {perfs:?}");
+        assert!(ours_is < 1.5 * perfs_is + 20_000.0, "{ours:?} {perfs:?}");
+    }
+}
+
+#[test]
+fn fields_and_keys_are_perfs() {
+    let _machine = root_or_skip!();
+    or_skip!(tool("perf"));
+    let perf = |args: &[&str]| {
+        let output = Command::new("perf").arg("stat").args(args).output().unwrap();
+        String::from_utf8(output.stderr).unwrap()
+    };
+    for by in [&[][..], &["-A"], &["--per-socket"], &["-I", "50"], &["-r", "2"]] {
+        let csv = ["-a", "-x,", "-e", "page-faults"];
+        let args = [&csv[..], by, &["--", "sleep", "0.12"]].concat();
+        let (ours, theirs) = (fields(&stat(&args)), perf(&args));
+        let first: Vec<_> = theirs.lines().next().unwrap().split(',').map(str::to_owned).collect();
+        assert_eq!(ours[0].len(), first.len(), "{:?} {first:?}", ours[0]);
+        for (ours, theirs) in ours[0].iter().zip(&first) {
+            let shape = |text: &str| -> String {
+                let text = text.trim();
+                let kind = |c: char| if c.is_ascii_digit() { '0' } else { c };
+                let mut shape: Vec<char> = text.chars().map(kind).collect();
+                shape.dedup();
+                shape.into_iter().collect()
+            };
+            // Where perf has no metric, there is the rate.
+            if !theirs.is_empty() {
+                assert_eq!(shape(ours), shape(theirs), "{by:?}");
+            }
+        }
+    }
+    let args = ["-a", "-j", "-e", "page-faults", "-A", "--", "sleep", "0.05"];
+    let keys = |text: &str| -> Vec<String> {
+        objects(text)[0].as_object().unwrap().keys().cloned().collect()
+    };
+    assert_eq!(keys(&stat(&args).err), keys(&perf(&args)));
+}
+
+#[test]
+fn intervals_add_up_to_the_total() {
+    let _machine = root_or_skip!();
+    let place = Place::new();
+    let args = "stat -e page-faults,duration_time -j -o - -I 100 --summary -- sh -c";
+    let script = format!("{FAULTS} 2>/dev/null; sleep 0.35");
+    let args = args.split(' ').chain([script.as_str()]);
+    let rows = objects(&place.run(args).ok());
+    for event in ["page-faults", "duration_time"] {
+        let of = |summary: bool| -> f64 {
+            let rows = rows.iter().filter(|row| row["event"] == event);
+            let rows = rows.filter(|row| row["summary"].is_null() != summary);
+            rows.map(|row| number(row["counter-value"].as_str().unwrap())).sum()
+        };
+        assert!(of(true) > 0.0 && (of(true) - of(false)).abs() < 0.5, "{event}: {rows:#?}");
+    }
+    let times: Vec<_> = rows.iter().filter_map(|row| row["interval"].as_f64()).collect();
+    assert!(times.len() >= 4 && times.is_sorted(), "{times:?}");
+}
+
+#[test]
+fn it_ends_after_the_intervals_or_the_time_and_stops_the_command() {
+    let _machine = root_or_skip!();
+    for (args, lines) in [
+        ("-x, -e page-faults -I 50 --interval-count 3 -- sleep 60", 3),
+        ("-x, -e page-faults -I 50 --interval-count 3", 3),
+        ("-x, -e page-faults --timeout 120 -- sleep 60", 1),
+        ("-x, -e page-faults --timeout 120", 1),
+    ] {
+        let begin = Instant::now();
+        let answer = stat(&args.split(' ').collect::<Vec<_>>());
+        assert!(begin.elapsed() < Duration::from_secs(10), "{args}: {:?}", begin.elapsed());
+        assert_eq!(answer.code, 0, "{args}: {answer:#?}");
+        assert_eq!(fields(&answer).len(), lines, "{args}: {answer:#?}");
+    }
+}
+
+#[test]
+fn a_signal_prints_what_was_counted() {
+    let _machine = root_or_skip!();
+    for signal in [Signal::INT, Signal::TERM] {
+        for command in [&[][..], &["--", "sleep", "60"]] {
+            let mut tool = uncore_trace();
+            tool.args(["stat", "-x,", "-e", "page-faults"]).args(command);
+            let child = tool.stderr(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+            sleep(Duration::from_millis(400));
+            kill_process(Pid::from_child(&child), signal).unwrap();
+            let answer = Answer::of(child.wait_with_output().unwrap());
+            assert_eq!(answer.code, 0, "{answer:#?}");
+            let ran = number(&fields(&answer)[0][3]);
+            assert!(ran > 50e6, "{answer:#?}");
+        }
+    }
+}
+
+#[test]
+fn the_commands_exit_code_is_passed_on_and_a_missing_one_leaves_nothing() {
+    let _machine = root_or_skip!();
+    let exits = |code: &str, more: &[&str]| {
+        let script = format!("exit {code}");
+        stat(&[&["-e", "page-faults"], more, &["--", "sh", "-c", &script]].concat()).code
+    };
+    assert_eq!([exits("0", &[]), exits("7", &[]), exits("7", &["-r", "2"])], [0, 7, 7]);
+    for more in [&[][..], &["-I", "10"], &["-r", "2"], &["-D", "10"], &["--for-each-cgroup", "/"]] {
+        let place = Place::new();
+        let args = ["stat", "-e", "page-faults", "-o", "counts"];
+        let line = place.refuses([&args, more, &["--", "/no/such/command"]].concat());
+        assert!(line.contains("/no/such/command"), "{more:?}: {line}");
+    }
+}
+
+#[test]
+fn runs_are_repeated_and_averaged() {
+    let _machine = root_or_skip!();
+    let place = Place::new();
+    let args = ["stat", "-j", "-e", "duration_time", "-e", "page-faults", "-r", "4", "-o", "-"];
+    let script = "echo . >> runs; sleep 0.0$(wc -l < runs)";
+    let rows = objects(&place.run([&args[..], &["--", "sh", "-c", script]].concat()).ok());
+    assert_eq!(place.content()[&place.path("runs")], b".\n.\n.\n.\n");
+    let time = rows.iter().find(|row| row["event"] == "duration_time").unwrap();
+    // 10, 20, 30 and 40 ms and what it takes to start: the mean above 25 ms; their standard error
+    // is sqrt(500 / 3 / 4) = 6.5 ms.
+    let mean = number(time["counter-value"].as_str().unwrap()) / 1e6;
+    assert!((25.0..200.0).contains(&mean), "{rows:#?}");
+    let error = time["variance"].as_f64().unwrap() / 100.0 * mean;
+    assert!((3.0..60.0).contains(&error), "{rows:#?}");
+    let text = place.typed("stat -e page-faults -r 2 -- true").err;
+    assert!(text.contains("(2 runs)") && text.contains("seconds time elapsed  ( +-"), "{text}");
+}
+
+#[test]
+fn a_file_is_replaced_or_added_to() {
+    let _machine = root_or_skip!();
+    let place = Place::new();
+    let run = |args: &str| {
+        let answer = place.typed(&format!("stat -e page-faults -o counts {args} -- true"));
+        assert_eq!((answer.code, answer.err.as_str(), answer.out.as_str()), (0, "", ""));
+        let text = fs::read_to_string(place.path("counts")).unwrap();
+        (text.matches("# started on").count(), text.matches("page-faults").count())
+    };
+    assert_eq!(run(""), (1, 1));
+    assert_eq!(run("--append"), (2, 2));
+    assert_eq!(run("-x,"), (1, 1));
+    assert_eq!(run("-j"), (0, 1));
+    assert_eq!(run("-j --append"), (0, 2));
+}
+
+#[test]
+fn what_is_not_supported_or_not_counted_says_so_and_the_others_count() {
+    let _machine = root_or_skip!();
+    let events = "software/config=99/,page-faults";
+    let answer = stat(&["-x,", "-e", events, "--", "true"]);
+    assert_eq!(answer.code, 0, "{answer:#?}");
+    let rows = fields(&answer);
+    assert_eq!(rows[0][..3], ["<not supported>", "", "software/config=0x63/"], "{answer:#?}");
+    assert!(number(&rows[1][0]) > 0.0, "{answer:#?}");
+    assert_eq!(answer.err.matches("the PMU has no such event").count(), 1, "{answer:#?}");
+    let off = stat(&["-x,", "-e", "page-faults", "-D", "-1", "--", "true"]);
+    assert_eq!(fields(&off)[0][..3], ["<not counted>", "", "page-faults"], "{off:#?}");
+    let none = stat(&["-e", "software/config=99/", "--", "true"]).refused();
+    assert!(none.contains("no counter could be opened"), "{none}");
+}
+
+#[test]
+fn a_delay_is_not_counted() {
+    let _machine = root_or_skip!();
+    let place = Place::new();
+    let answer = place.typed("stat -j -o - -e duration_time,page-faults -D 300 -- sleep 0.5");
+    let rows = objects(&answer.ok());
+    let time = rows.iter().find(|row| row["event"] == "duration_time").unwrap();
+    let ms = number(time["counter-value"].as_str().unwrap()) / 1e6;
+    assert!((150.0..299.0).contains(&ms), "{rows:#?}");
+}
+
+/// A FIFO each way, held open so that neither side waits for the other.
+fn fifos(place: &Place) -> (File, File) {
+    let open = |name: &str| {
+        let path = place.path(name);
+        assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+        File::options().read(true).write(true).open(path).unwrap()
+    };
+    (open("ctl"), open("ack"))
+}
+
+fn ask(control: &mut File, ack: &mut File, order: &str) {
+    control.write_all(order.as_bytes()).unwrap();
+    let mut answer = [0; 4];
+    ack.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"ack\n");
+}
+
+#[test]
+fn another_process_says_when_to_count() {
+    let _machine = root_or_skip!();
+    let place = Place::new();
+    let (mut control, mut ack) = fifos(&place);
+    let mut tool = place.tool(["stat", "-j", "-e", "duration_time,page-faults", "-D", "-1"]);
+    let tool = tool.args(["--control", "fifo:ctl,ack"]).stderr(Stdio::piped());
+    let child = tool.stdout(Stdio::piped()).spawn().unwrap();
+    ask(&mut control, &mut ack, "ping\n");
+    let mut time = Duration::ZERO;
+    for _ in 0..2 {
+        sleep(Duration::from_millis(200));
+        ask(&mut control, &mut ack, "enable\n");
+        let begin = Instant::now();
+        sleep(Duration::from_millis(100));
+        ask(&mut control, &mut ack, "disable\n");
+        time += begin.elapsed();
+    }
+    ask(&mut control, &mut ack, "dissable\n");
+    ask(&mut control, &mut ack, "stop\n");
+    let answer = Answer::of(child.wait_with_output().unwrap());
+    assert_eq!(answer.code, 0, "{answer:#?}");
+    assert!(answer.err.contains("unknown command"), "{answer:#?}");
+    let rows = answer.err.lines().filter(|line| line.starts_with('{')).collect::<Vec<_>>();
+    let rows = objects(&rows.join("\n"));
+    let counted = rows.iter().find(|row| row["event"] == "duration_time").unwrap();
+    let ms = number(counted["counter-value"].as_str().unwrap()) / 1e6;
+    let within = time.as_secs_f64() * 1e3;
+    assert!((180.0..=within + 20.0).contains(&ms), "{ms} of {within} ms: {rows:#?}");
+    let faults = rows.iter().find(|row| row["event"] == "page-faults").unwrap();
+    assert!(faults["event-runtime"].as_f64().unwrap() > 180e6, "{rows:#?}");
+}
+
+#[test]
+fn orders_come_through_inherited_descriptors_too() {
+    let _machine = root_or_skip!();
+    let place = Place::new();
+    let (mut control, mut ack) = fifos(&place);
+    let script = "exec \"$0\" \"$@\" 3<>ctl 4<>ack";
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script, env!("CARGO_BIN_EXE_uncore-trace"), "stat", "-x,"]);
+    shell.args(["-e", "page-faults", "-D", "-1", "--control", "fd:3,4"]);
+    let child = shell.current_dir(place.path(".")).stderr(Stdio::piped()).spawn().unwrap();
+    for order in ["enable\n", "stop\n"] {
+        ask(&mut control, &mut ack, order);
+    }
+    let answer = Answer::of(child.wait_with_output().unwrap());
+    assert_eq!(answer.code, 0, "{answer:#?}");
+    assert!(number(&fields(&answer)[0][3]) > 0.0, "{answer:#?}");
+}
+
+/// Sums of a run with `--for-each-cgroup`, by event and cgroup.
+fn parts(rows: &[Value]) -> BTreeMap<(String, String), f64> {
+    let mut parts = BTreeMap::new();
+    for row in rows {
+        let key = |name: &str| row[name].as_str().unwrap().to_owned();
+        *parts.entry((key("event"), key("cgroup"))).or_default() += number(&key("counter-value"));
+    }
+    parts
+}
+
+#[test]
+fn cgroups_get_their_parts_and_the_parts_add_up() {
+    let _machine = root_or_skip!();
+    let cgroup = or_skip!(Cgroup::new("stat"));
+    let load = Load::forks();
+    cgroup.add(load.pid());
+    let place = Place::new();
+    let name = cgroup.path.trim_start_matches('/');
+    let pattern = format!("^{name}$");
+    for which in [name, &pattern] {
+        let args = ["stat", "-j", "-o", "-", "-e", "page-faults,cpu-clock", "--for-each-cgroup"];
+        let args = [&args[..], &[which, "-I", "200", "--interval-count", "3"]].concat();
+        let answer = place.run(args);
+        assert!(answer.code == 0 || answer.err.contains("incomplete"), "{answer:#?}");
+        let rows = objects(&answer.out);
+        let times: Vec<_> = rows.iter().map(|row| row["interval"].as_f64().unwrap()).collect();
+        assert!(times.is_sorted() && times.last().unwrap() > &0.5, "{times:?}");
+        let parts = parts(&rows);
+        let of = |event: &str, cgroup: &str| {
+            parts.get(&(event.to_owned(), cgroup.to_owned())).copied().unwrap_or_default()
+        };
+        let whole: f64 = parts.iter().filter(|(key, _)| key.0 == "cpu-clock").map(|it| it.1).sum();
+        // The clock of every CPU runs all the time, in windows as long as the intervals in all.
+        let cpus = std::thread::available_parallelism().unwrap().get() as f64;
+        let length = times.last().unwrap() * 1e9 * cpus;
+        assert!((whole / length - 1.0).abs() < 0.05, "{whole} of {length}: {parts:#?}");
+        assert!(of("page-faults", &cgroup.path) > 0.0, "{parts:#?}");
+        assert!(of("cpu-clock", &cgroup.path) > 0.05 * whole, "{parts:#?}");
+        // Shares of each event and interval are all of it.
+        let mut shares: BTreeMap<(String, u64), f64> = BTreeMap::new();
+        for row in &rows {
+            let at = row["interval"].as_f64().unwrap().to_bits();
+            let event = row["event"].as_str().unwrap().to_owned();
+            *shares.entry((event, at)).or_default() += row["metric-value"].as_f64().unwrap();
+        }
+        assert!(shares.values().all(|share| (share - 100.0).abs() < 1e-3), "{shares:#?}");
+        let used = rows.iter().filter(|row| row["cgroup"] == cgroup.path.as_str());
+        assert!(used.clone().count() > 0 && used.clone().all(|row| row.get("method").is_some()));
+    }
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_the_way_out() {
+    let _machine = root_or_skip!();
+    let refused = |args: &str, words: &[&str]| {
+        let all: Vec<_> =
+            ["stat", "-e", "page-faults"].into_iter().chain(args.split(' ')).collect();
+        let line = Place::new().refuses(all);
+        for word in words {
+            assert!(line.contains(word), "{args}: no {word:?} in: {line}");
+        }
+    };
+    refused("-I 0 -- true", &["--interval-print", "1ms"]);
+    refused("-I x -- true", &["with a unit"]);
+    refused("--interval-count 2 -- true", &["--interval-print"]);
+    refused("-r 0 -- true", &["--repeat"]);
+    refused("-r 2", &["-- CMD", "--timeout"]);
+    refused("-r 2 -I 100 -- true", &["--repeat", "--interval-print"]);
+    refused("-D -2 -- true", &["--delay"]);
+    refused("-x, -j -- true", &["--json-output"]);
+    refused("--per-socket --per-node -- true", &["--per-socket", "--per-node"]);
+    refused("--append -- true", &["--output"]);
+    refused("--metric-only -- true", &["-M"]);
+    refused("-M nonsense -- true", &["no metric nonsense"]);
+    refused("--control pipe:x -- true", &["fifo:CTL"]);
+    refused("--control fifo:/no/such/fifo -- true", &["/no/such/fifo", "mkfifo"]);
+    refused("-o /no/such/dir/file -- true", &["cannot write /no/such/dir/file"]);
+    refused(
+        "--for-each-cgroup no/such/cgroup -- true",
+        &["no cgroup /no/such/cgroup", "there are /"],
+    );
+    refused("--for-each-cgroup (x -- true", &["no regular expression"]);
+    refused("--for-each-cgroup / -D -1 -- true", &["--control"]);
+}
