@@ -14,22 +14,32 @@ def metric(step, check):
     rows = printed(step)
     time = [float(row["counter-value"]) for row in rows if row.get("event") == "duration_time"]
     expect(len(time) == 1 and time[0] > 0, f"it does not say how long it counted: {time}")
-    expected = value_of(step, check, time[0])
-    found = [row for row in rows if row.get("metric") == check["metric"]]
-    expect(len(found) == 1, f"{len(found)} rows of {check['metric']}")
-    value = found[0]["metric-value"]
-    expect(value is not None, f"{check['metric']} has no value, expected {expected}")
+    left = dict(zip(check["pmus"], check["inputs"]))
+    for row in rows:
+        name, _, of = row.get("metric", "").rstrip("]").partition(" [")
+        pmu = of.partition(",")[0]
+        own = [it for it in left if it == pmu or it.startswith(f"{pmu}_")]
+        # Other PMUs may have a metric of the same name.
+        if name == check["metric"] and own:
+            agrees(step, check, row, [left.pop(it) for it in own], time[0])
+    expect(not left, f"no row of {check['metric']} is about {sorted(left)}")
+
+
+def agrees(step, check, row, inputs, time):
+    expected = value_of(step, check["formula"], inputs, time)
+    value = row["metric-value"]
+    expect(value is not None, f"{row['metric']} has no value, expected {expected}")
+    expect(expected != 0, f"{row['metric']} is to be nothing: this proves nothing")
     off = value / expected - 1
     expect(
         abs(off) <= check["within"],
-        f"{check['metric']} is {value}, expected {expected} ({off:+.2e})",
+        f"{row['metric']} is {value}, expected {expected} ({off:+.2e})",
     )
 
 
-def value_of(step, check, time):
-    """What the formula makes of what moved, over all instances."""
-    formula = check["formula"]
-    each = [counts(step, inputs) for inputs in check["inputs"]]
+def value_of(step, formula, inputs, time):
+    """What the formula makes of what moved, over these instances."""
+    each = [counts(step, its) for its in inputs]
     if not formula["pooled"]:
         return sum(evaluate(formula["value"], sources, time) for sources in each)
     sums = {
