@@ -1,12 +1,12 @@
-//! The tests that need more than one module. `machines` and
-//! `traps` plan on captured machines, `cli` types
-//! what is wrong and `recording` what is right into the real binary, `readme` compares README.md
-//! with the code; the others record for real on the kernel at hand, as root, and skip with a reason
-//! where they cannot.
+//! The tests that need more than one module. `machines`, `devices` and `traps` plan on captured
+//! machines, `cli` types what is wrong and `recording` what is right into the real binary, `readme`
+//! compares README.md with the code; the others record for real on the kernel at hand, as root, and
+//! skip with a reason where they cannot.
 
 mod cli;
 mod command;
 mod cost;
+mod devices;
 mod exact;
 mod harness;
 mod hotplug;

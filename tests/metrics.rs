@@ -441,6 +441,7 @@ fn metrics_share_the_counters_of_groups_and_events() {
         metrics: vec!["pcie_read_utilization".to_owned(), "mem_read_latency".to_owned()],
         tick_ns: 1_000_000,
         window_ns: 10_000_000,
+        ..Request::default()
     };
     let machine = captured("grace-2s");
     let plan = plan(&machine, &Catalog::embedded().unwrap(), &request).unwrap();

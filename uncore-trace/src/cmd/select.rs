@@ -21,8 +21,24 @@ pub struct SelectArgs {
     #[arg(short = 'M', long = "metrics", value_name = "METRICS", value_delimiter = ',')]
     metrics: Vec<String>,
 
+    /// Split PCIe counters by root port
+    #[arg(long, value_name = "WHAT")]
+    per: Option<Per>,
+
+    /// Of PCIe, count this device alone: an address DDDD:BB:DD.F, a disk or a network interface;
+    /// may be given several times
+    #[arg(long = "device", value_name = "DEVICE")]
+    devices: Vec<String>,
+
     #[command(flatten)]
     catalog: CatalogArgs,
+}
+
+/// What counters can be split by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Per {
+    /// A counter for each root port that has devices, or for each there is where that is not known.
+    Port,
 }
 
 impl SelectArgs {
@@ -32,6 +48,8 @@ impl SelectArgs {
             groups: self.groups.clone(),
             events: self.events.clone(),
             metrics: self.metrics.clone(),
+            devices: self.devices.clone(),
+            per_port: self.per == Some(Per::Port),
             tick_ns,
             window_ns,
         }

@@ -7,9 +7,11 @@
 pub mod cgroups;
 pub mod cpulist;
 pub mod cpus;
+pub mod devices;
 pub mod event;
 pub mod format;
 pub mod name;
+pub mod pci;
 pub mod pmu;
 pub mod processor;
 mod read;
@@ -23,6 +25,7 @@ use serde::Serialize;
 pub use self::cgroups::CgroupMounts;
 pub use self::cpulist::CpuList;
 pub use self::cpus::Cpus;
+pub use self::devices::Devices;
 pub use self::pmu::Pmu;
 pub use self::processor::Processor;
 use self::read::Problems;
@@ -41,6 +44,8 @@ pub struct Machine {
     pub cpus: Cpus,
     /// What its first CPU is, where the kernel tells.
     pub processor: Option<Processor>,
+    /// Its devices, as far as they are on PCI or have names.
+    pub devices: Devices,
     /// Its cgroup mounts.
     pub cgroups: CgroupMounts,
     /// The kernel's release, such as `6.12.107-arm64`.
@@ -82,12 +87,14 @@ pub fn machine(root: &Path) -> Result<Machine> {
         root.join("sys/devices/system/cpu/online").display()
     );
     let cgroups = CgroupMounts::read(root, &mut problems);
+    let devices = Devices::read(root, &mut problems);
     let kernel = problems.line(&root.join("proc/sys/kernel/osrelease"));
     Ok(Machine {
         root: root.to_owned(),
         pmus,
         cpus,
         processor,
+        devices,
         cgroups,
         kernel,
         problems: problems.0,

@@ -31,6 +31,9 @@ pub struct Pmu {
     /// (`tools/perf/pmu-events/arch/x86/mapfile.csv`): tells the generations of an x86 PMU apart,
     /// which its files do not. `None` on other processors.
     pub processor: Option<String>,
+    /// `die<N>` of Intel's: what it belongs to on the N-th die, `domain:bus` of a root bus for an
+    /// IIO stack (`Documentation/ABI/testing/sysfs-devices-mapping`, Linux 7.2).
+    pub dies: BTreeMap<u32, String>,
     /// `format/`: the terms of its events.
     #[serde(skip)]
     pub formats: BTreeMap<String, Format>,
@@ -71,6 +74,7 @@ impl Pmu {
             associated_cpus: problems.parsed(&dir.join("associated_cpus")),
             identifier,
             processor: processor.and_then(Processor::generation),
+            dies: dies(dir, problems),
             formats: formats(&dir.join("format"), problems),
             events: events(&dir.join("events"), problems),
             mux_interval_ms: problems.parsed(&dir.join("perf_event_mux_interval_ms")),
@@ -91,6 +95,13 @@ impl Pmu {
     pub fn is_per_cpu(&self) -> bool {
         self.cpumask.is_none()
     }
+}
+
+fn dies(dir: &Path, problems: &mut Problems) -> BTreeMap<u32, String> {
+    let names = problems.names(dir);
+    let dies =
+        names.iter().filter_map(|name| Some((name.strip_prefix("die")?.parse().ok()?, name)));
+    dies.filter_map(|(die, name)| Some((die, problems.line(&dir.join(name))?))).collect()
 }
 
 fn formats(dir: &Path, problems: &mut Problems) -> BTreeMap<String, Format> {

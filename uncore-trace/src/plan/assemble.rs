@@ -124,7 +124,7 @@ impl<'a> Assembly<'a> {
         let mut unreadable = Vec::new();
         for event in events {
             self.agreement.add(event, in_group)?;
-            match spots(self.machine, event.words) {
+            match spots(self.machine, event.words, event.die) {
                 Ok(spots) => {
                     self.events.push(event.clone());
                     placed.extend(spots.into_iter().map(|spot| (event, spot)));

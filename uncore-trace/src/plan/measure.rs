@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail};
 use globset::Glob;
 
 use super::catalog::Family;
+use super::device::{Narrowing, Part};
 use super::metric::{DURATION_NS, Metric};
 use super::resolve::{Resolved, Resolver};
 use super::suggest::{did_you_mean, list};
@@ -21,6 +22,8 @@ pub struct Measured<'a> {
     pub metric: &'a Metric,
     /// The PMU and its family.
     pub words: Words<'a>,
+    /// What of the PMU it is of.
+    pub part: Part,
     /// The events of the formula, in the order of first use; `None` for one that is not here.
     pub inputs: Vec<(&'a str, Option<Resolved<'a>>)>,
     /// The constants of the formula.
@@ -32,6 +35,20 @@ impl Measured<'_> {
     pub fn missing(&self) -> Vec<&str> {
         let missing = self.inputs.iter().filter(|(_, event)| event.is_none());
         missing.map(|(name, _)| *name).collect()
+    }
+
+    /// The filter of its events, of those that have the part's where there is one; empty if they
+    /// have none, or not the same.
+    pub fn filter(&self) -> String {
+        let own: Vec<String> =
+            self.part.terms.iter().map(|(term, value)| format!("{term}={value:#x}")).collect();
+        let events = self.inputs.iter().filter_map(|(_, event)| event.as_ref());
+        let filters = events.map(|event| &event.encoded.filter);
+        let of_part =
+            |filter: &&String| own.iter().all(|term| filter.split(',').any(|it| it == term));
+        let mut filters: BTreeSet<&String> = filters.filter(of_part).collect();
+        let first = filters.pop_first().filter(|_| filters.is_empty());
+        first.cloned().unwrap_or_default()
     }
 
     /// Whether events are divided by events: counted at the same time, or not comparable.
@@ -85,7 +102,33 @@ impl<'a> Resolver<'a> {
             return Vec::new();
         }
         let here: Vec<_> = self.of_family(family).collect();
-        here.into_iter().map(|words| self.measure(family, metric, words)).collect()
+        let mut measured = Vec::new();
+        for words in here {
+            for part in self.parts(family, metric, words) {
+                measured.push(self.measure(family, metric, words, &part));
+            }
+        }
+        measured
+    }
+
+    /// The parts of one PMU that the metric is to be of: none where an input has none.
+    fn parts(&mut self, family: &Family, metric: &Metric, words: Words<'a>) -> Vec<Part> {
+        let mut parts = BTreeSet::new();
+        for name in metric.formula.names() {
+            if name == DURATION_NS || family.constants.iter().any(|its| its.name == name) {
+                continue;
+            }
+            let typed = metric.inputs.get(name).map_or(&[][..], Vec::as_slice);
+            let own = self.narrowing.parts(words, name, typed);
+            if own.is_empty() {
+                return Vec::new();
+            }
+            parts.extend(own);
+        }
+        // An input that is the same for all ports, a clock, goes with each of them.
+        let of_ports: Vec<Part> =
+            parts.iter().filter(|part| !part.terms.is_empty()).cloned().collect();
+        if of_ports.is_empty() { parts.into_iter().take(1).collect() } else { of_ports }
     }
 
     fn measure(
@@ -93,6 +136,7 @@ impl<'a> Resolver<'a> {
         family: &'a Family,
         metric: &'a Metric,
         words: Words<'a>,
+        part: &Part,
     ) -> Measured<'a> {
         let mut inputs = Vec::new();
         let mut constants = Vec::new();
@@ -100,7 +144,7 @@ impl<'a> Resolver<'a> {
             match family.constants.iter().find(|constant| constant.name == name) {
                 _ if name == DURATION_NS => {}
                 Some(constant) => constants.push(constant),
-                None => inputs.push((name, self.input(words, name, metric.inputs.get(name)))),
+                None => inputs.push((name, self.input(words, name, metric.inputs.get(name), part))),
             }
         }
         let bits = |term: &str| {
@@ -112,7 +156,7 @@ impl<'a> Resolver<'a> {
             let bits = constant.bits_of.as_deref().and_then(bits);
             (constant.name.clone(), constant.on(&words.pmu.caps, bits))
         });
-        Measured { metric, words, constants: constants.collect(), inputs }
+        Measured { metric, words, part: part.clone(), constants: constants.collect(), inputs }
     }
 
     /// The family that counts what the metric is about better, if it is here.
@@ -142,7 +186,7 @@ impl<'a> Resolver<'a> {
 
     /// The metrics that can be computed on this machine.
     fn metrics_here(&self) -> BTreeSet<&'a str> {
-        let mut quiet = Self::new(self.machine, self.catalog);
+        let mut quiet = Self::new(self.machine, self.catalog, Narrowing::none(self.machine));
         let here = self.all_metrics().filter(|(family, metric)| {
             quiet.better(family, metric).is_none()
                 && quiet.measured(family, metric).iter().any(|one| one.missing().is_empty())

@@ -8,6 +8,7 @@ mod agree;
 mod assemble;
 pub mod budget;
 pub mod catalog;
+pub mod device;
 pub mod encode;
 pub mod formula;
 pub mod measure;
@@ -24,6 +25,7 @@ pub mod suggest;
 mod together;
 pub mod words;
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
@@ -31,12 +33,14 @@ use serde::{Deserialize, Serialize};
 
 use self::assemble::Assembly;
 pub use self::catalog::{Catalog, Group};
+use self::device::Narrowing;
 use self::metric::Planned;
-use self::resolve::{Resolver, in_text};
+use self::resolve::{Resolved, Resolver, in_text};
 use self::spec::Item;
 use self::suggest::list;
 use crate::discover::format::WORDS;
 use crate::discover::{CpuList, Machine};
+use crate::text::printable;
 
 /// Shortest tick, 100 us: at 10 kHz a timer is already the largest part of the cost.
 pub const MIN_TICK_NS: u64 = 100_000;
@@ -57,6 +61,10 @@ pub struct Request {
     pub events: Vec<String>,
     /// Names after `-M`, split at commas; `*`, `?` and `[]` as in a shell.
     pub metrics: Vec<String>,
+    /// Names after `--device`: PCIe counters count these devices alone.
+    pub devices: Vec<String>,
+    /// Whether PCIe counters are split by root port.
+    pub per_port: bool,
     /// Time between readings, in ns.
     pub tick_ns: u64,
     /// Time a row of the timeline covers, in ns: a whole number of ticks.
@@ -122,9 +130,10 @@ pub struct Plan {
 /// Errors are one line and say what is wrong where, what exists, and what was probably meant.
 pub fn plan(machine: &Machine, catalog: &Catalog, request: &Request) -> Result<Plan> {
     check_times(request)?;
-    let mut resolver = Resolver::new(machine, catalog);
+    let narrowing = Narrowing::new(machine, catalog, &request.devices, request.per_port)?;
+    let mut resolver = Resolver::new(machine, catalog, narrowing);
     let mut assembly = Assembly::new(machine, request.tick_ns, request.window_ns);
-    assembly.add(&resolver.groups(&request.groups)?)?;
+    assembly.add(&resolver.groups(&groups(request))?)?;
     for text in &request.events {
         for item in spec::parse(text).map_err(|error| in_text(text, &error))? {
             let at = |error| in_text(text, &error);
@@ -138,7 +147,9 @@ pub fn plan(machine: &Machine, catalog: &Catalog, request: &Request) -> Result<P
                     let mut events = Vec::new();
                     for (place, member) in members.iter().enumerate() {
                         let leader = if place == 0 { &[] } else { leader.as_slice() };
-                        events.extend(resolver.event(member, leader).map_err(at)?);
+                        let its = resolver.event(member, leader).map_err(at)?;
+                        check_whole(text, &its)?;
+                        events.extend(its);
                     }
                     assembly.add_group(text, weak, &events)?;
                 }
@@ -146,7 +157,7 @@ pub fn plan(machine: &Machine, catalog: &Catalog, request: &Request) -> Result<P
         }
     }
     assembly.add_metrics(&resolver.metrics(&request.metrics)?)?;
-    for note in std::mem::take(&mut resolver.notes) {
+    for note in resolver.finish(request)? {
         assembly.note(note);
     }
     let plan = assembly.finish()?;
@@ -157,6 +168,28 @@ pub fn plan(machine: &Machine, catalog: &Catalog, request: &Request) -> Result<P
         );
     }
     Ok(plan)
+}
+
+/// The groups asked for: of a device alone, what goes over PCIe.
+fn groups(request: &Request) -> Vec<String> {
+    let nothing = request.groups.is_empty() && request.events.is_empty();
+    if nothing && !request.devices.is_empty() {
+        return vec![Group::Pcie.name().to_owned()];
+    }
+    request.groups.clone()
+}
+
+/// A group counts together what a split by port counts apart.
+fn check_whole(text: &str, events: &[Resolved<'_>]) -> Result<()> {
+    let mut pmus = HashSet::new();
+    let twice = events.iter().find(|event| !pmus.insert(event.words.pmu.name.as_str()));
+    ensure!(
+        twice.is_none(),
+        "{}: a group cannot be split by root port or device: leave out the braces, or name the \
+         port in it",
+        printable(text)
+    );
+    Ok(())
 }
 
 fn check_times(request: &Request) -> Result<()> {

@@ -69,7 +69,8 @@ fn mistyped_filters(machine: &Machine, events: &[Resolved<'_>]) -> Vec<String> {
             continue;
         }
         let here = machine.pmus.iter().filter(|pmu| family.recognises(pmu));
-        let here: Vec<_> = here.map(|pmu| Words { pmu, family: Some(family), base: None }).collect();
+        let here: Vec<_> =
+            here.map(|pmu| Words { pmu, family: Some(family), base: None }).collect();
         for term in family.filters.iter().flat_map(|filter| &filter.terms.terms) {
             if here.iter().all(|words| words.format(&term.name).is_none()) {
                 let known = here.iter().flat_map(|words| words.pmu.formats.keys());

@@ -1,9 +1,12 @@
 //! Where the counters of a PMU are read, and whose traffic each can see.
 
+use std::collections::BTreeSet;
+
 use anyhow::{Result, bail};
 
 use super::catalog::Sees;
 use super::words::Words;
+use crate::discover::cpus::Place;
 use crate::discover::{CpuList, Machine};
 use crate::text::printable;
 
@@ -18,12 +21,12 @@ pub struct Spot {
     pub sees: CpuList,
 }
 
-/// The owner CPUs of a PMU; an error says why there are none.
+/// The owner CPUs of a PMU, of one die where that is given; an error says why there are none.
 ///
 /// A PMU with a `cpumask` is read on those CPUs, one without on every online CPU (of its `cpus`,
 /// for a core PMU). What an uncore PMU sees is, in this order: its `associated_cpus`, what the
 /// catalog says, the owner's package, its NUMA node, every CPU.
-pub fn spots(machine: &Machine, words: Words<'_>) -> Result<Vec<Spot>> {
+pub fn spots(machine: &Machine, words: Words<'_>, die: Option<u32>) -> Result<Vec<Spot>> {
     let pmu = words.pmu;
     let online = &machine.cpus.online;
     let wanted = match (&pmu.cpumask, &pmu.cpus) {
@@ -54,7 +57,24 @@ pub fn spots(machine: &Machine, words: Words<'_>) -> Result<Vec<Spot>> {
         socket: machine.cpus.place(cpu).package,
         sees: if pmu.is_per_cpu() { CpuList::from_iter([cpu]) } else { sees(machine, words, cpu) },
     };
-    Ok(owners.iter().map(spot).collect())
+    let on_die = |cpu: &u32| die.is_none_or(|die| die_number(machine, *cpu) == Some(die));
+    let spots: Vec<Spot> = owners.iter().filter(on_die).map(spot).collect();
+    if let (Some(die), true) = (die, spots.is_empty()) {
+        bail!(
+            "{} has no CPU online on die {die}: bring one of it online",
+            printable(&words.pmu.name)
+        );
+    }
+    Ok(spots)
+}
+
+/// The number of a CPU's die, counted over all packages in their order, as the kernel numbers them
+/// (`topology_logical_die_id`, arch/x86/kernel/cpu/topology.c, Linux 7.2).
+fn die_number(machine: &Machine, cpu: u32) -> Option<u32> {
+    let of = |place: Place| Some((place.package?, place.die.unwrap_or_default()));
+    let mine = of(machine.cpus.place(cpu))?;
+    let dies: BTreeSet<_> = machine.cpus.places.values().filter_map(|place| of(*place)).collect();
+    dies.iter().position(|die| *die == mine).and_then(|at| u32::try_from(at).ok())
 }
 
 fn sees(machine: &Machine, words: Words<'_>, cpu: u32) -> CpuList {

@@ -1,8 +1,10 @@
 //! What `-p` and `-e` name, on this machine: which PMUs, which events.
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Result, anyhow, bail, ensure};
 
+use super::Request;
 use super::catalog::{Catalog, Family, Group, Kind, matches_event};
+use super::device::{Narrowing, Part};
 use super::encode::Encoded;
 use super::spec::{At, EventSpec, Term, TermValue};
 use super::suggest::{did_you_mean, list};
@@ -22,6 +24,8 @@ pub struct Resolved<'a> {
     pub group: &'static str,
     /// How it is opened.
     pub encoded: Encoded,
+    /// The only die it is for, where the PMU is for several.
+    pub die: Option<u32>,
 }
 
 /// Resolves names on one machine; collects notes on what was left out.
@@ -29,14 +33,37 @@ pub struct Resolved<'a> {
 pub struct Resolver<'a> {
     pub(super) machine: &'a Machine,
     pub(super) catalog: &'a Catalog,
+    pub(super) narrowing: Narrowing<'a>,
     /// What the user should know, one line each.
     pub notes: Vec<String>,
 }
 
 impl<'a> Resolver<'a> {
     /// A resolver without notes.
-    pub fn new(machine: &'a Machine, catalog: &'a Catalog) -> Self {
-        Self { machine, catalog, notes: Vec::new() }
+    pub fn new(machine: &'a Machine, catalog: &'a Catalog, narrowing: Narrowing<'a>) -> Self {
+        Self { machine, catalog, narrowing, notes: Vec::new() }
+    }
+
+    /// Takes the notes.
+    ///
+    /// # Errors
+    ///
+    /// A device or a split by port that none of the counters can have.
+    pub fn finish(&mut self, request: &Request) -> Result<Vec<String>> {
+        let asked = !request.devices.is_empty() || request.per_port;
+        ensure!(
+            !asked || self.narrowing.used,
+            "{} narrows nothing: no counter asked for is of PCIe root ports that can be told \
+             apart; the PCIe PMUs here are {}",
+            if request.per_port { "--per port" } else { "--device" },
+            list(self.words().filter_map(|words| {
+                words.family?.ports.as_ref()?;
+                Some(words.pmu.name.as_str())
+            }))
+        );
+        let mut notes = std::mem::take(&mut self.notes);
+        notes.extend(std::mem::take(&mut self.narrowing.notes));
+        Ok(notes)
     }
 
     fn words(&self) -> impl Iterator<Item = Words<'a>> + use<'a> {
@@ -80,7 +107,10 @@ impl<'a> Resolver<'a> {
 
     /// The groups that open something on this machine.
     pub fn groups_here(&self) -> Vec<&'static str> {
-        let opens = |group| !Resolver::new(self.machine, self.catalog).group(group).is_empty();
+        let opens = |group| {
+            let whole = Narrowing::none(self.machine);
+            !Resolver::new(self.machine, self.catalog, whole).group(group).is_empty()
+        };
         Group::ALL.iter().filter(|(group, _)| opens(*group)).map(|(_, name)| *name).collect()
     }
 
@@ -131,10 +161,17 @@ impl<'a> Resolver<'a> {
     fn matching(&mut self, words: Words<'a>, glob: &str, group: Group) -> Vec<Resolved<'a>> {
         let mut resolved = Vec::new();
         for event in words.events().filter(|event| matches_event(glob, event.name)) {
-            let term = Term { name: event.name.to_owned(), value: TermValue::Bare, column: 1 };
-            match words.encode(&[term], &[]) {
-                Ok(encoded) => resolved.push(Resolved { words, group: group.name(), encoded }),
-                Err(error) => self.notes.push(error.message),
+            for part in self.narrowing.parts(words, event.name, &[]) {
+                let name = event.name.to_owned();
+                let mut terms = vec![Term { name, value: TermValue::Bare, column: 1 }];
+                terms.extend(part.typed(1));
+                match words.encode(&terms, &[]) {
+                    Ok(encoded) => {
+                        let (group, die) = (group.name(), part.die);
+                        resolved.push(Resolved { words, group, encoded, die });
+                    }
+                    Err(error) => self.notes.push(error.message),
+                }
             }
         }
         resolved
@@ -147,18 +184,23 @@ impl<'a> Resolver<'a> {
         words: Words<'a>,
         name: &str,
         terms: Option<&Vec<Term>>,
+        part: &Part,
     ) -> Option<Resolved<'a>> {
-        let terms = match (terms, words.event(name)) {
+        let mut terms = match (terms, words.event(name)) {
             (Some(terms), _) => terms.clone(),
             (None, Some(event)) => {
                 vec![Term { name: event.name.to_owned(), value: TermValue::Bare, column: 1 }]
             }
             (None, None) => return None,
         };
+        if self.narrowing.parts(words, name, &terms).contains(part) {
+            terms.extend(part.typed(1));
+        }
         match words.encode(&terms, &[]) {
             Ok(encoded) if encoded.snapshot => None,
             Ok(encoded) => {
-                Some(Resolved { words, group: group_of(words, &encoded.event), encoded })
+                let (group, die) = (group_of(words, &encoded.event), part.die);
+                Some(Resolved { words, group, encoded, die })
             }
             Err(error) => {
                 self.notes.push(error.message);
@@ -201,7 +243,12 @@ impl<'a> Resolver<'a> {
                         continue;
                     }
                     let group = group_of(words, &encoded.event);
-                    resolved.push(Resolved { words, group, encoded });
+                    for part in self.narrowing.parts(words, &encoded.event, terms) {
+                        let mut all = terms.to_vec();
+                        all.extend(part.typed(terms.first().map_or(1, |term| term.column)));
+                        let encoded = words.encode(&all, leader)?;
+                        resolved.push(Resolved { words, group, encoded, die: part.die });
+                    }
                 }
                 Err(error) => refused.push((&words.pmu.name, error)),
             }

@@ -24,7 +24,8 @@ impl<'a> Assembly<'a> {
         let mut unreadable = Vec::new();
         let before = self.plan.metrics.len();
         for measured in metrics {
-            match spots(self.machine, measured.words) {
+            let die = measured.inputs.iter().find_map(|(_, event)| event.as_ref()?.die);
+            match spots(self.machine, measured.words, die) {
                 Ok(spots) => {
                     for event in measured.inputs.iter().filter_map(|(_, event)| event.as_ref()) {
                         self.agreement.add(event, false)?;
@@ -57,10 +58,6 @@ impl<'a> Assembly<'a> {
         if measured.is_ratio() && words.family.is_some_and(|family| family.groupable) {
             self.bind(*words, inputs.iter().filter_map(|input| input.counter).collect());
         }
-        let events = measured.inputs.iter().filter_map(|(_, event)| event.as_ref());
-        let filters: BTreeSet<&String> = events.map(|event| &event.encoded.filter).collect();
-        let mut filters = filters.into_iter().filter(|filter| !filter.is_empty());
-        let filter = filters.next().filter(|_| filters.next().is_none());
         self.plan.metrics.push(Planned {
             name: metric.name.clone(),
             about: metric.about.clone(),
@@ -69,7 +66,7 @@ impl<'a> Assembly<'a> {
             across: metric.across,
             family: words.family_name().to_owned(),
             pmu: words.pmu.name.clone(),
-            filter: filter.cloned().unwrap_or_default(),
+            filter: measured.filter(),
             cpu: spot.cpu,
             socket: spot.socket,
             per_cpu: words.pmu.is_per_cpu(),

@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::shown;
 use crate::discover::Machine;
 use crate::plan::Catalog;
+use crate::plan::device::Narrowing;
 use crate::plan::resolve::Resolver;
 use crate::text::{lines, plain_table};
 
@@ -31,7 +32,7 @@ pub struct Row {
 
 /// Each metric; those that are here first.
 pub fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
-    let mut resolver = Resolver::new(machine, catalog);
+    let mut resolver = Resolver::new(machine, catalog, Narrowing::none(machine));
     let mut rows: Vec<Row> = Vec::new();
     for (family, metric) in resolver.all_metrics() {
         let measured = resolver.measured(family, metric);

@@ -1,0 +1,331 @@
+//! `--device` and `--per port`: from a name a user knows to the PMU and filter that count it, with
+//! device trees in the form of sysfs beside captured PMUs.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Command;
+
+use uncore_trace::discover::{self, Machine};
+use uncore_trace::plan::{Catalog, Plan, Request, plan};
+
+use crate::machines::{brief, request, root};
+
+/// A function: its path in `sys/devices`, class, vendor, and the socket, root complex and port that
+/// a Tegra410 root port tells.
+pub type Function<'a> = (&'a str, u32, u32, Option<[u8; 3]>);
+
+pub const BRIDGE: u32 = 0x06_0400;
+pub const NVME: u32 = 0x01_0802;
+pub const NIC: u32 = 0x02_0000;
+
+/// A captured machine with devices: functions, and (class, name, path in `sys/devices`).
+pub fn with_devices(
+    name: &str,
+    functions: &[Function<'_>],
+    names: &[(&str, &str, &str)],
+) -> (tempfile::TempDir, Machine) {
+    let dir = tempfile::tempdir().unwrap();
+    let copied =
+        Command::new("cp").arg("-r").arg(root(name).join(".")).arg(dir.path()).status().unwrap();
+    assert!(copied.success());
+    let write = |path: &Path, text: &[u8]| {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    };
+    let link = |path: &Path, to: String| {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        symlink(to, path).unwrap();
+    };
+    for (path, class, vendor, tegra) in functions {
+        let at = dir.path().join("sys/devices").join(path);
+        write(&at.join("class"), format!("{class:#08x}\n").as_bytes());
+        write(&at.join("vendor"), format!("{vendor:#06x}\n").as_bytes());
+        write(&at.join("numa_node"), b"-1\n");
+        if let Some([socket, complex, port]) = *tegra {
+            let mut config = vec![0_u8; 4096];
+            config[0x100..0x104].copy_from_slice(&0x0001_0023_u32.to_le_bytes());
+            config[0x104..0x108].copy_from_slice(&0x0181_10de_u32.to_le_bytes());
+            config[0x108] = 4;
+            config[0x10e..0x111].copy_from_slice(&[port, complex, socket]);
+            write(&at.join("config"), &config);
+        }
+        let address = path.rsplit('/').next().unwrap();
+        let listed = dir.path().join("sys/bus/pci/devices").join(address);
+        link(&listed, format!("../../../devices/{path}"));
+    }
+    for (class, name, path) in names {
+        let listed = dir.path().join("sys/class").join(class).join(name);
+        link(&listed, format!("../../devices/{path}"));
+    }
+    let machine = discover::machine(dir.path()).unwrap();
+    (dir, machine)
+}
+
+/// Two sockets with a disk and two network functions below root port 8 of each.
+pub fn grace() -> (tempfile::TempDir, Machine) {
+    let (port, other) = ("pci0008:00/0008:00:00.0", "pci0018:00/0018:00:00.0");
+    with_devices(
+        "grace-2s",
+        &[
+            (port, BRIDGE, 0x10de, None),
+            (&format!("{port}/0008:01:00.0"), NVME, 0x144d, None),
+            (other, BRIDGE, 0x10de, None),
+            (&format!("{other}/0018:01:00.0"), NIC, 0x15b3, None),
+            (&format!("{other}/0018:01:00.1"), NIC, 0x15b3, None),
+        ],
+        &[
+            ("block", "nvme0n1", &format!("{port}/0008:01:00.0/nvme/nvme0/nvme0n1")),
+            ("net", "eth0", &format!("{other}/0018:01:00.0/net/eth0")),
+            ("net", "lo", "virtual/net/lo"),
+        ],
+    )
+}
+
+/// Root complex 4 of socket 0: a port with one disk, and one with two network functions.
+pub fn tegra(readable: bool) -> (tempfile::TempDir, Machine) {
+    let (one, two) = ("pci0002:00/0002:00:01.0", "pci0002:00/0002:00:02.0");
+    let says = |port: u8| readable.then_some([0, 4, port]);
+    with_devices(
+        "t410-2s",
+        &[
+            (one, BRIDGE, 0x10de, says(1)),
+            (&format!("{one}/0002:01:00.0"), NVME, 0x144d, None),
+            (two, BRIDGE, 0x10de, says(2)),
+            (&format!("{two}/0002:02:00.0"), NIC, 0x15b3, None),
+            (&format!("{two}/0002:02:00.1"), NIC, 0x15b3, None),
+        ],
+        &[
+            ("block", "nvme0n1", &format!("{one}/0002:01:00.0/nvme/nvme0/nvme0n1")),
+            ("net", "eth0", &format!("{two}/0002:02:00.0/net/eth0")),
+            ("net", "eth1", &format!("{two}/0002:02:00.1/net/eth1")),
+        ],
+    )
+}
+
+fn of_devices(devices: &[&str], groups: &[&str]) -> Request {
+    let devices = devices.iter().map(|&device| device.to_owned()).collect();
+    Request { devices, ..request(groups, &[]) }
+}
+
+fn planned(machine: &Machine, request: &Request) -> Plan {
+    plan(machine, &Catalog::embedded().unwrap(), request).unwrap()
+}
+
+fn refused(machine: &Machine, request: &Request) -> String {
+    let error = plan(machine, &Catalog::embedded().unwrap(), request).unwrap_err();
+    let error = format!("{error:#}");
+    assert!(!error.contains('\n'), "{error}");
+    error
+}
+
+/// PMU, event and filter of each counter.
+fn counters(plan: &Plan) -> Vec<String> {
+    let one = |c: &uncore_trace::plan::Counter| format!("{}/{},{}/", c.pmu, c.event, c.filter);
+    plan.counters.iter().map(one).collect()
+}
+
+#[test]
+fn grace_finds_the_root_port_by_the_domain() {
+    let (_dir, machine) = grace();
+    let plan = planned(&machine, &of_devices(&["nvme0n1"], &[]));
+    let filter = "root_port=0x100";
+    assert_eq!(
+        counters(&plan),
+        ["rd_bytes_loc", "rd_bytes_rem", "wr_bytes_loc", "wr_bytes_rem"]
+            .map(|event| format!("nvidia_pcie_pmu_0/{event},{filter}/"))
+    );
+    assert!(plan.notes.is_empty(), "{:?}", plan.notes);
+    let plan = planned(&machine, &of_devices(&["0018:01:00.0"], &["pcie"]));
+    assert!(plan.counters.iter().all(|c| c.pmu == "nvidia_pcie_pmu_1" && c.filter == filter));
+    assert_eq!(
+        plan.notes,
+        ["nvidia_pcie_pmu_1: what is counted for 0018:01:00.0 has the traffic of 0018:01:00.1 \
+          too, below the same root port"]
+    );
+    // Two devices are two counters; other groups stay whole.
+    let plan = planned(&machine, &of_devices(&["nvme0n1", "eth0"], &["pcie", "mem"]));
+    assert_eq!(plan.counters.iter().filter(|c| c.group == "pcie").count(), 8);
+    assert_eq!(
+        plan.counters.iter().filter(|c| c.group == "mem").count(),
+        planned(&machine, &request(&["mem"], &[])).counters.len()
+    );
+}
+
+#[test]
+fn typed_events_are_narrowed_unless_they_name_a_port() {
+    let (_dir, machine) = grace();
+    let events = ["nvidia_pcie_pmu/rd_bytes_loc/", "nvidia_pcie_pmu_0/wr_bytes_loc,root_port=0x3/"];
+    let asked = Request { devices: vec!["eth0".to_owned()], ..request(&[], &events) };
+    assert_eq!(
+        counters(&planned(&machine, &asked)),
+        [
+            "nvidia_pcie_pmu_1/rd_bytes_loc,root_port=0x100/",
+            "nvidia_pcie_pmu_0/wr_bytes_loc,root_port=0x3/"
+        ]
+    );
+    let group = "{nvidia_pcie_pmu_0/rd_bytes_loc/,nvidia_pcie_pmu_0/wr_bytes_loc/}";
+    let asked = Request { devices: vec!["nvme0n1".to_owned()], ..request(&[], &[group]) };
+    let plan = planned(&machine, &asked);
+    assert!(plan.counters.iter().all(|c| c.filter == "root_port=0x100"));
+    assert_eq!(plan.counters[1].leader, Some(0));
+}
+
+#[test]
+fn tegra_finds_the_root_port_by_what_it_says() {
+    let (_dir, machine) = tegra(true);
+    let plan = planned(&machine, &of_devices(&["nvme0n1"], &[]));
+    insta::assert_snapshot!(brief(&plan).join("\n"), @r"
+    nvidia_pcie_pmu_0_rc_4 rd_bytes [src_rp_mask=0x2,dst_loc_cmem=0x1,dst_loc_gmem=0x1,dst_loc_pcie_p2p=0x1,dst_loc_pcie_cxl=0x1,dst_rem=0x1] bytesx1 0x0,0x2,0x1f cpu 0
+    nvidia_pcie_pmu_0_rc_4 wr_bytes [src_rp_mask=0x2,dst_loc_cmem=0x1,dst_loc_gmem=0x1,dst_loc_pcie_p2p=0x1,dst_loc_pcie_cxl=0x1,dst_rem=0x1] bytesx1 0x1,0x2,0x1f cpu 0
+    nvidia_pcie_tgt_pmu_0_rc_4 rd_bytes [dst_rp_mask=0x2] bytesx1 0x10,0x0,0x0 cpu 0
+    nvidia_pcie_tgt_pmu_0_rc_4 wr_bytes [dst_rp_mask=0x2] bytesx1 0x11,0x0,0x0 cpu 0
+    ");
+    assert_eq!(plan.notes.len(), 1, "{:?}", plan.notes);
+    // One of two functions below a port: by its requester id, which holds for the root complex.
+    let plan = planned(&machine, &of_devices(&["eth1"], &["pcie"]));
+    let counters_of = counters(&plan);
+    assert!(
+        counters_of[0].contains("/rd_bytes,src_bdf=0x201,src_bdf_en=0x1,dst_"),
+        "{counters_of:?}"
+    );
+    assert_eq!(counters_of[2], "nvidia_pcie_tgt_pmu_0_rc_4/rd_bytes,dst_rp_mask=0x4/");
+    let warns = |what: &str| plan.notes.iter().any(|note| note.contains(what));
+    assert!(warns("no other traffic of this root complex can be counted"), "{:?}", plan.notes);
+    assert!(warns("nvidia_pcie_tgt_pmu_0_rc_4: what is counted for 0002:02:00.1 has the traffic"));
+    let error = refused(&machine, &of_devices(&["eth0", "eth1"], &[]));
+    assert!(error.contains("one register for src_bdf"), "{error}");
+    let error = refused(&machine, &of_devices(&["nvme0n1", "eth1"], &[]));
+    assert!(error.contains("one register for src_bdf"), "{error}");
+    // The root port itself has the traffic of both.
+    let plan = planned(&machine, &of_devices(&["0002:00:02.0"], &[]));
+    assert!(counters(&plan)[0].contains("src_rp_mask=0x4"), "{:?}", counters(&plan));
+    let (_dir, machine) = tegra(false);
+    let error = refused(&machine, &of_devices(&["nvme0n1"], &[]));
+    assert!(error.contains("takes root to read"), "{error}");
+}
+
+#[test]
+fn yitian_has_a_pmu_for_each_root_port() {
+    let port = "pci0001:00/0001:00:00.0";
+    let (dir, machine) = with_devices(
+        "yitian",
+        &[(port, BRIDGE, 0x1ded, None), (&format!("{port}/0001:01:00.0"), NVME, 0x1ded, None)],
+        &[("block", "nvme0n1", &format!("{port}/0001:01:00.0/nvme/nvme0/nvme0n1"))],
+    );
+    let plan = planned(&machine, &of_devices(&["nvme0n1"], &[]));
+    assert!(
+        plan.counters.len() == 2 && plan.counters.iter().all(|c| c.pmu == "dwc_rootport_10000")
+    );
+    let pmus = dir.path().join("sys/bus/event_source/devices");
+    fs::rename(pmus.join("dwc_rootport_10000"), pmus.join("pcie_bdf_1000000")).unwrap();
+    let machine = discover::machine(dir.path()).unwrap();
+    let plan = planned(&machine, &of_devices(&["nvme0n1"], &[]));
+    assert!(plan.counters.len() == 2 && plan.counters.iter().all(|c| c.pmu == "pcie_bdf_1000000"));
+}
+
+#[test]
+fn intel_tells_the_die_of_a_stack() {
+    let port = "pci0000:e2/0000:e2:02.0";
+    let (dir, without) = with_devices(
+        "icelake-2s",
+        &[(port, BRIDGE, 0x8086, None), (&format!("{port}/0000:e3:00.0"), NVME, 0x144d, None)],
+        &[("block", "nvme0n1", &format!("{port}/0000:e3:00.0/nvme/nvme0/nvme0n1"))],
+    );
+    let error = refused(&without, &of_devices(&["nvme0n1"], &[]));
+    assert!(error.contains("die* files"), "{error}");
+    let pmu = dir.path().join("sys/bus/event_source/devices/uncore_iio_4");
+    fs::write(pmu.join("die0"), "0000:64\n").unwrap();
+    fs::write(pmu.join("die1"), "0000:e2\n").unwrap();
+    let machine = discover::machine(dir.path()).unwrap();
+    let plan = planned(&machine, &of_devices(&["nvme0n1"], &[]));
+    insta::assert_snapshot!(brief(&plan).join("\n"), @r"
+    uncore_iio_4 unc_iio_data_req_of_cpu.mem_read [ch_mask=0xff,fc_mask=0x7] bytesx4 0x70ff000000483,0x0,0x0 cpu 2
+    uncore_iio_4 unc_iio_data_req_of_cpu.mem_write [ch_mask=0xff,fc_mask=0x7] bytesx4 0x70ff000000183,0x0,0x0 cpu 2
+    ");
+}
+
+#[test]
+fn counters_are_split_by_root_port() {
+    let split = |machine: &Machine| {
+        let asked = Request { per_port: true, ..request(&["pcie"], &[]) };
+        planned(machine, &asked)
+    };
+    // No devices are known: all ten.
+    let bare = discover::machine(&root("grace-2s")).unwrap();
+    let plan = split(&bare);
+    assert_eq!(plan.counters.len(), 2 * 4 * 10);
+    assert!(plan.counters.iter().any(|c| c.filter == "root_port=0x200"));
+    let (_dir, grace) = grace();
+    let filters: Vec<_> = split(&grace).counters.into_iter().map(|c| c.filter).collect();
+    assert_eq!(filters, ["root_port=0x100"; 8]);
+    let (_dir, tegra) = tegra(true);
+    let plan = split(&tegra);
+    let of = |pmu: &str| {
+        let mine = plan.counters.iter().filter(|c| c.pmu == pmu && c.event == "rd_bytes");
+        mine.map(|c| c.filter.split(',').next().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(of("nvidia_pcie_pmu_0_rc_4"), ["src_rp_mask=0x2", "src_rp_mask=0x4"]);
+    assert_eq!(of("nvidia_pcie_tgt_pmu_0_rc_4"), ["dst_rp_mask=0x2", "dst_rp_mask=0x4"]);
+    assert_eq!(of("nvidia_pcie_pmu_1_rc_9").len(), 8);
+    // Two of sixteen at a time.
+    let intel = split(&discover::machine(&root("icelake-2s")).unwrap());
+    assert_eq!(intel.counters.len(), 6 * 2 * 8 * 2);
+    assert!(intel.notes.iter().any(|note| note.contains("about 12 % of the time")));
+    // An instance is a port.
+    assert_eq!(split(&discover::machine(&root("yitian")).unwrap()).counters.len(), 4);
+    let group = "{nvidia_pcie_pmu_0/rd_bytes_loc/,nvidia_pcie_pmu_0/wr_bytes_loc/}";
+    let asked = Request { per_port: true, ..request(&[], &[group]) };
+    assert!(refused(&bare, &asked).contains("leave out the braces"));
+}
+
+/// What a metric is made of is narrowed too: its filters are, and the number of ports is one.
+#[test]
+fn metrics_are_of_one_device_or_of_each_port() {
+    let (_dir, machine) = grace();
+    let metrics = vec!["pcie_read_utilization".to_owned(), "pcie_read_bandwidth".to_owned()];
+    let asked = Request { metrics: metrics.clone(), ..of_devices(&["nvme0n1"], &[]) };
+    let plan = planned(&machine, &asked);
+    let shown: Vec<_> = plan
+        .metrics
+        .iter()
+        .map(|m| (m.name.as_str(), m.pmu.as_str(), m.filter.as_str(), m.constants.get("ports")))
+        .collect();
+    let filter = "root_port=0x100";
+    assert_eq!(
+        shown,
+        [
+            ("pcie_read_utilization", "nvidia_pcie_pmu_0", filter, Some(&1.0)),
+            ("pcie_read_bandwidth", "nvidia_pcie_pmu_0", filter, None)
+        ]
+    );
+    let bare = discover::machine(&root("grace-2s")).unwrap();
+    let asked = Request { per_port: true, metrics, ..request(&[], &[]) };
+    let plan = planned(&bare, &asked);
+    let of = |name: &str| plan.metrics.iter().filter(|m| m.name == name).count();
+    assert_eq!((of("pcie_read_bandwidth"), of("pcie_read_utilization")), (20, 20));
+}
+
+#[test]
+fn errors_say_what_is_there() {
+    let (_dir, machine) = grace();
+    let (_other, none) = with_devices("bare", &[("pci0000:00/0000:00:01.0", NIC, 1, None)], &[]);
+    let mut errors = Vec::new();
+    for device in ["nvme0n2", "lo", "0008:02:00.0", "0008:0"] {
+        errors.push(refused(&machine, &of_devices(&[device], &["pcie"])));
+    }
+    errors.push(refused(&machine, &of_devices(&["nvme0n1"], &["mem"])));
+    errors.push(refused(&machine, &Request { per_port: true, ..request(&["host"], &[]) }));
+    errors.push(refused(&none, &of_devices(&["00:01.0"], &[])));
+    insta::assert_snapshot!(errors.join("\n"), @r"
+    there is no device nvme0n2 (did you mean nvme0n1?); `uncore-trace list devices` shows those of this machine
+    lo is not on PCI, so no root port is above it; `uncore-trace list devices` shows those of this machine
+    there is no PCI device 0008:02:00.0; `uncore-trace list devices` shows those of this machine
+    there is no device 0008:0; `uncore-trace list devices` shows those of this machine
+    --device narrows nothing: no counter asked for is of PCIe root ports that can be told apart; the PCIe PMUs here are nvidia_pcie_pmu_0, nvidia_pcie_pmu_1
+    --per port narrows nothing: no counter asked for is of PCIe root ports that can be told apart; the PCIe PMUs here are nvidia_pcie_pmu_0, nvidia_pcie_pmu_1
+    00:01.0 (0000:00:01.0) is on a root bus, below no root port, and no PMU of this machine tells root ports apart: run uncore-trace doctor to see which drivers are missing
+    ");
+}

@@ -1,0 +1,216 @@
+//! Block and network devices: which PCI functions are behind each name a user knows.
+//!
+//! As [`super::pci`], by link texts: partitions hang below their disk, a namespace of an NVM
+//! subsystem has its controllers, and what is made of other devices (dm, md, bonds, VLANs, bridges) has
+//! those.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use super::pci::{self, Address, Function};
+use super::read::Problems;
+
+/// How many layers of devices made of devices are followed; real ones have three or four.
+const DEPTH: usize = 8;
+
+/// A device with a name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Named {
+    /// As in `/dev`, or as `ip link` shows it.
+    pub name: String,
+    /// The functions behind it, in ascending order; none for one that is not on PCI.
+    pub functions: Vec<Address>,
+}
+
+/// The devices of a machine.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Devices {
+    /// Every PCI function.
+    pub pci: Vec<Function>,
+    /// Every disk, partition and what is made of them, in ascending order.
+    pub block: Vec<Named>,
+    /// Every network interface, in ascending order.
+    pub net: Vec<Named>,
+}
+
+impl Devices {
+    /// Reads `sys/bus/pci` and `sys/class/{block,net,nvme}` below `root`.
+    pub(super) fn read(root: &Path, problems: &mut Problems) -> Self {
+        let mut named = |class: &str| {
+            let dir = root.join("sys/class").join(class);
+            let names = problems.names(&dir);
+            let links = names.into_iter().filter(|name| dir.join(name).is_symlink());
+            links
+                .map(|name| {
+                    let mut functions = BTreeSet::new();
+                    behind(root, class, &name, DEPTH, &mut functions);
+                    Named { name, functions: functions.into_iter().collect() }
+                })
+                .collect()
+        };
+        let (block, net) = (named("block"), named("net"));
+        Self { pci: pci::read(root, problems), block, net }
+    }
+
+    /// The function at this address.
+    pub fn function(&self, address: Address) -> Option<&Function> {
+        self.pci.iter().find(|function| function.address == address)
+    }
+
+    /// The block or network device of this name; `/dev/` before it is as good as nothing.
+    pub fn named(&self, name: &str) -> Option<&Named> {
+        let name = name.strip_prefix("/dev/").unwrap_or(name);
+        self.block.iter().chain(&self.net).find(|named| named.name == name)
+    }
+
+    /// The names of what is behind a function.
+    pub fn names_of(&self, address: Address) -> impl Iterator<Item = &str> {
+        let all = self.block.iter().chain(&self.net);
+        let of = all.filter(move |named| named.functions.contains(&address));
+        of.map(|named| named.name.as_str())
+    }
+}
+
+/// Adds the functions behind one device of a class.
+fn behind(root: &Path, class: &str, name: &str, depth: usize, functions: &mut BTreeSet<Address>) {
+    let Some(depth) = depth.checked_sub(1) else { return };
+    // A name becomes part of a path.
+    if name.contains('/') || name.starts_with('.') {
+        return;
+    }
+    let class_dir = root.join("sys/class").join(class);
+    let Ok(link) = fs::read_link(class_dir.join(name)) else { return };
+    if let Some(address) = pci::above(&link).last() {
+        functions.insert(*address);
+        return;
+    }
+    let Some(dir) = device_dir(root, &link) else { return };
+    for lower in names(&dir.join("slaves")) {
+        behind(root, class, &lower, depth, functions);
+    }
+    for lower in names(&dir) {
+        if let Some(lower) = lower.strip_prefix("lower_") {
+            behind(root, class, lower, depth, functions);
+        }
+    }
+    // A namespace of an NVMe subsystem with several controllers.
+    let subsystem = dir.ancestors().find(|dir| {
+        let parent = dir.parent().and_then(Path::file_name);
+        parent.is_some_and(|parent| parent == "nvme-subsystem")
+    });
+    for controller in subsystem.map(names).unwrap_or_default() {
+        let number = controller.strip_prefix("nvme").unwrap_or_default();
+        if !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()) {
+            behind(root, "nvme", &controller, depth, functions);
+        }
+    }
+}
+
+/// The directory in `sys/devices` below `root` that a link of a class names; `None` for a link to
+/// anywhere else.
+fn device_dir(root: &Path, link: &Path) -> Option<PathBuf> {
+    let rest = link.strip_prefix("../../devices").ok()?;
+    let plain = rest.components().all(|part| matches!(part, std::path::Component::Normal(_)));
+    plain.then(|| root.join("sys/devices").join(rest))
+}
+
+/// The names in a folder, in ascending order; none where it cannot be read.
+fn names(dir: &Path) -> Vec<String> {
+    let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let mut names: Vec<String> = names.collect();
+    names.sort_unstable();
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    fn link(root: &Path, path: &str, target: &str) {
+        let path = root.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        symlink(target, path).unwrap();
+    }
+
+    fn tree() -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path();
+        let port = "pci0002:00/0002:00:00.0";
+        for (name, target) in [
+            ("block/nvme0n1", format!("{port}/0002:01:00.0/nvme/nvme0/nvme0n1")),
+            ("block/nvme0n1p1", format!("{port}/0002:01:00.0/nvme/nvme0/nvme0n1/nvme0n1p1")),
+            (
+                "block/sda",
+                "pci0000:00/0000:00:17.0/ata1/host0/target0:0:0/0:0:0:0/block/sda".into(),
+            ),
+            ("block/dm-0", "virtual/block/dm-0".into()),
+            ("block/dm-1", "virtual/block/dm-1".into()),
+            ("block/nvme1n1", "virtual/nvme-subsystem/nvme-subsys1/nvme1n1".into()),
+            ("block/loop0", "virtual/block/loop0".into()),
+            ("nvme/nvme1", format!("{port}/0002:02:00.0/nvme/nvme1")),
+            ("nvme/nvme2", "pci0003:00/0003:00:00.0/0003:01:00.0/nvme/nvme2".into()),
+            ("net/eth0", format!("{port}/0002:03:00.1/net/eth0")),
+            ("net/eth1", format!("{port}/0002:03:00.2/net/eth1")),
+            ("net/bond0", "virtual/net/bond0".into()),
+            ("net/vlan7", "virtual/net/vlan7".into()),
+            ("net/lo", "virtual/net/lo".into()),
+        ] {
+            link(root, &format!("sys/class/{name}"), &format!("../../devices/{target}"));
+        }
+        let device = |path: &str| format!("sys/devices/virtual/{path}");
+        link(root, &device("block/dm-0/slaves/nvme0n1p1"), "x");
+        link(root, &device("block/dm-0/slaves/sda"), "x");
+        link(root, &device("block/dm-1/slaves/dm-0"), "x");
+        // One that is made of itself, which no kernel shows.
+        link(root, &device("block/dm-1/slaves/dm-1"), "x");
+        for name in ["nvme1", "nvme2", "nvme1n1", "power"] {
+            let at = format!("nvme-subsystem/nvme-subsys1/{name}/x");
+            link(root, &device(&at), "x");
+        }
+        link(root, &device("net/bond0/lower_eth0"), "x");
+        link(root, &device("net/bond0/lower_eth1"), "x");
+        link(root, &device("net/vlan7/lower_bond0"), "x");
+        dir
+    }
+
+    #[test]
+    fn names_lead_to_functions() {
+        let dir = tree();
+        let devices = Devices::read(dir.path(), &mut Problems::default());
+        for (name, expected) in [
+            ("nvme0n1", "0002:01:00.0"),
+            ("/dev/nvme0n1p1", "0002:01:00.0"),
+            ("sda", "0000:00:17.0"),
+            ("dm-0", "0000:00:17.0 0002:01:00.0"),
+            ("dm-1", "0000:00:17.0 0002:01:00.0"),
+            ("nvme1n1", "0002:02:00.0 0003:01:00.0"),
+            ("loop0", ""),
+            ("eth0", "0002:03:00.1"),
+            ("vlan7", "0002:03:00.1 0002:03:00.2"),
+            ("lo", ""),
+        ] {
+            let functions = devices.named(name).unwrap().functions.iter();
+            let functions: Vec<_> = functions.map(ToString::to_string).collect();
+            assert_eq!(functions.join(" "), expected, "{name}");
+        }
+        assert_eq!(devices.named("nvme9n1"), None);
+        let names: Vec<_> = devices.names_of("0002:03:00.1".parse().unwrap()).collect();
+        assert_eq!(names, ["bond0", "eth0", "vlan7"]);
+    }
+
+    /// A tree may come from anybody: it must not lead out of itself.
+    #[test]
+    fn links_are_not_followed_out_of_the_tree() {
+        let dir = tempfile::tempdir().unwrap();
+        link(dir.path(), "sys/class/block/dm-0", "../../devices/../../../etc");
+        link(dir.path(), "sys/class/net/x", "/sys/devices/virtual/net/lo");
+        let devices = Devices::read(dir.path(), &mut Problems::default());
+        assert!(devices.block[0].functions.is_empty() && devices.net[0].functions.is_empty());
+    }
+}

@@ -1,0 +1,251 @@
+//! PCI functions: where each hangs, as the links of sysfs say it.
+//!
+//! Reads link texts and small files below the root only, and follows no link, so that a captured
+//! tree says the same as the machine it is of.
+
+use std::fmt;
+use std::fs;
+use std::path::Path;
+use std::str::FromStr;
+
+use anyhow::{Context as _, Result};
+use serde::{Serialize, Serializer};
+
+use super::read::{Problems, bytes};
+
+/// Where PCI functions are listed, below the root.
+pub(super) const FUNCTIONS: &str = "sys/bus/pci/devices";
+
+/// NVIDIA's vendor id (`include/linux/pci_ids.h`).
+const NVIDIA: u32 = 0x10de;
+
+/// The address of a PCI function.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Address {
+    /// The segment; more than 16 bits for those that Linux makes up (`vmd`).
+    pub domain: u32,
+    /// 0 to 255.
+    pub bus: u8,
+    /// 0 to 31.
+    pub device: u8,
+    /// 0 to 7.
+    pub function: u8,
+}
+
+impl Address {
+    /// bus << 8 | device << 3 | function: what stands in a request.
+    pub fn requester(&self) -> u16 {
+        u16::from(self.bus) << 8 | u16::from(self.device) << 3 | u16::from(self.function)
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { domain, bus, device, function } = self;
+        f.pad(&format!("{domain:04x}:{bus:02x}:{device:02x}.{function}"))
+    }
+}
+
+impl Serialize for Address {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
+impl FromStr for Address {
+    type Err = anyhow::Error;
+
+    /// Reads `DDDD:BB:DD.F`, or `BB:DD.F` of domain 0, as `lspci` prints them.
+    fn from_str(text: &str) -> Result<Self> {
+        let parse = || {
+            let (rest, function) = text.rsplit_once('.')?;
+            let (rest, device) = rest.rsplit_once(':')?;
+            let (domain, bus) = rest.split_once(':').unwrap_or(("0", rest));
+            let hex = |text: &str, most: u32| {
+                let digits = text.bytes().all(|byte| byte.is_ascii_hexdigit());
+                let value = u32::from_str_radix(text, 16).ok()?;
+                (digits && value <= most).then_some(value)
+            };
+            Some(Self {
+                domain: hex(domain, u32::MAX)?,
+                bus: hex(bus, 0xff)? as u8,
+                device: hex(device, 0x1f)? as u8,
+                function: hex(function, 7)? as u8,
+            })
+        };
+        parse().with_context(|| format!("{text:?} is no PCI address, expected DDDD:BB:DD.F"))
+    }
+}
+
+/// What a Tegra410 root port says of itself, in a designated vendor-specific extended capability
+/// (vendor 0x10de, id 0x4; `Documentation/admin-guide/perf/nvidia-tegra410-pmu.rst`, Linux 7.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct TegraPort {
+    /// Number of the port in its root complex.
+    pub port: u8,
+    /// Number of the root complex in its socket.
+    pub root_complex: u8,
+    /// Number of the socket.
+    pub socket: u8,
+}
+
+/// A PCI function.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Function {
+    /// Its address.
+    pub address: Address,
+    /// The function on the root bus above it: its root port, or itself.
+    pub top: Address,
+    /// `class`: base class 23:16, subclass 15:8, programming interface.
+    pub class: u32,
+    /// `vendor`.
+    pub vendor: u32,
+    /// `numa_node`, where it has one.
+    pub numa_node: Option<u32>,
+    /// Of the root port of Tegra410 above it, or that it is; `None` where its configuration cannot be read in full, which
+    /// takes root.
+    pub tegra: Option<TegraPort>,
+}
+
+impl Function {
+    /// Whether it only leads to others (base class 0x06).
+    pub fn is_bridge(&self) -> bool {
+        self.class >> 16 == 0x06
+    }
+
+    /// Whether it is a PCI-to-PCI bridge on a root bus: a root port.
+    pub fn is_root_port(&self) -> bool {
+        self.class >> 8 == 0x0604 && self.top == self.address
+    }
+}
+
+/// All functions of the machine below `root`, in ascending order.
+pub(super) fn read(root: &Path, problems: &mut Problems) -> Vec<Function> {
+    let dir = root.join(FUNCTIONS);
+    let mut functions: Vec<Function> = problems
+        .names(&dir)
+        .iter()
+        .filter_map(|name| function(&dir.join(name), name.parse().ok()?, problems))
+        .collect();
+    functions.sort_by_key(|function| function.address);
+    let ports: Vec<_> = functions.iter().filter_map(|f| Some((f.address, f.tegra?))).collect();
+    for function in &mut functions {
+        let its = ports.iter().find(|(address, _)| *address == function.top);
+        function.tegra = its.map(|(_, port)| *port);
+    }
+    functions
+}
+
+fn function(dir: &Path, address: Address, problems: &mut Problems) -> Option<Function> {
+    let top = above(&fs::read_link(dir).ok()?).first().copied()?;
+    let mut hex = |file: &str| {
+        let path = dir.join(file);
+        let text = problems.line(&path)?;
+        let value = text.strip_prefix("0x").and_then(|hex| u32::from_str_radix(hex, 16).ok());
+        if value.is_none() {
+            problems.note(&path, &format!("{text:?} is not a hex number"));
+        }
+        value
+    };
+    let (class, vendor) = (hex("class").unwrap_or_default(), hex("vendor").unwrap_or_default());
+    // -1: the firmware does not say.
+    let node: Option<i32> = problems.parsed(&dir.join("numa_node"));
+    let mut function = Function {
+        address,
+        top,
+        class,
+        vendor,
+        numa_node: node.and_then(|node| u32::try_from(node).ok()),
+        tegra: None,
+    };
+    if function.is_root_port() && vendor == NVIDIA {
+        function.tegra = bytes(&dir.join("config")).ok().and_then(|config| tegra(&config));
+    }
+    Some(function)
+}
+
+/// The addresses in a path, from the root bus down.
+pub(super) fn above(path: &Path) -> Vec<Address> {
+    let names = path.iter().filter_map(|name| name.to_str());
+    names.filter_map(|name| name.parse().ok()).collect()
+}
+
+/// The capability in 4096 bytes of configuration space (PCI Express Base 6.0, 7.6.3 and 7.9.6).
+fn tegra(config: &[u8]) -> Option<TegraPort> {
+    let word = |at: usize| {
+        let bytes = config.get(at..at + 4)?;
+        Some(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
+    };
+    let mut at = 0x100;
+    // A list that loops ends with the space for headers of two words.
+    for _ in 0..(4096 - 256) / 8 {
+        let header = word(at)?;
+        let is_ours = header & 0xffff == 0x23
+            && word(at + 4)? & 0xffff == NVIDIA
+            && word(at + 8)? & 0xffff == 0x4;
+        if is_ours {
+            let byte = |offset: usize| config.get(at + offset).copied();
+            return Some(TegraPort {
+                port: byte(0xe)?,
+                root_complex: byte(0xf)?,
+                socket: byte(0x10)?,
+            });
+        }
+        at = (header >> 20) as usize & 0xffc;
+        if at < 0x100 {
+            return None;
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn addresses_are_lspcis() {
+        let parsed = |text: &str| text.parse::<Address>().unwrap();
+        assert_eq!(parsed("0001:30:03.0").to_string(), "0001:30:03.0");
+        assert_eq!(parsed("98:1f.7").to_string(), "0000:98:1f.7");
+        assert_eq!(parsed("10000:e1:00.0").domain, 0x10000);
+        assert_eq!(parsed("27:01.1").requester(), 0x2709);
+        for text in ["", "nvme0n1", "00:20.0", "00:00.8", "100:00.0", "0:+1:00.0", "00.0"] {
+            assert!(text.parse::<Address>().is_err(), "{text:?} was accepted");
+        }
+    }
+
+    /// A port with an advanced error capability before ours.
+    fn config() -> Vec<u8> {
+        let mut config = vec![0; 4096];
+        config[0x100..0x104].copy_from_slice(&0x1501_0001_u32.to_le_bytes());
+        config[0x150..0x154].copy_from_slice(&0x0001_0023_u32.to_le_bytes());
+        config[0x154..0x158].copy_from_slice(&0x0181_10de_u32.to_le_bytes());
+        config[0x158..0x15a].copy_from_slice(&0x4_u16.to_le_bytes());
+        config[0x15c..0x161].copy_from_slice(&[0x30, 0x2, 0x3, 0x9, 0x1]);
+        config
+    }
+
+    #[test]
+    fn a_tegra_port_names_itself() {
+        let config = config();
+        assert_eq!(tegra(&config), Some(TegraPort { port: 3, root_complex: 9, socket: 1 }));
+        // What a user other than root may read.
+        assert_eq!(tegra(&config[..64]), None);
+        let mut other = config;
+        other[0x158] = 5;
+        assert_eq!(tegra(&other), None);
+        // A list that leads to itself.
+        other[0x150..0x154].copy_from_slice(&0x1501_0001_u32.to_le_bytes());
+        assert_eq!(tegra(&other), None);
+    }
+
+    proptest! {
+        #[test]
+        fn no_configuration_panics(config in proptest::collection::vec(any::<u8>(), 0..600)) {
+            let _port = tegra(&config);
+        }
+    }
+}

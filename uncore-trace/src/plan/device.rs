@@ -1,0 +1,324 @@
+//! `--device` and `--per port`: which PMU and which of its filters count a device or a root port.
+//!
+//! Where a device hangs is what sysfs says; what that means for a PMU is what its family says in
+//! [`Ports`]. A device that no PMU here can single out is an error, never the whole traffic.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Result, anyhow, bail, ensure};
+
+use super::catalog::{Catalog, matches_event};
+use super::ports::{Locate, Ports};
+use super::spec::{Term, TermValue};
+use super::suggest::{did_you_mean, list};
+use super::words::Words;
+use crate::discover::Machine;
+use crate::discover::pci::{Address, Function};
+use crate::text::printable;
+
+/// One part of what a PMU counts.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Part {
+    /// The terms that leave only this.
+    pub terms: Vec<(String, u64)>,
+    /// The die it is on, where one PMU is for several.
+    pub die: Option<u32>,
+}
+
+impl Part {
+    /// `root_port=0x100`, `die 1`; `all` where the whole PMU is the part.
+    pub fn text(&self) -> String {
+        let terms = self.terms.iter().map(|(term, value)| format!("{term}={value:#x}"));
+        let die = self.die.map(|die| format!("die {die}"));
+        let text = [terms.collect::<Vec<_>>().join(","), die.unwrap_or_default()];
+        let text: Vec<_> = text.into_iter().filter(|text| !text.is_empty()).collect();
+        if text.is_empty() { "all".to_owned() } else { text.join(" on ") }
+    }
+
+    /// Its terms as if typed at `column`.
+    pub fn typed(&self, column: usize) -> Vec<Term> {
+        let term = |(name, value): &(String, u64)| Term {
+            name: name.clone(),
+            value: TermValue::Number(*value),
+            column,
+        };
+        self.terms.iter().map(term).collect()
+    }
+}
+
+/// What `--device` and `--per port` leave of PCIe counters.
+#[derive(Debug)]
+pub struct Narrowing<'a> {
+    machine: &'a Machine,
+    /// The functions asked for; `None`: all there are.
+    wanted: Option<Vec<&'a Function>>,
+    per_port: bool,
+    /// What the user should know, one line each.
+    pub notes: BTreeSet<String>,
+    /// Whether any counter was narrowed.
+    pub used: bool,
+}
+
+impl<'a> Narrowing<'a> {
+    /// Everything as it is.
+    pub fn none(machine: &'a Machine) -> Self {
+        Self { machine, wanted: None, per_port: false, notes: BTreeSet::new(), used: false }
+    }
+
+    /// For the devices of these names; none means all.
+    ///
+    /// # Errors
+    ///
+    /// A name that nothing has, a device that is not on PCI, one that no PMU here can single out.
+    pub fn new(
+        machine: &'a Machine,
+        catalog: &Catalog,
+        devices: &[String],
+        per_port: bool,
+    ) -> Result<Self> {
+        let mut narrowing = Self { per_port, ..Self::none(machine) };
+        if devices.is_empty() {
+            return Ok(narrowing);
+        }
+        let mut wanted = Vec::new();
+        for device in devices {
+            for function in functions(machine, device)? {
+                let any = machine.pmus.iter().any(|pmu| {
+                    let words = Words::new(catalog, pmu);
+                    words.family.is_some_and(|f| f.ports.is_some())
+                        && above(words, function).is_some()
+                });
+                ensure!(any, "{}", no_pmu(machine, catalog, device, function));
+                if !wanted.contains(&function) {
+                    wanted.push(function);
+                }
+            }
+        }
+        narrowing.wanted = Some(wanted);
+        Ok(narrowing)
+    }
+
+    /// The parts of `event` to count on one PMU: none where no device asked for is below it, one
+    /// without terms where the whole of it is meant. `typed` are terms that the user has given.
+    pub fn parts(&mut self, words: Words<'_>, event: &str, typed: &[Term]) -> Vec<Part> {
+        let whole = vec![Part::default()];
+        let Some(rule) = words.family.and_then(|family| family.ports.as_ref()) else {
+            return whole;
+        };
+        let chosen = |term: &Term| {
+            rule.term.as_ref() == Some(&term.name)
+                || rule.requester.as_ref().is_some_and(|one| one.term == term.name)
+        };
+        if typed.iter().any(chosen) {
+            return whole;
+        }
+        let split = rule.events.iter().any(|glob| matches_event(glob, event));
+        let parts = match &self.wanted {
+            Some(wanted) => {
+                let wanted = wanted.clone();
+                self.below(words, rule, &wanted, split)
+            }
+            None if self.per_port && split => self.each_port(words, rule),
+            None => return whole,
+        };
+        self.used |= !parts.is_empty();
+        parts.into_iter().collect()
+    }
+
+    /// The parts for the functions asked for that are below the PMU.
+    fn below(
+        &mut self,
+        words: Words<'_>,
+        rule: &Ports,
+        wanted: &[&Function],
+        split: bool,
+    ) -> BTreeSet<Part> {
+        let mut parts = BTreeSet::new();
+        for function in wanted {
+            let Some(at) = above(words, function) else { continue };
+            if !split {
+                parts.insert(Part { terms: Vec::new(), die: at.die });
+                continue;
+            }
+            let others = neighbours(self.machine, function);
+            let part = part(words, rule, function, at, &others);
+            let pmu = printable(&words.pmu.name).into_owned();
+            let of = function.address;
+            let by_requester = part.terms.len() > 1;
+            if by_requester {
+                self.notes.insert(format!(
+                    "{pmu}: root port {} has other devices too, so {of} is picked by its requester \
+                     id; the PMU has one register for that: while it is set, no other traffic of \
+                     this root complex can be counted",
+                    function.top
+                ));
+            } else if !others.is_empty() {
+                let others = others.iter().map(Address::to_string);
+                self.notes.insert(format!(
+                    "{pmu}: what is counted for {of} has the traffic of {} too, below the same \
+                     {}",
+                    list(others),
+                    if at.port.is_some() { "root port" } else { "part of the PMU" }
+                ));
+            }
+            parts.insert(part);
+        }
+        parts
+    }
+
+    /// A part for each root port: those with devices, or all where that is not known.
+    fn each_port(&mut self, words: Words<'_>, rule: &Ports) -> BTreeSet<Part> {
+        let Some(term) = rule.term.as_ref() else { return BTreeSet::from([Part::default()]) };
+        if words.format(term).is_none() {
+            self.notes.insert(format!(
+                "{}: this kernel has no term {term}, its root ports cannot be told apart",
+                printable(&words.pmu.name)
+            ));
+            return BTreeSet::from([Part::default()]);
+        }
+        let devices = self.machine.devices.pci.iter().filter(|function| !function.is_bridge());
+        let with_devices = devices.filter_map(|function| above(words, function)?.port);
+        let mut numbers: BTreeSet<u32> = with_devices.filter(|port| *port < rule.count).collect();
+        if numbers.is_empty() {
+            numbers = (0..rule.count).collect();
+        }
+        let part = |port: u32| Part { terms: vec![(term.clone(), 1 << port)], die: None };
+        numbers.into_iter().map(part).collect()
+    }
+}
+
+/// Where a PMU has a function.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct At {
+    /// Number of its root port in the PMU.
+    pub port: Option<u32>,
+    /// The die it is on, where one PMU is for several.
+    pub die: Option<u32>,
+}
+
+/// Where the PMU has the function; `None` where it does not count it.
+pub fn above(words: Words<'_>, function: &Function) -> Option<At> {
+    let ports = words.family?.ports.as_ref()?;
+    let top = function.top;
+    let Address { domain, bus, device, function: number } = top;
+    let (bus, device, number) = (u64::from(bus), u64::from(device), u64::from(number));
+    let is = |suffix: String| words.pmu.name.ends_with(&suffix);
+    let here = |port| Some(At { port, die: None });
+    match ports.by {
+        Locate::GraceDomain => {
+            let (socket, port) = (domain >> 4, domain & 0xf);
+            if is(format!("_{socket}")) && port < ports.count { here(Some(port)) } else { None }
+        }
+        Locate::Tegra410Dvsec => {
+            let port = function.tegra?;
+            let (socket, complex) = (port.socket, port.root_complex);
+            let port = u32::from(port.port);
+            let mine = is(format!("_{socket}_rc_{complex}")) && port < ports.count;
+            if mine { here(Some(port)) } else { None }
+        }
+        Locate::DwcName => {
+            let sbdf = u64::from(domain) << 16 | bus << 8 | device << 3 | number;
+            if is(format!("_{sbdf:x}")) { here(None) } else { None }
+        }
+        Locate::PcieBdfName => {
+            let sbdf = u64::from(domain) << 24 | bus << 16 | device << 8 | number;
+            if is(format!("_{sbdf:x}")) { here(None) } else { None }
+        }
+        Locate::IntelDie => {
+            let root_bus = |text: &str| {
+                let (domain, bus) = text.split_once(':')?;
+                Some((u32::from_str_radix(domain, 16).ok()?, u64::from_str_radix(bus, 16).ok()?))
+            };
+            let mut dies = words.pmu.dies.iter();
+            let (die, _) = dies.find(|(_, text)| root_bus(text) == Some((domain, bus)))?;
+            Some(At { port: None, die: Some(*die) })
+        }
+    }
+}
+
+/// What of the PMU counts the function.
+pub fn part(
+    words: Words<'_>,
+    ports: &Ports,
+    function: &Function,
+    at: At,
+    others: &[Address],
+) -> Part {
+    let mut terms = Vec::new();
+    let requester =
+        ports.requester.as_ref().filter(|_| !others.is_empty() && !function.is_bridge());
+    if let Some(requester) = requester {
+        terms.push((requester.term.clone(), u64::from(function.address.requester())));
+        terms.push((requester.with.clone(), 1));
+    } else if let (Some(term), Some(port)) = (&ports.term, at.port) {
+        // A kernel without the term counts all ports.
+        terms.extend(words.format(term).map(|_| (term.clone(), 1 << port)));
+    }
+    Part { terms, die: at.die }
+}
+
+/// The other functions below the same function on the root bus that move data.
+pub fn neighbours(machine: &Machine, function: &Function) -> Vec<Address> {
+    let all = machine.devices.pci.iter();
+    let others = all.filter(|other| {
+        other.top == function.top && other.address != function.address && !other.is_bridge()
+    });
+    others.map(|other| other.address).collect()
+}
+
+/// The functions that a name after `--device` means.
+fn functions<'a>(machine: &'a Machine, device: &str) -> Result<Vec<&'a Function>> {
+    let devices = &machine.devices;
+    let shown = printable(device);
+    let listed = "`uncore-trace list devices` shows those of this machine";
+    if let Ok(address) = device.parse::<Address>() {
+        let function = devices.function(address);
+        let missing = || anyhow!("there is no PCI device {address}; {listed}");
+        return Ok(vec![function.ok_or_else(missing)?]);
+    }
+    let Some(named) = devices.named(device) else {
+        let all = devices.block.iter().chain(&devices.net).map(|named| named.name.as_str());
+        bail!("there is no device {shown}{}; {listed}", did_you_mean(device, all));
+    };
+    ensure!(
+        !named.functions.is_empty(),
+        "{shown} is not on PCI, so no root port is above it; {listed}"
+    );
+    let known = named.functions.iter().filter_map(|address| devices.function(*address));
+    let known: Vec<_> = known.collect();
+    ensure!(!known.is_empty(), "{shown} is not in /sys/bus/pci/devices; {listed}");
+    Ok(known)
+}
+
+/// Why no PMU can single out a device.
+fn no_pmu(machine: &Machine, catalog: &Catalog, device: &str, function: &Function) -> String {
+    let with_ports = machine.pmus.iter().filter_map(|pmu| {
+        let ports = Words::new(catalog, pmu).family?.ports.as_ref()?;
+        Some((pmu.name.as_str(), ports.by))
+    });
+    let (names, ways): (Vec<_>, Vec<_>) = with_ports.unzip();
+    let device = format!("{} ({})", printable(device), function.address);
+    let below = if function.top == function.address && !function.is_root_port() {
+        "on a root bus, below no root port".to_owned()
+    } else {
+        format!("below root port {}", function.top)
+    };
+    if names.is_empty() {
+        return format!(
+            "{device} is {below}, and no PMU of this machine tells root ports apart: run \
+             uncore-trace doctor to see which drivers are missing"
+        );
+    }
+    let why = if ways.contains(&Locate::Tegra410Dvsec) && function.tegra.is_none() {
+        "; which one is above it is in the configuration space of the root port, which takes root \
+         to read"
+    } else if ways.contains(&Locate::IntelDie) {
+        "; which one is above it is in their die* files (Linux 5.7 and later)"
+    } else {
+        ""
+    };
+    format!(
+        "{device} is {below}, and no PMU here is known to count that{why} (PMUs: {})",
+        list(names)
+    )
+}
