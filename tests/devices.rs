@@ -8,6 +8,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
 
+use uncore_trace::cmd::list::{What, list};
 use uncore_trace::discover::{self, Machine};
 use uncore_trace::plan::{Catalog, Plan, Request, plan};
 
@@ -328,4 +329,16 @@ fn errors_say_what_is_there() {
     --per port narrows nothing: no counter asked for is of PCIe root ports that can be told apart; the PCIe PMUs here are nvidia_pcie_pmu_0, nvidia_pcie_pmu_1
     00:01.0 (0000:00:01.0) is on a root bus, below no root port, and no PMU of this machine tells root ports apart: run uncore-trace doctor to see which drivers are missing
     ");
+}
+
+#[test]
+fn devices_are_listed_with_what_counts_them() {
+    let catalog = Catalog::embedded().unwrap();
+    let shown = |machine: &Machine| list(machine, &catalog, What::Devices, false).unwrap();
+    let ((_a, grace), (_b, tegra)) = (grace(), tegra(true));
+    insta::assert_snapshot!("devices-grace-2s", shown(&grace));
+    insta::assert_snapshot!("devices-t410-2s", shown(&tegra));
+    let json: serde_json::Value =
+        serde_json::from_str(&list(&grace, &catalog, What::Devices, true).unwrap()).unwrap();
+    assert_eq!(json["devices"][0]["counted_by"][0]["part"], "root_port=0x100");
 }

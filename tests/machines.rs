@@ -11,8 +11,18 @@ use uncore_trace::cmd::list::{What, list};
 use uncore_trace::discover::{Machine, machine};
 use uncore_trace::plan::{Catalog, Group, Plan, Request, plan};
 
-const MACHINES: [&str; 7] =
-    ["all-drivers-acpi", "bare", "grace-2s", "icelake-2s", "t410-2s", "vm-no-uncore", "yitian"];
+const MACHINES: [&str; 10] = [
+    "all-drivers-acpi",
+    "bare",
+    "grace-2s",
+    "icelake-2s",
+    "sapphire-rapids-2s",
+    "t410-2s",
+    "vm-no-uncore",
+    "yitian",
+    "zen4-2s",
+    "zen5-2s",
+];
 
 pub fn root(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/machines").join(name)
@@ -92,6 +102,7 @@ fn every_machine_lists() {
             (What::Groups, "groups"),
             (What::Events, "events"),
             (What::Metrics, "metrics"),
+            (What::Absent, "absent"),
         ] {
             let mut text = list(&machine, &catalog, what, false).unwrap();
             // Its path is that of the checkout.

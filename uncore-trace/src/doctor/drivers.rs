@@ -12,6 +12,20 @@ use crate::discover::processor::Processor;
 const NAME: &str = "PMU drivers";
 
 pub(super) fn check(machine: &Machine) -> Vec<Finding> {
+    examine(machine, |_| true)
+}
+
+/// Why PMUs are not there: the findings on those drivers that show none.
+pub(super) fn absent(machine: &Machine) -> Vec<Finding> {
+    let pmus = machine.names("sys/bus/event_source/devices").unwrap_or_default();
+    let shows = |driver: &Driver| {
+        pmus.iter().any(|pmu| driver.pmus.iter().any(|prefix| pmu.starts_with(prefix)))
+    };
+    examine(machine, |driver| !shows(driver))
+}
+
+/// The findings on the drivers that are `wanted`.
+fn examine(machine: &Machine, wanted: impl Fn(&Driver) -> bool) -> Vec<Finding> {
     let Some(cpu) = Processor::read(machine.root()) else {
         let what = "the CPU cannot be told from midr_el1 or /proc/cpuinfo";
         return vec![Finding::new(NAME, State::NotHere, what)];
@@ -31,6 +45,7 @@ pub(super) fn check(machine: &Machine) -> Vec<Finding> {
     let mut findings: Vec<Finding> = platform
         .drivers
         .iter()
+        .filter(|driver| wanted(driver))
         .map(|driver| judge(machine, platform.name, driver, config.as_ref()))
         .collect();
     findings.extend(unreadable.map(|what| Finding::new(NAME, State::Warn, what)));
@@ -39,7 +54,7 @@ pub(super) fn check(machine: &Machine) -> Vec<Finding> {
 
 /// One driver: loaded or built in, to be loaded, to be built, or without a device.
 fn judge(machine: &Machine, platform: &str, driver: &Driver, config: Option<&Config>) -> Finding {
-    let Driver { counts, option, module, since, device } = driver;
+    let Driver { counts, option, module, since, device, pmus: _ } = driver;
     let about = format!("{platform}: {module} ({counts})");
     let finding = |state, what: &str| Finding::new(NAME, state, format!("{about}: {what}"));
     if machine.has(&format!("sys/module/{module}")) {
@@ -160,6 +175,16 @@ mod tests {
         let expected =
             ["modprobe arm_cmn", "modprobe dwc_pcie_pmu", "modprobe alibaba_uncore_drw_pmu"];
         assert_eq!(mends, expected);
+    }
+
+    /// A tree of files has no modules: a PMU that is there speaks for its driver.
+    #[test]
+    fn what_shows_a_pmu_is_not_absent() {
+        let pmu = ("sys/bus/event_source/devices/arm_cmn_0/type", "8\n");
+        let findings = examine(absent, &[(MIDR, "0x410fd490\n"), RELEASE, pmu]);
+        let missing: Vec<_> = findings.iter().map(|finding| &finding.what).collect();
+        assert_eq!(missing.len(), 2, "{missing:?}");
+        assert!(missing[0].contains("dwc_pcie_pmu") && missing[1].contains("alibaba"));
     }
 
     #[test]

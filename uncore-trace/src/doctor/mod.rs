@@ -104,6 +104,11 @@ pub fn examine(machine: &Machine) -> Vec<Finding> {
     CHECKS.iter().flat_map(|check| check(machine)).collect()
 }
 
+/// Which uncore PMUs this kind of machine has and this one does not show, and why.
+pub fn absent_pmus(machine: &Machine) -> Vec<Finding> {
+    drivers::absent(machine)
+}
+
 /// Whether `record` can work: nothing that it needs has failed.
 pub fn ready(findings: &[Finding]) -> bool {
     findings.iter().all(|finding| finding.state != State::Fail)

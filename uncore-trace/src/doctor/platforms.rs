@@ -48,6 +48,8 @@ pub(super) struct Driver {
     pub(super) module: &'static str,
     /// First kernel known to have it for this platform.
     pub(super) since: Version,
+    /// What the names of its PMUs begin with.
+    pub(super) pmus: &'static [&'static str],
     /// How the firmware names the device, where it does: without it there is nothing to drive.
     pub(super) device: Device,
 }
@@ -63,11 +65,16 @@ pub(super) enum Device {
     AcpiId(&'static [&'static str]),
 }
 
+/// The PMUs that NVIDIA's part of the `CoreSight` driver names.
+const ARM_CSPMU: &[&str] =
+    &["nvidia_scf_", "nvidia_ucf_", "nvidia_pcie_", "nvidia_nvlink_c2c0_", "nvidia_cnvlink_"];
+
 const CORESIGHT: Driver = Driver {
     counts: "fabric, PCIe and C2C",
     option: "CONFIG_ARM_CORESIGHT_PMU_ARCH_SYSTEM_PMU",
     module: "arm_cspmu_module",
     since: Version(6, 2),
+    pmus: ARM_CSPMU,
     device: Device::AcpiTable("APMT"),
 };
 
@@ -76,6 +83,7 @@ const NVIDIA: Driver = Driver {
     option: "CONFIG_NVIDIA_CORESIGHT_PMU_ARCH_SYSTEM_PMU",
     module: "nvidia_cspmu",
     since: Version(6, 7),
+    pmus: ARM_CSPMU,
     device: Device::AcpiTable("APMT"),
 };
 
@@ -84,6 +92,7 @@ const CMEM_LATENCY: Driver = Driver {
     option: "CONFIG_NVIDIA_TEGRA410_CMEM_LATENCY_PMU",
     module: "nvidia_t410_cmem_latency_pmu",
     since: Version(7, 2),
+    pmus: &["nvidia_cmem_latency_"],
     device: Device::AcpiId(&["NVDA2021"]),
 };
 
@@ -92,6 +101,7 @@ const C2C: Driver = Driver {
     option: "CONFIG_NVIDIA_TEGRA410_C2C_PMU",
     module: "nvidia_t410_c2c_pmu",
     since: Version(7, 2),
+    pmus: &["nvidia_nvlink_c2c_", "nvidia_nvclink_", "nvidia_nvdlink_"],
     device: Device::AcpiId(&["NVDA2020", "NVDA2022", "NVDA2023"]),
 };
 
@@ -100,6 +110,7 @@ const CMN: Driver = Driver {
     option: "CONFIG_ARM_CMN",
     module: "arm_cmn",
     since: Version(5, 10),
+    pmus: &["arm_cmn_"],
     device: Device::AcpiId(&["ARMHC600", "ARMHC650", "ARMHC700", "ARMHC003"]),
 };
 
@@ -108,6 +119,7 @@ const DWC_PCIE: Driver = Driver {
     option: "CONFIG_DWC_PCIE_PMU",
     module: "dwc_pcie_pmu",
     since: Version(6, 8),
+    pmus: &["dwc_rootport_", "pcie_bdf_"],
     device: Device::Cpu,
 };
 
@@ -116,6 +128,7 @@ const ALI_DRW: Driver = Driver {
     option: "CONFIG_ALIBABA_UNCORE_DRW_PMU",
     module: "alibaba_uncore_drw_pmu",
     since: Version(6, 0),
+    pmus: &["ali_drw_"],
     device: Device::AcpiId(&["BABA5000", "ARMHD700"]),
 };
 
@@ -124,6 +137,7 @@ const INTEL: Driver = Driver {
     option: "CONFIG_PERF_EVENTS_INTEL_UNCORE",
     module: "intel_uncore",
     since: Version(4, 6),
+    pmus: &["uncore_"],
     device: Device::Cpu,
 };
 
@@ -132,6 +146,7 @@ const AMD: Driver = Driver {
     option: "CONFIG_PERF_EVENTS_AMD_UNCORE",
     module: "amd_uncore",
     since: Version(4, 10),
+    pmus: &["amd_df", "amd_umc_", "amd_l3"],
     device: Device::Cpu,
 };
 

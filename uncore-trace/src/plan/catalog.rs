@@ -157,6 +157,23 @@ pub enum Scope {
     Cpu,
 }
 
+impl Scope {
+    /// Its name, as catalog files have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Socket => "socket",
+            Self::RootComplex => "root complex",
+            Self::RootPort => "root port",
+            Self::Mesh => "mesh",
+            Self::Node => "node",
+            Self::Channel => "channel",
+            Self::Slice => "slice",
+            Self::Link => "link",
+            Self::Cpu => "cpu",
+        }
+    }
+}
+
 /// What the events that match count.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]

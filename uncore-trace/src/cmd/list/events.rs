@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::shown;
 use crate::discover::{Machine, name};
 use crate::plan::Catalog;
+use crate::plan::source::Cause;
 use crate::plan::words::Words;
 use crate::text::{lines, plain_table};
 
@@ -21,6 +22,10 @@ pub struct Row {
     /// `perf_event_attr.type`, where it is not that of the PMU.
     attr_type: Option<u32>,
     encoding: String,
+    /// What it counts, where the catalog says.
+    about: Option<String>,
+    /// Who causes it, where only one can.
+    cause: Option<Cause>,
 }
 
 /// Every event once for all instances of its PMU.
@@ -42,6 +47,8 @@ pub fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
                 scale,
                 attr_type: (event.attr_type != pmu.attr_type).then_some(event.attr_type),
                 encoding: event.alias.text(),
+                about: words.family.and_then(|f| f.about_event(event.name)).map(str::to_owned),
+                cause: words.family.and_then(|family| family.cause(event.name, "")),
             });
         }
     }
@@ -50,15 +57,17 @@ pub fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
 
 /// The rows as a table.
 pub fn render(rows: &[Row]) -> String {
-    let mut table = plain_table(["PMU", "event", "unit", "scale", "encoding"]);
+    let mut table = plain_table(["PMU", "event", "unit", "scale", "cause", "encoding", "what it counts"]);
     for row in rows {
         table.add_row([
             shown(Some(&row.pmu)),
             shown(Some(&row.event)),
             shown(Some(&row.unit)),
             row.scale.to_string(),
+            shown(row.cause.map(|cause| cause.to_string()).as_deref()),
             row.attr_type.map_or_else(String::new, |of| format!("type {of}: "))
                 + &shown(Some(&row.encoding)),
+            shown(row.about.as_deref()),
         ]);
     }
     lines(&table)

@@ -64,11 +64,16 @@ parts! {
     events: Events,
     /// The metrics of `-M`.
     metrics: Metrics,
+    /// The devices, and the PMU and filter that count each.
+    devices: Devices,
+    /// The PMUs that such a machine has and this one does not show, and why.
+    absent: Absent,
 }
 
-/// List the PMUs, groups, events and metrics of this machine
+/// List the PMUs, groups, events, metrics and devices of this machine, and what is absent
 ///
-/// A group shows the counters that `record -p GROUP` would open here.
+/// A group shows the counters that `record -p GROUP` would open here, a device the PMU and filter of
+/// `record --device DEVICE`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Example: what `record -p pcie` would open

@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::shown;
 use crate::discover::{CpuList, Machine};
+use crate::plan::catalog::Scope;
 use crate::plan::words::Words;
 use crate::plan::{Catalog, Group};
 use crate::text::{lines, plain_table};
@@ -19,6 +20,8 @@ pub struct Row {
     /// `None`: not in the catalog.
     family: Option<String>,
     group: Option<Group>,
+    /// What there is one of it for.
+    scope: Option<Scope>,
     about: Option<String>,
 }
 
@@ -33,6 +36,7 @@ pub fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
             events: words.events().count(),
             family: words.family.map(|family| family.family.clone()),
             group: words.family.map(|family| family.group),
+            scope: words.family.and_then(|family| family.scope),
             about: words.family.map(|family| family.about.clone()),
         }
     });
@@ -41,7 +45,7 @@ pub fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
 
 /// The rows as a table.
 pub fn render(rows: &[Row]) -> String {
-    let mut table = plain_table(["PMU", "type", "cpumask", "events", "family", "group", "what it is"]);
+    let mut table = plain_table(["PMU", "type", "cpumask", "events", "family", "group", "one per", "what it is"]);
     for row in rows {
         let cpumask = match &row.cpumask {
             None => "each".to_owned(),
@@ -55,6 +59,7 @@ pub fn render(rows: &[Row]) -> String {
             row.events.to_string(),
             shown(row.family.as_deref()),
             shown(row.group.map(Group::name)),
+            shown(row.scope.map(Scope::name)),
             shown(row.about.as_deref()),
         ]);
     }

@@ -1,0 +1,117 @@
+//! The devices on PCI, and for each the root port above it and the PMU and filter that count it.
+
+use serde::{Serialize, Serializer};
+
+use super::shown;
+use crate::discover::Machine;
+use crate::discover::pci::{Address, Function};
+use crate::plan::Catalog;
+use crate::plan::device::{above, neighbours, part};
+use crate::plan::words::Words;
+use crate::text::{lines, plain_table, printable};
+
+/// One function that is no bridge.
+#[derive(Debug, Serialize)]
+pub struct Row {
+    /// Disks, partitions and interfaces on it.
+    names: Vec<String>,
+    address: Address,
+    class: Class,
+    /// The function on the root bus above it; `None` where it is on that bus itself.
+    root_port: Option<Address>,
+    numa_node: Option<u32>,
+    counted_by: Vec<Counted>,
+}
+
+/// A PMU and what of it counts the device.
+#[derive(Debug, Serialize)]
+struct Counted {
+    pmu: String,
+    /// Terms, a die or `all`.
+    part: String,
+    /// Whether devices beside this one are counted too.
+    shared: bool,
+}
+
+/// A class code.
+#[derive(Debug, Clone, Copy)]
+struct Class(u32);
+
+impl Class {
+    /// The base class (PCI Code and ID Assignment 1.16, section 1).
+    fn name(self) -> &'static str {
+        match self.0 >> 16 {
+            0x01 => "storage",
+            0x02 => "network",
+            0x03 => "display",
+            0x04 => "multimedia",
+            0x05 => "memory",
+            0x07 => "communication",
+            0x08 => "system",
+            0x0b => "processor",
+            0x0c => "serial bus",
+            0x10 => "encryption",
+            0x12 => "accelerator",
+            _ => "other",
+        }
+    }
+}
+
+impl Serialize for Class {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(self.name())
+    }
+}
+
+/// The devices in the order of their addresses.
+pub fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
+    let functions = machine.devices.pci.iter().filter(|function| !function.is_bridge());
+    functions.map(|function| row(machine, catalog, function)).collect()
+}
+
+fn row(machine: &Machine, catalog: &Catalog, function: &Function) -> Row {
+    let others = neighbours(machine, function);
+    let counted = machine.pmus.iter().filter_map(|pmu| {
+        let words = Words::new(catalog, pmu);
+        let rule = words.family?.ports.as_ref()?;
+        let its = part(words, rule, function, above(words, function)?, &others);
+        let alone = its.terms.len() > 1 || others.is_empty();
+        Some(Counted { pmu: pmu.name.clone(), part: its.text(), shared: !alone })
+    });
+    Row {
+        names: machine.devices.names_of(function.address).map(str::to_owned).collect(),
+        address: function.address,
+        class: Class(function.class),
+        root_port: (function.top != function.address).then_some(function.top),
+        numa_node: function.numa_node,
+        counted_by: counted.collect(),
+    }
+}
+
+/// The rows as a table, or that there are none.
+pub fn render(rows: &[Row]) -> String {
+    if rows.is_empty() {
+        return "no device is on PCI\n".to_owned();
+    }
+    let mut table =
+        plain_table(["device", "address", "class", "root port", "node", "PMU", "filter"]);
+    for row in rows {
+        let names: Vec<_> = row.names.iter().map(|name| printable(name)).collect();
+        let counted = |part: fn(&Counted) -> String| {
+            let parts: Vec<_> = row.counted_by.iter().map(part).collect();
+            shown(Some(&parts.join("; ")))
+        };
+        table.add_row([
+            shown(Some(&names.join(","))),
+            row.address.to_string(),
+            row.class.name().to_owned(),
+            shown(row.root_port.map(|port| port.to_string()).as_deref()),
+            shown(row.numa_node.map(|node| node.to_string()).as_deref()),
+            counted(|counted| counted.pmu.clone()),
+            counted(|counted| {
+                format!("{}{}", counted.part, if counted.shared { " (shared)" } else { "" })
+            }),
+        ]);
+    }
+    lines(&table)
+}
