@@ -21,6 +21,9 @@
 //! | [`attribute`] | a count and who used the CPUs | shares that sum to the count | no |
 //! | [`tables`] | rows | Parquet, Arrow | writes the output |
 //! | [`report`] | tables | answers | no |
+//!
+//! [`stat`] counts a plan without attributing it; where it shows cgroups, it sums what `record`
+//! streams.
 
 pub mod discover;
 pub mod plan;

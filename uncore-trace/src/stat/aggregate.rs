@@ -187,10 +187,12 @@ pub fn rate(value: f64, unit: &str, counted_ns: u64) -> Option<Rate> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
-    use crate::discover::CpuList;
-    use crate::discover::cpus;
+    use crate::discover::{CpuList, cpus, machine};
     use crate::open::Count;
+    use crate::plan::{Catalog, Request, plan};
 
     fn counter(id: u32, pmu: &str, event: &str, cpu: u32) -> Counter {
         let per_cpu = pmu == "software" || pmu.starts_with("cpu");
@@ -305,5 +307,35 @@ mod tests {
         assert_eq!(rows[1].value, Value::NotCounted);
         assert_eq!(rows[2].value, Value::NotSupported);
         assert_eq!(lines[0].row(&plan, &lap, false).value, Value::Number(20.0 * 64.0));
+    }
+
+    /// What `-p GROUP` counts on captured machines, as lines.
+    #[test]
+    fn lines_of_real_machines() {
+        let machines = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/machines");
+        let catalog = Catalog::embedded().unwrap();
+        let mut shown = Vec::new();
+        for (name, group, by) in [
+            ("grace-2s", "pcie", By::Machine),
+            ("grace-2s", "pcie", By::Socket),
+            ("t410-2s", "pcie", By::Machine),
+            ("yitian", "pcie", By::Machine),
+            ("icelake-2s", "mem", By::Machine),
+        ] {
+            let machine = machine(&machines.join(name)).unwrap();
+            let request = Request {
+                groups: vec![group.to_owned()],
+                tick_ns: 1_000_000,
+                window_ns: 10_000_000,
+                ..Request::default()
+            };
+            let plan = plan(&machine, &catalog, &request).unwrap();
+            shown.push(format!("{name} -p {group} {by:?}"));
+            for line in (Grouping { by, ..Grouping::default() }).lines(&plan, &machine.cpus) {
+                let Line { label, unit, place, members, .. } = line;
+                shown.push(format!("    {place:<3} {:>3} {unit:<9} {label}", members.len()));
+            }
+        }
+        insta::assert_snapshot!(shown.join("\n"));
     }
 }
