@@ -175,6 +175,9 @@ fn the_commands_exit_code_is_passed_on_and_a_missing_one_leaves_nothing() {
         stat(&[&["-e", "page-faults"], more, &["--", "sh", "-c", &script]].concat()).code
     };
     assert_eq!([exits("0", &[]), exits("7", &[]), exits("7", &["-r", "2"])], [0, 7, 7]);
+    // As with perf, the first word that is no option begins the command.
+    assert_eq!(stat(&["-e", "page-faults", "sh", "-c", "exit 5"]).code, 5);
+    assert!(stat(&["-e", "page-faults", "-Z", "sh"]).refused().contains("-Z"));
     for more in [&[][..], &["-I", "10"], &["-r", "2"], &["-D", "10"], &["--for-each-cgroup", "/"]] {
         let place = Place::new();
         let args = ["stat", "-e", "page-faults", "-o", "counts"];

@@ -132,8 +132,8 @@ pub struct Args {
     #[arg(short = 'a', long, hide = true)]
     all_cpus: bool,
 
-    /// Command to run; counting ends with it
-    #[arg(last = true, value_name = "CMD")]
+    /// Command to run; counting ends with it; `--` before it may be left out
+    #[arg(trailing_var_arg = true, value_name = "CMD")]
     command: Vec<OsString>,
 }
 
