@@ -176,7 +176,7 @@ pub fn run(args: &Args, root: &Path) -> Result<u8> {
     let typed = typed(&request.events);
     let grouping = Grouping {
         by: args.by(),
-        apart: args.no_merge,
+        apart: args.no_merge || request.per_port,
         named: named(&machine, &typed),
     };
     ensure!(!args.metric_only || !plan.metrics.is_empty(), "--metric-only needs a metric: -M NAME");
