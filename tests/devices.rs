@@ -282,6 +282,35 @@ fn counters_are_split_by_root_port() {
     assert!(refused(&bare, &asked).contains("leave out the braces"));
 }
 
+/// Devices on both dies of a stack are both counted, each once.
+#[test]
+fn metrics_are_of_the_dies_of_all_devices() {
+    let ports = ["pci0000:64/0000:64:02.0", "pci0000:e2/0000:e2:02.0"];
+    let disks = [format!("{}/0000:65:00.0", ports[0]), format!("{}/0000:e3:00.0", ports[1])];
+    let (dir, _) = with_devices(
+        "icelake-2s",
+        &[
+            (ports[0], BRIDGE, 0x8086, None),
+            (&disks[0], NVME, 0x144d, None),
+            (ports[1], BRIDGE, 0x8086, None),
+            (&disks[1], NVME, 0x144d, None),
+        ],
+        &[],
+    );
+    let pmu = dir.path().join("sys/bus/event_source/devices/uncore_iio_4");
+    fs::write(pmu.join("die0"), "0000:64\n").unwrap();
+    fs::write(pmu.join("die1"), "0000:e2\n").unwrap();
+    let machine = discover::machine(dir.path()).unwrap();
+    let metrics = vec!["pcie_read_bandwidth".to_owned()];
+    let cpus = |devices: &[&str]| -> Vec<_> {
+        let asked = Request { metrics: metrics.clone(), ..of_devices(devices, &[]) };
+        planned(&machine, &asked).metrics.iter().map(|m| (m.pmu.clone(), m.cpu)).collect()
+    };
+    let on = |cpu| ("uncore_iio_4".to_owned(), cpu);
+    assert_eq!(cpus(&["0000:e3:00.0"]), [on(2)]);
+    assert_eq!(cpus(&["0000:65:00.0", "0000:e3:00.0"]), [on(0), on(2)]);
+}
+
 /// What a metric is made of is narrowed too: its filters are, and the number of ports is one.
 #[test]
 fn metrics_are_of_one_device_or_of_each_port() {
@@ -302,6 +331,9 @@ fn metrics_are_of_one_device_or_of_each_port() {
             ("pcie_read_bandwidth", "nvidia_pcie_pmu_0", filter, None)
         ]
     );
+    assert!(plan.counters.iter().all(|c| !c.event.starts_with("wr_")), "{}", plan.render());
+    let asked = Request { metrics: vec!["c2c_bandwidth".to_owned()], ..of_devices(&["lo"], &[]) };
+    assert!(refused(&machine, &asked).contains("not on PCI"));
     let bare = discover::machine(&root("grace-2s")).unwrap();
     let asked = Request { per_port: true, metrics, ..request(&[], &[]) };
     let plan = planned(&bare, &asked);

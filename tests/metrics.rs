@@ -14,14 +14,19 @@ fn captured(name: &str) -> Machine {
     machine(&machines.join(name)).unwrap()
 }
 
-fn try_plan(machine: &Machine, metrics: &[&str]) -> Result<Plan, String> {
-    let request = Request {
-        metrics: metrics.iter().map(|&name| name.to_owned()).collect(),
+fn request(events: &[&str], metrics: &[&str]) -> Request {
+    let owned = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect();
+    Request {
+        events: owned(events),
+        metrics: owned(metrics),
         tick_ns: 1_000_000,
         window_ns: 10_000_000,
         ..Request::default()
-    };
-    plan(machine, &Catalog::embedded().unwrap(), &request).map_err(|error| {
+    }
+}
+
+fn try_plan(machine: &Machine, metrics: &[&str]) -> Result<Plan, String> {
+    plan(machine, &Catalog::embedded().unwrap(), &request(&[], metrics)).map_err(|error| {
         let error = format!("{error:#}");
         assert!(!error.contains('\n'), "more than one line: {error}");
         error
@@ -431,20 +436,45 @@ fn the_inputs_of_a_ratio_are_a_group() {
     }
 }
 
-/// Groups that the user typed keep their members, and counters of `-p` are shared.
+/// A group that the PMU cannot count at once would never run.
 #[test]
-fn metrics_share_the_counters_of_groups_and_events() {
-    let text = "{nvidia_pcie_pmu_0/rd_req_loc/,nvidia_pcie_pmu_0/wr_req_loc/}";
-    let request = Request {
-        groups: vec!["latency".to_owned()],
-        events: vec![text.to_owned()],
-        metrics: vec!["pcie_read_utilization".to_owned(), "mem_read_latency".to_owned()],
-        tick_ns: 1_000_000,
-        window_ns: 10_000_000,
-        ..Request::default()
-    };
-    let machine = captured("grace-2s");
-    let plan = plan(&machine, &Catalog::embedded().unwrap(), &request).unwrap();
+fn a_group_is_within_the_budget() {
+    let machine = captured("yitian");
+    for (counters, grouped) in [(1, 0), (2, 2)] {
+        let mut catalog = Catalog::embedded().unwrap();
+        let mesh = catalog.families.iter_mut().find(|family| family.family == "arm_cmn").unwrap();
+        mesh.budgets[0].counters = counters;
+        let plan = plan(&machine, &catalog, &request(&[], &["slc_miss_rate"])).unwrap();
+        assert_eq!(plan.counters.iter().filter(|c| c.leader.is_some()).count(), grouped);
+    }
+}
+
+#[test]
+fn groups_that_the_user_typed_keep_their_members() {
+    let pmu = "nvidia_pcie_pmu_0";
+    let text = format!("{{{pmu}/rd_req_loc/,{pmu}/wr_req_loc/}}");
+    let request = request(&[&text], &["pcie_read_utilization"]);
+    let plan = plan(&captured("grace-2s"), &Catalog::embedded().unwrap(), &request).unwrap();
+    let its = plan.counters.iter().filter(|counter| counter.pmu == pmu);
+    let its: Vec<_> = its.map(|counter| (counter.event.as_str(), counter.leader)).collect();
+    let rest = plan.counters.iter().find(|c| c.pmu == pmu && c.event == "rd_req_rem").unwrap();
+    assert_eq!(
+        its,
+        [
+            ("rd_req_loc", None),
+            ("wr_req_loc", Some(0)),
+            ("rd_req_rem", None),
+            ("cycles", Some(rest.id))
+        ]
+    );
+}
+
+/// What `-p` opens one by one becomes a group where a metric divides by it.
+#[test]
+fn metrics_share_the_counters_of_groups() {
+    let mut request = request(&[], &["mem_read_latency"]);
+    request.groups.push("latency".to_owned());
+    let plan = plan(&captured("grace-2s"), &Catalog::embedded().unwrap(), &request).unwrap();
     let mut seen = std::collections::BTreeSet::new();
     assert!(plan.counters.iter().all(|c| seen.insert((c.attr_type, c.config, c.cpu))));
     let scf: Vec<_> = plan.counters.iter().filter(|c| c.pmu == "nvidia_scf_pmu_0").collect();

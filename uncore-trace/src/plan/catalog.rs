@@ -519,6 +519,7 @@ mod tests {
         let mut names = std::collections::BTreeSet::new();
         for family in &catalog.families {
             assert!(names.insert(&family.family), "{} is there twice", family.family);
+            assert!(family.kind != Kind::Core || family.at_switch, "{}", family.family);
             for other in family.yields_to.iter().chain(&family.events_of) {
                 assert!(catalog.families.iter().any(|f| f.family == *other), "{other}");
             }

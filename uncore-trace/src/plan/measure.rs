@@ -128,7 +128,7 @@ impl<'a> Resolver<'a> {
         // An input that is the same for all ports, a clock, goes with each of them.
         let of_ports: Vec<Part> =
             parts.iter().filter(|part| !part.terms.is_empty()).cloned().collect();
-        if of_ports.is_empty() { parts.into_iter().take(1).collect() } else { of_ports }
+        if of_ports.is_empty() { parts.into_iter().collect() } else { of_ports }
     }
 
     fn measure(
@@ -205,7 +205,9 @@ impl<'a> Resolver<'a> {
                 printable(&one.words.pmu.name)
             ))
         });
-        let why = lacking.unwrap_or_else(|| {
+        let apart = named.iter().any(|(family, _)| self.has(&family.family));
+        let apart = apart.then(|| "no PMU here counts the device with it".to_owned());
+        let why = lacking.or(apart).unwrap_or_else(|| {
             let families: BTreeSet<_> = named
                 .iter()
                 .map(|(family, metric)| {

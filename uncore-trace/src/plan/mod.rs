@@ -172,7 +172,8 @@ pub fn plan(machine: &Machine, catalog: &Catalog, request: &Request) -> Result<P
 
 /// The groups asked for: of a device alone, what goes over PCIe.
 fn groups(request: &Request) -> Vec<String> {
-    let nothing = request.groups.is_empty() && request.events.is_empty();
+    let nothing =
+        request.groups.is_empty() && request.events.is_empty() && request.metrics.is_empty();
     if nothing && !request.devices.is_empty() {
         return vec![Group::Pcie.name().to_owned()];
     }
