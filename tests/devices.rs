@@ -341,6 +341,24 @@ fn metrics_are_of_one_device_or_of_each_port() {
     assert_eq!((of("pcie_read_bandwidth"), of("pcie_read_utilization")), (20, 20));
 }
 
+/// Names come from whoever made the tree: they must not reach a terminal raw.
+#[test]
+fn hostile_names_are_shown_escaped() {
+    let function = "pci0000:00/0000:00:01.0";
+    let evil = "evil\u{1b}[2J";
+    let (_dir, machine) = with_devices(
+        "bare",
+        &[(function, NIC, 1, None)],
+        &[("net", evil, &format!("{function}/net/x")), ("net", "evil", "virtual/net/evil")],
+    );
+    let text = list(&machine, &Catalog::embedded().unwrap(), What::Devices, false).unwrap();
+    assert!(!text.contains('\u{1b}') && text.contains("evil\\u{1b}[2J"), "{text}");
+    for device in [evil, "evil", "evil\u{1b}["] {
+        let error = refused(&machine, &of_devices(&[device], &[]));
+        assert!(!error.contains('\u{1b}'), "{error}");
+    }
+}
+
 #[test]
 fn errors_say_what_is_there() {
     let (_dir, machine) = grace();

@@ -109,6 +109,10 @@ fn every_machine_lists() {
             text = text.replace(&root(name).display().to_string(), "ROOT");
             insta::assert_snapshot!(format!("list-{name}-{part}"), text);
         }
+        if !machine.devices.pci.is_empty() {
+            let text = list(&machine, &catalog, What::Devices, false).unwrap();
+            insta::assert_snapshot!(format!("list-{name}-devices"), text);
+        }
         let json: String = list(&machine, &catalog, What::All, true).unwrap();
         let json: serde_json::Value = serde_json::from_str(&json).unwrap();
         assert_eq!(json["groups"].as_array().unwrap().len(), Group::ALL.len());

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::Serialize;
 
@@ -87,7 +87,7 @@ fn behind(root: &Path, class: &str, name: &str, depth: usize, functions: &mut BT
         functions.insert(*address);
         return;
     }
-    let Some(dir) = device_dir(root, &link) else { return };
+    let Some(dir) = pci::place(root, &link) else { return };
     for lower in names(&dir.join("slaves")) {
         behind(root, class, &lower, depth, functions);
     }
@@ -107,14 +107,6 @@ fn behind(root: &Path, class: &str, name: &str, depth: usize, functions: &mut BT
             behind(root, "nvme", &controller, depth, functions);
         }
     }
-}
-
-/// The directory in `sys/devices` below `root` that a link of a class names; `None` for a link to
-/// anywhere else.
-fn device_dir(root: &Path, link: &Path) -> Option<PathBuf> {
-    let rest = link.strip_prefix("../../devices").ok()?;
-    let plain = rest.components().all(|part| matches!(part, std::path::Component::Normal(_)));
-    plain.then(|| root.join("sys/devices").join(rest))
 }
 
 /// The names in a folder, in ascending order; none where it cannot be read.

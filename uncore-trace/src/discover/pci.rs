@@ -5,7 +5,7 @@
 
 use std::fmt;
 use std::fs;
-use std::path::Path;
+use std::path::{Component, Path, PathBuf};
 use std::str::FromStr;
 
 use anyhow::{Context as _, Result};
@@ -125,7 +125,7 @@ pub(super) fn read(root: &Path, problems: &mut Problems) -> Vec<Function> {
     let mut functions: Vec<Function> = problems
         .names(&dir)
         .iter()
-        .filter_map(|name| function(&dir.join(name), name.parse().ok()?, problems))
+        .filter_map(|name| function(root, &dir.join(name), name.parse().ok()?, problems))
         .collect();
     functions.sort_by_key(|function| function.address);
     let ports: Vec<_> = functions.iter().filter_map(|f| Some((f.address, f.tegra?))).collect();
@@ -136,8 +136,15 @@ pub(super) fn read(root: &Path, problems: &mut Problems) -> Vec<Function> {
     functions
 }
 
-fn function(dir: &Path, address: Address, problems: &mut Problems) -> Option<Function> {
-    let top = above(&fs::read_link(dir).ok()?).first().copied()?;
+fn function(
+    root: &Path,
+    link: &Path,
+    address: Address,
+    problems: &mut Problems,
+) -> Option<Function> {
+    let target = fs::read_link(link).ok()?;
+    let top = above(&target).first().copied()?;
+    let dir = place(root, &target)?;
     let mut hex = |file: &str| {
         let path = dir.join(file);
         let text = problems.line(&path)?;
@@ -162,6 +169,19 @@ fn function(dir: &Path, address: Address, problems: &mut Problems) -> Option<Fun
         function.tegra = bytes(&dir.join("config")).ok().and_then(|config| tegra(&config));
     }
     Some(function)
+}
+
+/// The directory below `root` that a link of `sys/bus` or `sys/class` names, which is one in
+/// `sys/devices`; `None` for a link to anywhere else.
+pub(super) fn place(root: &Path, link: &Path) -> Option<PathBuf> {
+    let mut parts = link.components().skip_while(|part| *part == Component::ParentDir);
+    parts.next().filter(|part| part.as_os_str() == "devices")?;
+    let mut dir = root.join("sys/devices");
+    for part in parts {
+        let Component::Normal(name) = part else { return None };
+        dir.push(name);
+    }
+    Some(dir)
 }
 
 /// The addresses in a path, from the root bus down.
@@ -226,6 +246,16 @@ mod tests {
         config[0x158..0x15a].copy_from_slice(&0x4_u16.to_le_bytes());
         config[0x15c..0x161].copy_from_slice(&[0x30, 0x2, 0x3, 0x9, 0x1]);
         config
+    }
+
+    #[test]
+    fn links_lead_into_the_tree_or_nowhere() {
+        let at = |link: &str| place(Path::new("/root"), Path::new(link));
+        let inside = Path::new("/root/sys/devices/pci0000:00/0000:00:01.0").to_owned();
+        assert_eq!(at("../../../devices/pci0000:00/0000:00:01.0"), Some(inside));
+        for link in ["/devices/x", "../../etc", "../devices/../../../x", "devices/./../x", ""] {
+            assert_eq!(at(link), None, "{link}");
+        }
     }
 
     #[test]
