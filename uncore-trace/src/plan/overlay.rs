@@ -34,8 +34,13 @@ impl Catalog {
             if let Some((first, _)) = from.get(&family.family) {
                 return Err(anyhow!("{name}: family {} is in {first} already", family.family));
             }
-            let named = [("yields_to", &family.yields_to), ("events_of", &family.events_of)];
-            let named = named.map(|(field, other)| (field, other.clone()));
+            let own = [("yields_to", &family.yields_to), ("events_of", &family.events_of)];
+            let its = family.metrics.iter().map(|metric| ("metric.only_with", &metric.only_with));
+            let named = own
+                .into_iter()
+                .chain(its)
+                .filter_map(|(field, other)| Some((field, other.clone()?)));
+            let named: Vec<_> = named.collect();
             from.insert(family.family.clone(), (name.clone(), named));
             match self.families.iter_mut().find(|known| known.family == family.family) {
                 Some(known) => *known = family,
@@ -46,7 +51,6 @@ impl Catalog {
         self.families.splice(0..0, others);
         for (family, (name, named)) in &from {
             for (field, other) in named {
-                let Some(other) = other else { continue };
                 ensure!(other != family, "{name}: {field}: the family cannot name itself");
                 let known = self.families.iter().any(|family| family.family == *other);
                 ensure!(known, "{name}: {field}: there is no family {other}");
@@ -147,6 +151,9 @@ mod tests {
             with(
                 "[[metric]]\nname = 'm'\nabout = 'x'\nunit = '1'\nformula = 'a'\nacross = 'sum'\ninputs = { a = 'b,c=' }\n",
             ),
+            with(
+                "[[metric]]\nname = 'm'\nabout = 'x'\nunit = '1'\nformula = 'a'\nacross = 'sum'\nonly_with = 'none'\n",
+            ),
             with("[[constant]]\nname = 'duration_ns'\nvalue = 1\n"),
             with("yields_to = 'none'\n"),
             with("yields_to = 'f'\n"),
@@ -169,6 +176,7 @@ mod tests {
         f.toml, line 6: "M/s" is not a name of lower-case words joined by _, in `metric.name`
         f.toml, line 5: missing field `across`, in `metric`
         f.toml, line 11: a: column 5: expected a value after '=', in `metric.inputs`
+        f.toml: metric.only_with: there is no family none
         f.toml, line 6: duration_ns is the time counted in every formula, in `constant.name`
         f.toml: yields_to: there is no family none
         f.toml: yields_to: the family cannot name itself
