@@ -47,7 +47,7 @@ pub fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
                 scale,
                 attr_type: (event.attr_type != pmu.attr_type).then_some(event.attr_type),
                 encoding: event.alias.text(),
-                about: words.family.and_then(|f| f.about_event(event.name)).map(str::to_owned),
+                about: words.about(event.name).map(str::to_owned),
                 cause: words.family.and_then(|family| family.cause(event.name, "")),
             });
         }
