@@ -39,13 +39,29 @@ pub fn hard_exit() {
 }
 
 /// A softirq begins.
+///
+/// An interrupt between the readings of the clock and of `total` would be in both kinds' time: then
+/// the clock is read again, and of a second one so soon after it the softirq's time is too short.
 #[inline(always)]
 pub fn soft_entry(vector: u32) {
-    if let Some((state, _, now)) = state() {
-        state.soft.other_at_begin = state.hard.total;
+    if let Some((state, ..)) = state() {
+        let before = hard_total(state);
+        // SAFETY: plain helper.
+        let now = unsafe { bpf_ktime_get_ns() };
+        let total = hard_total(state);
+        // SAFETY: as above.
+        let begin = if total == before { now } else { unsafe { bpf_ktime_get_ns() } };
+        state.soft.other_at_begin = total;
         state.soft.number = u64::from(vector);
-        state.soft.begin = now;
+        state.soft.begin = begin;
     }
+}
+
+/// Nanoseconds in interrupt handlers, ever: a handler may end at any time while a softirq begins.
+#[inline(always)]
+fn hard_total(state: &CpuState) -> u64 {
+    // SAFETY: a reference is readable.
+    unsafe { (&raw const state.hard.total).read_volatile() }
 }
 
 /// A softirq ends. The interrupts that came in between are not its time.

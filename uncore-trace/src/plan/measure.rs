@@ -59,8 +59,8 @@ impl Measured<'_> {
 }
 
 impl<'a> Resolver<'a> {
-    /// The metrics of `-M`, each once on every PMU it can be computed on; one that was asked for by
-    /// its whole name also on those that lack an input, if there are others.
+    /// The metrics of `-M`, each once on every PMU it can be computed on. Where one that was asked for
+    /// by its whole name lacks an input on some PMUs, a note says so.
     pub fn metrics(&mut self, names: &[String]) -> Result<Vec<Measured<'a>>> {
         let mut measured = Vec::new();
         let mut seen = BTreeSet::new();
@@ -76,8 +76,13 @@ impl<'a> Resolver<'a> {
                     self.notes.push(note);
                     continue;
                 }
-                if globbed || here.iter().all(|one| !one.missing().is_empty()) {
-                    here.retain(|one| one.missing().is_empty());
+                let lacking = here.extract_if(.., |one| !one.missing().is_empty());
+                let lacking: Vec<_> = lacking.collect();
+                if !globbed && !here.is_empty() {
+                    self.notes.extend(lacking.iter().map(|one| {
+                        let (pmu, missing) = (printable(&one.words.pmu.name), list(one.missing()));
+                        format!("{}: {pmu} is left out, it has no event {missing}", metric.name)
+                    }));
                 }
                 if !here.is_empty() && seen.insert((&family.family, &metric.name)) {
                     measured.extend(here);

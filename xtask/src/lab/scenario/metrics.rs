@@ -28,10 +28,13 @@ pub fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
         let Some(first) = instances.first() else {
             continue;
         };
+        // The product adds up what has one name, be it of one kind or not.
+        let alike = |it: &Instance| it.model != first.model && it.pmu.name == first.pmu.name;
+        let apart = setting.machine.instances.iter().any(alike);
         let mut waiting = items(&first.pmu);
         while !waiting.is_empty() {
             let batch = take(&first.pmu, &mut waiting);
-            steps.push(step(model, steps.len(), &instances, &batch)?);
+            steps.push(step(model, steps.len(), &instances, apart, &batch)?);
         }
     }
     Ok(steps)
@@ -69,7 +72,13 @@ fn take<'a>(pmu: &Pmu, waiting: &mut Vec<Item<'a>>) -> Vec<Item<'a>> {
     taken
 }
 
-fn step(model: &str, number: usize, instances: &[&Instance], batch: &[Item<'_>]) -> Result<Step> {
+fn step(
+    model: &str,
+    number: usize,
+    instances: &[&Instance],
+    apart: bool,
+    batch: &[Item<'_>],
+) -> Result<Step> {
     let mut checks = vec![Check::Exit { code: 0, says: Vec::new() }];
     for item in batch {
         let mut inputs: Vec<BTreeMap<String, Truth>> = Vec::new();
@@ -100,6 +109,10 @@ fn step(model: &str, number: usize, instances: &[&Instance], batch: &[Item<'_>])
     };
     let work = Work { tenants: vec![tenant], settle_ms: 50, ..Work::default() };
     let names: Vec<&str> = batch.iter().map(|item| item.name).collect();
-    let options = ["-M", &names.join(","), "-e", "duration_time"];
+    let names = names.join(",");
+    let mut options = vec!["-M", &names, "-e", "duration_time"];
+    if apart {
+        options.push("--no-merge");
+    }
     Ok(Step::stat(&format!("metrics-{number:03}-{model}"), &options, work, checks))
 }
