@@ -167,6 +167,12 @@ fn typed_events_are_narrowed_unless_they_name_a_port() {
             "nvidia_pcie_pmu_0/wr_bytes_loc,root_port=0x3/"
         ]
     );
+    let raw = "nvidia_pcie_pmu_0/event=0x0,config1=0x1/";
+    let asked = Request { per_port: true, ..request(&["pcie"], &[raw]) };
+    assert!(
+        counters(&planned(&machine, &asked))
+            .contains(&"nvidia_pcie_pmu_0/rd_bytes_loc,config1=0x1/".to_owned())
+    );
     let group = "{nvidia_pcie_pmu_0/rd_bytes_loc/,nvidia_pcie_pmu_0/wr_bytes_loc/}";
     let asked = Request { devices: vec!["nvme0n1".to_owned()], ..request(&[], &[group]) };
     let plan = planned(&machine, &asked);

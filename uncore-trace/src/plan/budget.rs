@@ -7,7 +7,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::Deserialize;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 
 use super::catalog::matches_event;
 use super::encode::Encoded;
@@ -20,7 +21,8 @@ use crate::discover::format::WORDS;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Budget {
-    /// How many there are of it.
+    /// How many there are of it, at least one.
+    #[serde(deserialize_with = "some_counters")]
     pub counters: u32,
     /// What there are so many of, one of them.
     #[serde(default = "counter")]
@@ -53,6 +55,13 @@ pub struct Budget {
     pub named: Option<String>,
 }
 
+fn some_counters<'de, D: Deserializer<'de>>(from: D) -> Result<u32, D::Error> {
+    match u32::deserialize(from)? {
+        0 => Err(D::Error::custom("0 is not a number of counters")),
+        counters => Ok(counters),
+    }
+}
+
 fn counter() -> String {
     "counter".to_owned()
 }
@@ -69,8 +78,16 @@ pub struct Place {
     pub term: String,
     /// The term without which it is ignored and the event is at every place.
     pub with: String,
-    /// Low bits that do not tell places apart.
+    /// Low bits that do not tell places apart, at most 63.
+    #[serde(deserialize_with = "bits")]
     pub shift: u32,
+}
+
+fn bits<'de, D: Deserializer<'de>>(from: D) -> Result<u32, D::Error> {
+    match u32::deserialize(from)? {
+        bits @ 0..64 => Ok(bits),
+        bits => Err(D::Error::custom(format!("{bits} is not a number of bits below 64"))),
+    }
 }
 
 /// Events that share something, and how many of it there are.

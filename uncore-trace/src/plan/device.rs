@@ -11,7 +11,7 @@ use super::catalog::{Catalog, matches_event};
 use super::ports::{Locate, Ports};
 use super::spec::{Term, TermValue};
 use super::suggest::{did_you_mean, list};
-use super::words::Words;
+use super::words::{WHOLE_WORDS, Words};
 use crate::discover::Machine;
 use crate::discover::pci::{Address, Function};
 use crate::text::printable;
@@ -105,8 +105,12 @@ impl<'a> Narrowing<'a> {
         let Some(rule) = words.family.and_then(|family| family.ports.as_ref()) else {
             return whole;
         };
+        // A whole config word has the field in it.
+        let word = rule.term.as_ref().and_then(|term| words.format(term));
+        let word = word.map(|format| WHOLE_WORDS[format.word()]);
         let chosen = |term: &Term| {
             rule.term.as_ref() == Some(&term.name)
+                || word == Some(&term.name)
                 || rule.requester.as_ref().is_some_and(|one| one.term == term.name)
         };
         if typed.iter().any(chosen) {
@@ -182,7 +186,7 @@ impl<'a> Narrowing<'a> {
         if numbers.is_empty() {
             numbers = (0..rule.count).collect();
         }
-        let part = |port: u32| Part { terms: vec![(term.clone(), 1 << port)], die: None };
+        let part = |port: u32| Part { terms: vec![(term.clone(), 1_u64 << port)], die: None };
         numbers.into_iter().map(part).collect()
     }
 }
@@ -252,7 +256,7 @@ pub fn part(
         terms.push((requester.with.clone(), 1));
     } else if let (Some(term), Some(port)) = (&ports.term, at.port) {
         // A kernel without the term counts all ports.
-        terms.extend(words.format(term).map(|_| (term.clone(), 1 << port)));
+        terms.extend(words.format(term).map(|_| (term.clone(), 1_u64 << port)));
     }
     Part { terms, die: at.die }
 }

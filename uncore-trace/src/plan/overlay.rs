@@ -155,6 +155,11 @@ mod tests {
                 "[[metric]]\nname = 'm'\nabout = 'x'\nunit = '1'\nformula = 'a'\nacross = 'sum'\nonly_with = 'none'\n",
             ),
             with("[[constant]]\nname = 'duration_ns'\nvalue = 1\n"),
+            with("[[budget]]\ncounters = 0\n"),
+            with("[[budget]]\ncounters = 1\nplace = { term = 'a', with = 'b', shift = 64 }\n"),
+            with("[[source]]\ncause = 'nobody'\n"),
+            with("[ports]\nby = 'dwc name'\ncount = 65\n"),
+            with("[ports]\nby = 'guess'\n"),
             with("yields_to = 'none'\n"),
             with("yields_to = 'f'\n"),
             with("events_of = 'none'\n"),
@@ -178,6 +183,11 @@ mod tests {
         f.toml, line 11: a: column 5: expected a value after '=', in `metric.inputs`
         f.toml: metric.only_with: there is no family none
         f.toml, line 6: duration_ns is the time counted in every formula, in `constant.name`
+        f.toml, line 6: 0 is not a number of counters, in `budget.counters`
+        f.toml, line 7: 64 is not a number of bits below 64, in `budget.place.shift`
+        f.toml, line 6: unknown variant `nobody`, expected one of `cpu`, `device`, `remote`, in `source.cause`
+        f.toml, line 7: 65 is more than the 64 bits of a term, in `ports.count`
+        f.toml, line 6: unknown variant `guess`, expected one of `grace domain`, `tegra410 dvsec`, `dwc name`, `pcie_bdf name`, `intel die`, in `ports.by`
         f.toml: yields_to: there is no family none
         f.toml: yields_to: the family cannot name itself
         f.toml: events_of: there is no family none

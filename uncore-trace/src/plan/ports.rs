@@ -1,6 +1,7 @@
 //! Which root port a PCIe counter is for: how a family splits its traffic and finds its devices.
 
-use serde::Deserialize;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 
 /// How the root ports of one PMU instance are told apart.
 #[derive(Debug, Clone, Deserialize)]
@@ -11,14 +12,21 @@ pub struct Ports {
     /// The term with one bit for each root port; none where an instance is one port or the ports
     /// are events of their own.
     pub term: Option<String>,
-    /// How many bits are used; 1 to 64.
-    #[serde(default)]
+    /// How many bits are used, at most 64.
+    #[serde(default, deserialize_with = "ports")]
     pub count: u32,
     /// The events it goes for, `*` for anything.
     #[serde(default = "any")]
     pub events: Vec<String>,
     /// What else can single out one device, as the requester id and what turns it on.
     pub requester: Option<Requester>,
+}
+
+fn ports<'de, D: Deserializer<'de>>(from: D) -> Result<u32, D::Error> {
+    match u32::deserialize(from)? {
+        count @ 0..=64 => Ok(count),
+        count => Err(D::Error::custom(format!("{count} is more than the 64 bits of a term"))),
+    }
 }
 
 fn any() -> Vec<String> {
