@@ -16,7 +16,7 @@ import duckdb
 
 from expect import Failed, expect
 from host import method, paced, shares, slices, timer
-from metrics import metric
+from metrics import metric, value
 
 # struct lab_truth of model/abi.h.
 TRUTH = struct.Struct("=QQIIIIQQQ")
@@ -302,6 +302,7 @@ CHECKS = {
     "differs": differs,
     "near": near,
     "metric": metric,
+    "value": value,
     "took_turns": took_turns,
     "never_ran": never_ran,
     "conserved": conserved,

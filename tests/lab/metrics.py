@@ -25,6 +25,16 @@ def metric(step, check):
     expect(not left, f"no row of {check['metric']} is about {sorted(left)}")
 
 
+def value(step, check):
+    found = [row for row in printed(step) if row.get("metric", "").startswith(check["metric"])]
+    expect(len(found) == 1, f"{len(found)} rows of {check['metric']}")
+    number = found[0]["metric-value"]
+    expect(
+        number is not None and abs(number / check["value"] - 1) <= check["within"],
+        f"{found[0]['metric']} is {number}, expected {check['value']}",
+    )
+
+
 def agrees(step, check, row, inputs, time):
     expected = value_of(step, check["formula"], inputs, time)
     value = row["metric-value"]

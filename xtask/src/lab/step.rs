@@ -119,6 +119,8 @@ pub enum Check {
         pmus: Vec<String>,
         within: f64,
     },
+    /// What `stat` printed for a metric is near this.
+    Value { metric: String, value: f64, within: f64 },
     /// The scaled count of a counter that shared its hardware is near what moved.
     Near { counter: u32, pmu: String, event: String, truth: Truth, within: f64 },
     /// So many counters ran, but only part of the time.

@@ -7,7 +7,7 @@
 use anyhow::Result;
 
 use super::super::qemu;
-use super::super::step::{Check, Step, Tenant, Work};
+use super::super::step::{Check, Step, Tenant, Work, recording};
 use super::Setting;
 
 /// How long the tenants run.
@@ -16,9 +16,12 @@ const DURATION_MS: u32 = 1500;
 /// How far the two events may be apart: they are read one after the other.
 const WITHIN: f64 = 0.005;
 
+/// The same over a whole machine, some of whose CPUs may be idle at the start and at the end.
+const IPC_WITHIN: f64 = 0.05;
+
 /// Two tenants on one CPU, one of which sleeps half of the time, and one that is free.
 #[expect(clippy::unnecessary_wraps, reason = "the type of every scenario")]
-pub fn steps(_setting: &Setting<'_>) -> Result<Vec<Step>> {
+pub fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
     let tenant = |cgroup: &str| Tenant {
         cgroup: cgroup.to_owned(),
         duration_ms: DURATION_MS,
@@ -44,5 +47,22 @@ pub fn steps(_setting: &Setting<'_>) -> Result<Vec<Step>> {
         },
     ];
     let options = ["-e", "cycles", "-e", "instructions", "--tick", "5ms", "--interval", "20ms"];
-    Ok(vec![Step::record("core-exact", &options, work, checks)])
+    let name = "core-exact";
+    let busy = Tenant { threads: Some(2 * setting.machine.cpus()), ..tenant("busy") };
+    let busy = Work { tenants: vec![busy], ..Work::default() };
+    let ipc = Check::Value {
+        metric: "ipc".to_owned(),
+        value: 1.0 / f64::from(qemu::NS_PER_INSTRUCTION),
+        within: IPC_WITHIN,
+    };
+    let counted = vec![Check::Exit { code: 0, says: Vec::new() }, ipc];
+    Ok(vec![
+        Step::stat("core-ipc", &["-M", "ipc"], busy, counted),
+        Step::record(name, &options, work, checks),
+        Step::command(
+            "core-check",
+            &["/bin/uncore-trace", "check", &recording(name)],
+            vec![Check::Exit { code: 0, says: Vec::new() }],
+        ),
+    ])
 }
