@@ -2,6 +2,7 @@
 //!
 //! Inputs that were found before, in `target/fuzz/TARGET`, and the real files in [`SEEDS`] are where
 //! it starts from; one that fails is left in `target/fuzz/TARGET-failed/`.
+#![expect(clippy::print_stdout, reason = "a task tells what it did")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, ensure};
 use uncore_trace_ebpf::stamp::workspace_root;
 
-use crate::command::succeed;
+use crate::command::quietly;
 use crate::target;
 
 /// Options of `cargo xtask fuzz`.
@@ -33,6 +34,9 @@ const SEEDS: &[(&str, &[&str])] = &[
 
 /// Longest input: a catalog file is a few kB.
 const LONGEST: u32 = 4096;
+
+/// How libFuzzer's statistics begin the number of inputs it tried.
+const EXECUTED: &str = "stat::number_of_executed_units:";
 
 /// Builds the targets and runs them one after the other.
 pub fn run(args: &Args) -> Result<()> {
@@ -72,7 +76,10 @@ fn run_one(name: &str, seconds: u32) -> Result<()> {
     command.arg(format!("-max_len={LONGEST}"));
     command.arg(format!("-artifact_prefix={}/", failed.display()));
     command.args(["-print_final_stats=1", "-verbosity=0"]).current_dir(workspace_root());
-    succeed(&mut command)
+    let said = quietly(&mut command)?;
+    let inputs = said.lines().find_map(|line| line.strip_prefix(EXECUTED)).unwrap_or("?").trim();
+    println!("fuzz: {name}: {inputs} inputs: ok");
+    Ok(())
 }
 
 /// The directories that a pattern names.
