@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use anyhow::{Result, ensure};
 
-use super::catalog::matches_event;
+use super::pattern::matches_event;
 use super::resolve::Resolved;
 use crate::text::printable;
 

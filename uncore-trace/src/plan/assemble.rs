@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 
 use super::agree::Agreement;
 use super::budget::overcommitted;
-use super::catalog::Kind;
+use super::family::Kind;
 use super::notes::{self, by_pmu};
 use super::place::{Spot, spots};
 use super::resolve::Resolved;

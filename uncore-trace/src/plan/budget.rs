@@ -10,8 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
-use super::catalog::matches_event;
 use super::encode::Encoded;
+use super::pattern::matches_event;
 use super::suggest::list;
 use super::words::Words;
 use crate::discover::event::{AliasValue, EventAlias};
@@ -34,7 +34,7 @@ pub struct Budget {
     #[serde(default)]
     pub except: Vec<String>,
     /// Only events whose terms have these values.
-    #[serde(default, deserialize_with = "super::catalog::optional_values")]
+    #[serde(default, deserialize_with = "super::family::optional_values")]
     pub terms: Option<EventAlias>,
     /// Terms of which each value has so many of its own.
     #[serde(default)]

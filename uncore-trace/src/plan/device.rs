@@ -7,7 +7,8 @@ use std::collections::BTreeSet;
 
 use anyhow::{Result, anyhow, bail, ensure};
 
-use super::catalog::{Catalog, matches_event};
+use super::catalog::Catalog;
+use super::pattern::matches_event;
 use super::ports::{Locate, Ports};
 use super::spec::{Term, TermValue};
 use super::suggest::{did_you_mean, list};

@@ -6,7 +6,8 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-use super::catalog::{DefaultFilter, matches_event};
+use super::family::DefaultFilter;
+use super::pattern::matches_event;
 use super::spec::{At, Term, TermValue};
 use super::suggest::{did_you_mean, list};
 use super::words::{Known, WHOLE_WORDS, Words};

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::{Context, Result, bail};
 use globset::Glob;
 
-use super::catalog::Family;
 use super::device::{Narrowing, Part};
+use super::family::Family;
 use super::metric::{DURATION_NS, Metric};
 use super::resolve::{Resolved, Resolver};
 use super::suggest::{did_you_mean, list};

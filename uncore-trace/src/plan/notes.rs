@@ -6,8 +6,9 @@ use std::collections::{HashMap, HashSet};
 use anyhow::{Result, ensure};
 
 use super::budget::{Overcommitted, overcommitted};
-use super::catalog::{Family, matches_event};
 use super::encode::Encoded;
+use super::family::Family;
+use super::pattern::matches_event;
 use super::resolve::Resolved;
 use super::suggest::did_you_mean;
 use super::words::Words;

@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 
 use anyhow::{Result, anyhow, ensure};
 
-use super::catalog::{Catalog, Family};
+use super::catalog::Catalog;
+use super::family::Family;
 
 /// A file of one family.
 #[derive(Debug, Clone)]

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use anyhow::{Result, bail};
 
-use super::catalog::Sees;
+use super::family::Sees;
 use super::words::Words;
 use crate::discover::cpus::Place;
 use crate::discover::{CpuList, Machine};

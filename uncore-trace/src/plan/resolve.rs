@@ -3,9 +3,12 @@
 use anyhow::{Result, anyhow, bail, ensure};
 
 use super::Request;
-use super::catalog::{Catalog, Family, Group, Kind, matches_event};
+use super::catalog::Catalog;
 use super::device::{Narrowing, Part};
 use super::encode::Encoded;
+use super::family::{Family, Kind};
+use super::group::Group;
+use super::pattern::matches_event;
 use super::spec::{At, EventSpec, Term, TermValue};
 use super::suggest::{did_you_mean, list};
 use super::words::Words;

@@ -7,7 +7,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::catalog::{Family, matches_event};
+use super::family::Family;
+use super::pattern::matches_event;
 use crate::discover::event::{AliasValue, EventAlias};
 
 /// What starts the requests that are counted.
@@ -43,7 +44,7 @@ pub struct Source {
     pub events: Vec<String>,
     /// The filter that leaves only this cause, to be set alone among those of the family's sources;
     /// without one, the events have no other cause.
-    #[serde(default, deserialize_with = "super::catalog::optional_values")]
+    #[serde(default, deserialize_with = "super::family::optional_values")]
     pub terms: Option<EventAlias>,
 }
 

@@ -2,7 +2,8 @@
 //!
 //! What sysfs says wins; the catalog fills in where a kernel names nothing.
 
-use super::catalog::{Catalog, Family, NamedEvent};
+use super::catalog::Catalog;
+use super::family::{Family, NamedEvent};
 use crate::discover::Pmu;
 use crate::discover::event::{AliasValue, EventAlias};
 use crate::discover::format::{Format, WORDS};

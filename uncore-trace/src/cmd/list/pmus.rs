@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::shown;
 use crate::discover::{CpuList, Machine};
-use crate::plan::catalog::Scope;
+use crate::plan::family::Scope;
 use crate::plan::words::Words;
 use crate::plan::{Catalog, Group};
 use crate::text::{lines, plain_table};

@@ -1,0 +1,41 @@
+//! Patterns of names in the catalog.
+
+/// Whether an event name fits a pattern, whatever the case of either.
+pub fn matches_event(pattern: &str, event: &str) -> bool {
+    matches(&pattern.to_ascii_lowercase(), &event.to_ascii_lowercase())
+}
+
+/// `#` is one or more hex digits, `*` is anything, all else is itself.
+pub fn matches(pattern: &str, text: &str) -> bool {
+    let Some(at) = pattern.find(['#', '*']) else { return pattern == text };
+    let Some(rest) = text.strip_prefix(&pattern[..at]) else { return false };
+    let after = &pattern[at + 1..];
+    let hash = pattern.as_bytes()[at] == b'#';
+    let digits = rest.bytes().take_while(u8::is_ascii_hexdigit).count();
+    let longest = if hash { digits } else { rest.len() };
+    (usize::from(hash)..=longest)
+        .any(|len| rest.get(len..).is_some_and(|rest| matches(after, rest)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_tell_families_apart() {
+        for (pattern, text, is) in [
+            ("nvidia_pcie_pmu_#", "nvidia_pcie_pmu_12", true),
+            ("nvidia_pcie_pmu_#", "nvidia_pcie_pmu_0_rc_4", false),
+            ("nvidia_pcie_pmu_#_rc_#", "nvidia_pcie_pmu_0_rc_4", true),
+            ("nvidia_pcie_pmu_#", "nvidia_pcie_pmu_", false),
+            ("pcie_bdf_#", "pcie_bdf_980000", true),
+            ("armv*", "armv8_pmuv3_0", true),
+            ("2cf00*", "2cf0036b", true),
+            ("2cf00*", "2cf2036b", false),
+            ("uncore_imc_#", "uncore_imc_free_running_0", false),
+            ("a#", "aé", false),
+        ] {
+            assert_eq!(matches(pattern, text), is, "{pattern} {text}");
+        }
+    }
+}
