@@ -286,6 +286,8 @@ fn small_recording(path: &Path) {
         comm: Some("a\u{1b}[2Jb\nc"),
         cgroup_id: Some(1),
         cgroup: Some("/x\u{1b}]0;title\u{7}\u{202e}"),
+        container: Some("c\u{9b}31m,\"\n\u{1b}[2J"),
+        pod: Some("p\u{202e}\r\n=1+1"),
         value: Some(3.0),
         total: Some(3.0),
         running: 1.0,

@@ -367,7 +367,11 @@ mod tests {
     use crate::align::cgroups::Cgroups;
 
     fn names() -> Names {
-        Names::new(Path::new("/nonexistent"), Cgroups::new(None), Vec::new())
+        Names::new(
+            Path::new("/nonexistent"),
+            Cgroups::new(None, Path::new("/nonexistent")),
+            Vec::new(),
+        )
     }
 
     fn task(tid: u32) -> Task {

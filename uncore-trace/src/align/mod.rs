@@ -3,6 +3,8 @@
 
 pub mod cgroups;
 pub mod clock;
+pub mod containers;
 pub mod cpu;
 pub mod names;
+pub mod runtimes;
 pub mod who;

@@ -16,6 +16,9 @@ use crate::drain::{CgroupChange, CgroupEvent, Comm, Task, TaskChange, TaskEvent}
 /// How long the name of a process outlives it.
 const KEEP_NS: u64 = 5_000_000_000;
 
+/// Cgroups, of which short-lived ones may come by the million, that are kept with their ancestor.
+const MOST_ROLLED_UP: usize = 1 << 16;
+
 /// The idle task of a CPU, under the name that the kernel gives it (`init_idle`,
 /// kernel/sched/core.c, Linux 6.18).
 pub fn idle(cpu: u32) -> Task {
@@ -45,6 +48,10 @@ pub struct Names {
     /// Only these cgroups, and those below them, get owners of their own.
     only: Vec<String>,
     inside: HashMap<u64, bool>,
+    /// How deep the cgroups of owners are.
+    depth: Option<usize>,
+    /// The cgroup that stands for each at that depth.
+    rolled_up: HashMap<u64, u64>,
 }
 
 impl Names {
@@ -59,7 +66,15 @@ impl Names {
             cgroups,
             only,
             inside: HashMap::new(),
+            depth: None,
+            rolled_up: HashMap::new(),
         }
+    }
+
+    /// Gives owners of deeper cgroups to their ancestor of this depth; 0 is the root.
+    #[must_use]
+    pub fn with_depth(self, depth: Option<usize>) -> Self {
+        Self { depth, ..self }
     }
 
     /// The owner of a task's time.
@@ -70,7 +85,26 @@ impl Names {
         if !self.only.is_empty() && !self.is_inside(task.cgroup_id, now) {
             return Who::OtherTasks;
         }
-        Who::Task { pid: task.pid, comm: self.process_name(task), cgroup_id: task.cgroup_id }
+        let cgroup_id = match self.depth {
+            None => task.cgroup_id,
+            Some(depth) => self.roll_up(task.cgroup_id, depth, now),
+        };
+        Who::Task { pid: task.pid, comm: self.process_name(task), cgroup_id }
+    }
+
+    fn roll_up(&mut self, id: u64, depth: usize, now: u64) -> u64 {
+        if let Some(&above) = self.rolled_up.get(&id) {
+            return above;
+        }
+        let above = self.cgroups.ancestor(id, depth, now);
+        // What has no path yet may have one later.
+        if self.cgroups.known(id).is_some() {
+            if self.rolled_up.len() >= MOST_ROLLED_UP {
+                self.rolled_up.clear();
+            }
+            self.rolled_up.insert(id, above);
+        }
+        above
     }
 
     fn process_name(&mut self, task: &Task) -> Comm {
@@ -205,7 +239,11 @@ mod tests {
 
     #[test]
     fn a_task_looked_up_after_its_move_was_where_it_was() {
-        let mut names = Names::new(Path::new("/nonexistent"), Cgroups::new(None), Vec::new());
+        let mut names = Names::new(
+            Path::new("/nonexistent"),
+            Cgroups::new(None, Path::new("/nonexistent")),
+            Vec::new(),
+        );
         let task = |cgroup_id| Task { tid: 7, pid: 7, cgroup_id, ..Task::default() };
         names.split(&task(1), 0, 10);
         let change = CgroupChange::Attached(7);

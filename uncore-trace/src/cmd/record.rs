@@ -63,6 +63,11 @@ pub struct Args {
     #[arg(long = "cgroup", value_name = "PATH")]
     cgroups: Vec<String>,
 
+    /// Give what cgroups deeper than N below the root use to their ancestor of depth N; 0: the
+    /// root alone
+    #[arg(long, value_name = "N")]
+    cgroup_depth: Option<usize>,
+
     /// Keep every slice in the table `slices` (needs a directory as output)
     #[arg(long)]
     slices: bool,
@@ -201,6 +206,7 @@ fn options(
         min_gap: args.min_gap,
         flush: args.flush,
         cgroups,
+        cgroup_depth: args.cgroup_depth,
         timer: args.timer,
         buffer,
         catalog,

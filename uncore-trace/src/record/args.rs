@@ -40,6 +40,8 @@ pub struct Options {
     pub flush: Duration,
     /// Cgroups with rows of their own.
     pub cgroups: Vec<String>,
+    /// Owners of deeper cgroups are given to their ancestor of this depth; 0 is the root.
+    pub cgroup_depth: Option<usize>,
     /// What makes the readings.
     pub timer: Timer,
     /// Ring size in bytes.

@@ -127,6 +127,7 @@ pub async fn record_into(
         root: &machine.root,
         cgroup_mount: machine.cgroups.v2.as_deref(),
         only_cgroups: options.cgroups.clone(),
+        cgroup_depth: options.cgroup_depth,
     };
     let mut sink = Sink::new(&writer, options.slices);
     plan_rows(plan, &session, &mut sink);

@@ -10,7 +10,7 @@ use crate::tables::{SCHEMA_VERSION, counters, fabric, irqs, loss, metadata, read
 /// Begin of the recording, `CLOCK_MONOTONIC` ns.
 pub(super) const BEGIN: i64 = 5_000_000_000;
 /// Wall time at monotonic 0, ns.
-const WALL: i64 = 1_700_000_000_000_000_000;
+pub(super) const WALL: i64 = 1_700_000_000_000_000_000;
 const WINDOW: i64 = 10_000_000;
 const TICK: i64 = 1_000_000;
 /// Windows.
@@ -122,6 +122,8 @@ fn write_fabric(writer: &mut Writer, broken: &Broken) {
                     comm,
                     cgroup_id: cgroup.map(|path| path.len() as u64),
                     cgroup,
+                    container: cgroup.map(|_| "web@3f4e5d6c7b8a"),
+                    pod: pid.filter(|pid| *pid == 100).map(|_| "shop/web-0"),
                     value: Some(total * part),
                     total: Some(total),
                     running: 1.0,

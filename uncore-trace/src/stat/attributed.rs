@@ -154,6 +154,7 @@ fn recorder(
         min_gap: Duration::ZERO,
         flush: FLUSH,
         cgroups: named.to_vec(),
+        cgroup_depth: None,
         timer: Timer::Auto,
         buffer: buffer_mib(machine.cpus.online.len(), false, at_switch) << 20,
         catalog: catalog.clone(),

@@ -332,6 +332,8 @@ mod tests {
                 comm: None,
                 cgroup_id: None,
                 cgroup,
+                container: None,
+                pod: None,
                 value,
                 total: value,
                 running: if value.is_some() { 1.0 } else { 0.0 },

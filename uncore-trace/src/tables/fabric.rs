@@ -25,6 +25,8 @@ table! {
     comm: Null<Word> => Dict, "Process name; `irq:NAME`, `softirq:VEC`; null where there is none.";
     cgroup_id: Null<U64> => Dict, "Cgroup inode number; null where the owner has none.";
     cgroup: Null<Word> => Dict, "Cgroup path; null where there is none or it was never learnt.";
+    container: Null<Word> => Dict, "Container the cgroup is in, `NAME@ID` or its id alone; null where it is in none.";
+    pod: Null<Word> => Dict, "Pod the cgroup is in, `NAMESPACE/NAME@UID` or its uid alone; null where it is in none.";
     value: Null<F64> => Split, "This owner's part of the window's count, in `unit`; null when the counter could not be read or never ran in the window.";
     total: Null<F64> => Split, "The counter's whole scaled count in the window, the same in each of its rows; null as `value`.";
     running: F32 => Dict, "Time running / time enabled in the window, 0 to 1; 0: never scheduled.";

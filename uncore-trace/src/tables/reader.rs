@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::ops::RangeInclusive;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
@@ -16,6 +17,8 @@ use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader,
     ParquetRecordBatchReaderBuilder,
 };
+use parquet::file::metadata::RowGroupMetaData;
+use parquet::file::statistics::Statistics;
 
 use super::segment::partial_dir;
 use super::writer::table_path;
@@ -161,8 +164,40 @@ impl Table {
         &self.pairs
     }
 
+    /// The least and greatest value of an `int64` column, by the row groups' statistics; none
+    /// where one has none.
+    pub fn bounds(&self, column: &str) -> Option<(i64, i64)> {
+        let groups = self.footer.metadata().row_groups().iter();
+        let bounds: Option<Vec<(i64, i64)>> =
+            groups.filter(|group| group.num_rows() > 0).map(|group| range(group, column)).collect();
+        bounds?.into_iter().reduce(|(a, b), (c, d)| (a.min(c), b.max(d)))
+    }
+
     /// Scans the named columns from the first row to the last.
     pub fn scan(&self, columns: &[&str]) -> Result<Scan> {
+        self.scan_groups(columns, (0..self.row_groups()).collect())
+    }
+
+    /// Scans the named columns of every row group that may hold a row whose `int64` column
+    /// `within` is in the range; other rows come too.
+    pub fn scan_within(
+        &self,
+        columns: &[&str],
+        within: &str,
+        wanted: RangeInclusive<i64>,
+    ) -> Result<Scan> {
+        let groups = self.footer.metadata().row_groups().iter().enumerate();
+        let overlaps = |group: &RowGroupMetaData| {
+            range(group, within)
+                .is_none_or(|(least, most)| least <= *wanted.end() && *wanted.start() <= most)
+        };
+        let groups = groups.filter(|(_, group)| overlaps(group)).map(|(number, _)| number);
+        self.scan_groups(columns, groups.collect())
+    }
+
+    fn scan_groups(&self, columns: &[&str], groups: Vec<usize>) -> Result<Scan> {
+        let of = |group: &usize| self.footer.metadata().row_group(*group).num_rows();
+        let expected = groups.iter().map(of).sum();
         let file = disk::doing("open", &self.path, File::open(&self.path))?;
         let reader = guard(&self.path, || {
             let builder =
@@ -171,11 +206,21 @@ impl Table {
             builder
                 .with_projection(mask)
                 .with_batch_size(BATCH_ROWS)
+                .with_row_groups(groups)
                 .build()
                 .map_err(|error| anyhow!("{}", disk::explain(&error)))
         })
         .with_context(|| format!("cannot read {}", self.path.display()))?;
-        Ok(Scan { path: self.path.clone(), reader: Some(reader), rows: 0, expected: self.rows() })
+        Ok(Scan { path: self.path.clone(), reader: Some(reader), rows: 0, expected })
+    }
+}
+
+/// The least and greatest value of an `int64` column in a row group, if its statistics say.
+fn range(group: &RowGroupMetaData, column: &str) -> Option<(i64, i64)> {
+    let chunk = group.columns().iter().find(|chunk| chunk.column_path().string() == column)?;
+    match chunk.statistics()? {
+        Statistics::Int64(values) => values.min_opt().copied().zip(values.max_opt().copied()),
+        _ => None,
     }
 }
 

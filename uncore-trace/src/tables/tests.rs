@@ -7,6 +7,8 @@ use std::process::Command;
 
 use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
+use parquet::arrow::ArrowWriter;
+use parquet::file::properties::{EnabledStatistics, WriterPropertiesBuilder};
 use proptest::prelude::*;
 
 use super::reader::{Recording, Table};
@@ -52,6 +54,8 @@ fn window(number: i64) -> RecordBatch {
                 comm,
                 cgroup_id: pid.map(|pid| pid as u64),
                 cgroup: pid.map(|_| "/tenant"),
+                container: pid.map(|_| "web@3f4e5d6c7b8a"),
+                pod: None,
                 value: Some(number as f64 * part),
                 total: Some(number as f64),
                 running: 1.0,
@@ -452,4 +456,39 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn row_groups_outside_a_range_are_not_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("run.parquet");
+    let write = |props: WriterPropertiesBuilder| {
+        let props = props
+            .set_max_row_group_row_count(Some(600))
+            .set_key_value_metadata(Some(metadata::to_key_values(&pairs())));
+        let file = fs::File::create(&path).unwrap();
+        let mut writer = ArrowWriter::try_new(file, fabric::schema(), Some(props.build())).unwrap();
+        writer.write(&windows(1..301)).unwrap();
+        writer.close().unwrap();
+        Table::open(&fabric::TABLE, &path).unwrap()
+    };
+    let table = write(fabric::TABLE.properties());
+    let rows = |table: &Table, from: i64, to: i64| -> usize {
+        let wanted = from * 10_000_000..=to * 10_000_000;
+        let scan = table.scan_within(&["value"], "mono_ns", wanted).unwrap();
+        scan.map(|batch| batch.unwrap().num_rows()).sum()
+    };
+    assert_eq!(
+        (table.row_groups(), table.bounds("mono_ns")),
+        (3, Some((10_000_000, 3_000_000_000)))
+    );
+    for (from, to, groups) in
+        [(1, 300, 3), (1, 100, 1), (101, 101, 1), (100, 101, 2), (-9, 0, 0), (301, 400, 0)]
+    {
+        assert_eq!(rows(&table, from, to), groups * 600, "{from}..={to}");
+    }
+    assert_eq!(table.bounds("value"), None);
+    let without = fabric::TABLE.properties().set_statistics_enabled(EnabledStatistics::None);
+    let table = write(without);
+    assert_eq!((table.bounds("mono_ns"), rows(&table, 301, 400)), (None, 1800));
 }

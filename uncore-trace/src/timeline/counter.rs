@@ -296,6 +296,8 @@ impl Track {
                 comm: label.comm.as_deref(),
                 cgroup_id: label.cgroup_id,
                 cgroup: label.cgroup,
+                container: label.container,
+                pod: label.pod,
                 value,
                 total: delta.total,
                 running: delta.running,

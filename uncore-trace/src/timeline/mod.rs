@@ -34,7 +34,7 @@ use crate::{
     drain::{CgroupChange, CgroupEvent, Peek, Record, Run, Task, TaskChange, TaskEvent},
     open::{Change, Count, Layout},
     plan::Plan,
-    tables::{runtime, slices, tasks},
+    tables::{cgroups, runtime, slices, tasks},
 };
 
 /// A boundary reading that has not come this long after its time is missing, ns: ten times the
@@ -45,6 +45,10 @@ const GRACE_NS: u64 = 25_000_000;
 /// have been stopped by its hypervisor in the middle of a switch, so this is longer than the
 /// boundary readings' grace; where a record was dropped the next one tells of the gap at once.
 const GAP_NS: u64 = 1_000_000_000;
+
+/// Cgroups whose rows are made in one bin: each may take a file or two to name its container, and
+/// a machine can have thousands when a recording begins.
+const FRESH_AT_ONCE: usize = 32;
 
 /// What a recording is about.
 #[derive(Debug)]
@@ -65,6 +69,8 @@ pub struct Setup<'a> {
     pub cgroup_mount: Option<&'a Path>,
     /// Only these cgroups get owners of their own; empty: all.
     pub only_cgroups: Vec<String>,
+    /// Owners of deeper cgroups are given to their ancestor of this depth; 0 is the root.
+    pub cgroup_depth: Option<usize>,
 }
 
 /// The stream so far.
@@ -101,13 +107,14 @@ impl Timeline {
         let raw = sink.wants(&runtime::TABLE);
         let bin_ns = if raw { tick_ns } else { window_ns };
         let tracks = setup.cpus.iter().map(|&cpu| (cpu, CpuTrack::new(start, bin_ns))).collect();
-        let cgroups = Cgroups::new(setup.cgroup_mount);
+        let cgroups = Cgroups::new(setup.cgroup_mount, setup.root);
         Self {
             tick_ns,
             window_ns,
             bin_ns,
             tracks,
-            names: Names::new(setup.root, cgroups, setup.only_cgroups.clone()),
+            names: Names::new(setup.root, cgroups, setup.only_cgroups.clone())
+                .with_depth(setup.cgroup_depth),
             irq_names: IrqNames::new(setup.root),
             owners: Owners::new(setup),
             window: WindowUse::new(setup),
@@ -332,12 +339,22 @@ impl Timeline {
                 sink::Labels { names: &mut self.names, irq_names: &mut self.irq_names, now: end };
             self.owners.close(tick, &times, &mut labels, &mut sink.fabric, &mut self.ledger);
         }
-        for (id, time) in self.names.cgroups.take_fresh() {
-            if let Some(path) = self.names.cgroups.known(id) {
-                sink.cgroup(id, path, time);
+        self.cgroup_rows(sink);
+        self.ledger.rows(sink);
+    }
+
+    fn cgroup_rows(&mut self, sink: &mut Sink) {
+        let wanted = sink.wants(&cgroups::TABLE);
+        let most = if wanted && !self.is_done() { FRESH_AT_ONCE } else { usize::MAX };
+        let cgroups = &mut self.names.cgroups;
+        for (id, time) in cgroups.take_fresh(most) {
+            if wanted
+                && cgroups.known(id).is_some()
+                && let Some(place) = cgroups.place(id, time)
+            {
+                sink.cgroup(id, place, time);
             }
         }
-        self.ledger.rows(sink);
     }
 
     /// How each CPU's time divides over the owners, so far.

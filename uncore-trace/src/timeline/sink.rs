@@ -5,7 +5,7 @@ use arrow::array::RecordBatch;
 
 use super::irqnames::IrqNames;
 use crate::{
-    align::{names::Names, who::Who},
+    align::{cgroups::Place, names::Names, who::Who},
     drain::{Comm, Task},
     tables::{
         TableDef, cgroups, counters, fabric, irqs, loss, readings, runtime, slices, tasks,
@@ -90,10 +90,14 @@ impl Sink {
     }
 
     /// A row of `cgroups`.
-    pub fn cgroup(&mut self, id: u64, path: &str, time: u64) {
-        if self.wants(&cgroups::TABLE) {
-            self.cgroups.append(&cgroups::Row { id, path, mono_ns: time as i64 });
-        }
+    pub fn cgroup(&mut self, id: u64, place: &Place, time: u64) {
+        self.cgroups.append(&cgroups::Row {
+            id,
+            path: &place.path,
+            container: place.container.as_deref(),
+            pod: place.pod.as_deref(),
+            mono_ns: time as i64,
+        });
     }
 }
 
@@ -119,19 +123,35 @@ pub struct Label<'a> {
     pub cgroup_id: Option<u64>,
     /// `cgroup`.
     pub cgroup: Option<&'a str>,
+    /// `container`.
+    pub container: Option<&'a str>,
+    /// `pod`.
+    pub pod: Option<&'a str>,
 }
 
 impl Labels<'_> {
     /// The columns for an owner; `comm` is the owner's own if it is a task.
     pub fn of<'a>(&'a mut self, who: Who, comm: &'a Comm) -> Label<'a> {
-        let nobody = Label { pid: None, comm: None, cgroup_id: None, cgroup: None };
+        let nobody = Label {
+            pid: None,
+            comm: None,
+            cgroup_id: None,
+            cgroup: None,
+            container: None,
+            pod: None,
+        };
         match who {
-            Who::Task { pid, cgroup_id, .. } => Label {
-                pid: Some(pid as i32),
-                comm: Some(comm.text()),
-                cgroup_id: Some(cgroup_id),
-                cgroup: self.names.cgroups.path(cgroup_id, self.now),
-            },
+            Who::Task { pid, cgroup_id, .. } => {
+                let place = self.names.cgroups.place(cgroup_id, self.now);
+                Label {
+                    pid: Some(pid as i32),
+                    comm: Some(comm.text()),
+                    cgroup_id: Some(cgroup_id),
+                    cgroup: place.map(|place| place.path.as_str()),
+                    container: place.and_then(|place| place.container.as_deref()),
+                    pod: place.and_then(|place| place.pod.as_deref()),
+                }
+            }
             Who::Irq(number) => Label { comm: Some(self.irq_names.irq(number).into()), ..nobody },
             Who::Softirq(vector) => {
                 Label { comm: Some(IrqNames::softirq(vector).into()), ..nobody }

@@ -1,0 +1,324 @@
+//! Cgroup paths to containers and pods: what the shape of a path alone tells.
+//!
+//! The shapes are those that runc and crun make for Docker, containerd, CRI-O, podman and
+//! Kubernetes, with the cgroupfs and the systemd driver, and those of LXC and systemd-nspawn.
+//!
+//! Guarantee: what lies below a container cannot change the answer. A container may make cgroups
+//! of any name in what was delegated to it, so the outermost container of a path is the one.
+
+use std::borrow::Cow;
+
+/// Characters of a runtime's id that are shown, as by `docker ps`; the path has all 64.
+const SHORT: usize = 12;
+
+/// What a cgroup is inside of.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Inside<'a> {
+    /// The container: the 64 hexadecimal digits of its id, or its name where it has no other id.
+    pub container: Option<Cow<'a, str>>,
+    /// The pod: the uid in Kubernetes' spelling (with `-`), or the id of a podman pod.
+    pub pod: Option<Cow<'a, str>>,
+    /// Below a user's session: the names are the user's own choice, not a system's runtime's.
+    pub of_user: bool,
+}
+
+impl<'a> Inside<'a> {
+    /// Reads a path from the root of the hierarchy.
+    pub fn parse(path: &'a str) -> Self {
+        let mut inside = Self::default();
+        let mut kubernetes = false;
+        let mut above = "";
+        for component in path.split('/').filter(|component| !component.is_empty()) {
+            inside.of_user |= component == "user.slice";
+            // A systemd path given to the cgroupfs driver: `PARENT.slice:cri-containerd:ID`.
+            for part in component.split(':') {
+                if inside.pod.is_none() {
+                    inside.pod = pod(part, above, kubernetes);
+                    if inside.pod.is_some() {
+                        continue;
+                    }
+                }
+                inside.container = container(part, above);
+                if inside.container.is_some() {
+                    return inside;
+                }
+            }
+            kubernetes |= component == "kubepods";
+            above = component;
+        }
+        inside
+    }
+}
+
+/// `kubepods-burstable-podUID.slice` (systemd, `-` of the uid as `_`), `podUID` below `kubepods`
+/// (cgroupfs), `machine-libpod_pod_ID.slice` and `libpod_parent/ID` (podman).
+fn pod<'a>(part: &'a str, above: &str, kubernetes: bool) -> Option<Cow<'a, str>> {
+    if let Some(slice) = part.strip_suffix(".slice") {
+        if let Some((_, id)) = slice.rsplit_once("libpod_pod_") {
+            return is_id(id).then_some(Cow::Borrowed(id));
+        }
+        let (_, below) = slice.split_once("kubepods")?;
+        return uid(below.rsplit_once("-pod")?.1);
+    }
+    if above == "libpod_parent" && is_id(part) {
+        return Some(Cow::Borrowed(part));
+    }
+    uid(part.strip_prefix("pod").filter(|_| kubernetes)?)
+}
+
+/// A uid: 8-4-4-4-12 hexadecimal digits, or the 32 of a static pod's hash.
+fn uid(text: &str) -> Option<Cow<'_, str>> {
+    let bytes = text.as_bytes();
+    let dashed = bytes.len() == 36
+        && bytes.iter().enumerate().all(|(at, byte)| match at {
+            8 | 13 | 18 | 23 => matches!(byte, b'-' | b'_'),
+            _ => is_hex(*byte),
+        });
+    if dashed && text.contains('_') {
+        return Some(Cow::Owned(text.replace('_', "-")));
+    }
+    (dashed || bytes.len() == 32 && bytes.iter().all(|byte| is_hex(*byte)))
+        .then_some(Cow::Borrowed(text))
+}
+
+fn container<'a>(part: &'a str, above: &str) -> Option<Cow<'a, str>> {
+    let scope = part.strip_suffix(".scope");
+    let name = scope.unwrap_or(part);
+    if is_id(name) {
+        return Some(Cow::Borrowed(name));
+    }
+    if let Some((runtime, id)) = name.rsplit_once('-')
+        && is_id(id)
+    {
+        // conmon watches a container from outside.
+        return (!runtime.ends_with("conmon")).then_some(Cow::Borrowed(id));
+    }
+    let lxc = part.strip_prefix("lxc.payload.");
+    let lxc = lxc.or_else(|| matches!(above, "lxc" | "lxc.payload").then_some(part));
+    if let Some(name) = lxc.filter(|name| !name.is_empty()) {
+        return Some(Cow::Borrowed(name));
+    }
+    let service =
+        part.strip_suffix(".service").and_then(|name| name.strip_prefix("systemd-nspawn@"));
+    // libvirt registers virtual machines in the same slice.
+    let machine = scope
+        .filter(|_| above == "machine.slice")
+        .and_then(|name| name.strip_prefix("machine-"))
+        .filter(|name| !name.starts_with("qemu") && !name.starts_with("lxc"));
+    service.or(machine).filter(|name| !name.is_empty()).map(unescape)
+}
+
+/// Undoes the `\x2d` escapes of unit names (systemd.unit(5)), of printable ASCII only.
+fn unescape(name: &str) -> Cow<'_, str> {
+    if !name.contains("\\x") {
+        return Cow::Borrowed(name);
+    }
+    let mut out = String::with_capacity(name.len());
+    let mut rest = name;
+    while let Some((before, after)) = rest.split_once("\\x") {
+        out.push_str(before);
+        let byte = after.get(..2).and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        if let Some(byte) = byte.filter(u8::is_ascii_graphic) {
+            out.push(char::from(byte));
+            rest = &after[2..];
+        } else {
+            out.push_str("\\x");
+            rest = after;
+        }
+    }
+    out.push_str(rest);
+    Cow::Owned(out)
+}
+
+/// Whether it is the id that Docker, containerd's CRI, CRI-O and podman give: 64 digits.
+fn is_id(text: &str) -> bool {
+    text.len() == 64 && text.bytes().all(is_hex)
+}
+
+const fn is_hex(byte: u8) -> bool {
+    matches!(byte, b'0'..=b'9' | b'a'..=b'f')
+}
+
+/// `name@id`, or the id alone; ids of runtimes are cut to the 12 digits that people see.
+pub fn label(name: Option<&str>, id: &str) -> String {
+    let id = if is_id(id) { &id[..SHORT] } else { id };
+    name.map_or_else(|| id.to_owned(), |name| format!("{name}@{id}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const ID: &str = "3f4e5d6c7b8a90123f4e5d6c7b8a90123f4e5d6c7b8a90123f4e5d6c7b8a9012";
+    const POD: &str = "9b1deb4d-3b7d-4bad-9bdd-2b0d7b3dcb6d";
+    const POD_: &str = "9b1deb4d_3b7d_4bad_9bdd_2b0d7b3dcb6d";
+    const HASH: &str = "d41d8cd98f00b204e9800998ecf8427e";
+    const C: Option<&str> = Some(ID);
+    const P: Option<&str> = Some(POD);
+
+    /// `ID`, `POD` and so on stand for the constants of the name.
+    const SHAPES: &[(&str, Option<&str>, Option<&str>)] = &[
+        ("/", None, None),
+        ("/init.scope", None, None),
+        ("/system.slice/docker.service", None, None),
+        ("/system.slice/ssh.service", None, None),
+        ("/user.slice/user-1000.slice/session-3.scope", None, None),
+        // Docker: systemd driver, cgroupfs driver, rootless, with a cgroup of its own inside.
+        ("/system.slice/docker-ID.scope", C, None),
+        ("/docker/ID", C, None),
+        ("/docker/ID/init.scope", C, None),
+        ("/user.slice/user-1000.slice/user@1000.service/user.slice/docker-ID.scope", C, None),
+        ("/docker/buildkit/ID", C, None),
+        // containerd and CRI-O below Kubernetes: guaranteed, burstable and best effort.
+        ("/kubepods.slice/kubepods-podPOD_.slice/cri-containerd-ID.scope", C, P),
+        (
+            "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podPOD_.slice/cri-containerd-ID.scope",
+            C,
+            P,
+        ),
+        (
+            "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-podPOD_.slice/crio-ID.scope",
+            C,
+            P,
+        ),
+        (
+            "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-podPOD_.slice/crio-ID.scope/container",
+            C,
+            P,
+        ),
+        (
+            "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-podPOD_.slice/crio-conmon-ID.scope",
+            None,
+            P,
+        ),
+        ("/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podPOD_.slice", None, P),
+        (
+            "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podHASH.slice/docker-ID.scope",
+            C,
+            Some(HASH),
+        ),
+        ("/kubepods/podPOD/ID", C, P),
+        ("/kubepods/burstable/podPOD/ID", C, P),
+        ("/kubepods/besteffort/podPOD", None, P),
+        ("/kubepods/burstable/podHASH/ID", C, Some(HASH)),
+        ("/kubepods/burstable/podPOD/crio-ID", C, P),
+        (
+            "/system.slice/containerd.service/kubepods-burstable-podPOD_.slice:cri-containerd:ID",
+            C,
+            P,
+        ),
+        (
+            "/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-podPOD_.slice/cri-containerd-ID.scope",
+            C,
+            P,
+        ),
+        // A node that is itself a container: what it makes of its cgroups is its own affair.
+        ("/docker/ID/kubelet/kubepods/podPOD/HASH", C, None),
+        (
+            "/system.slice/docker-ID.scope/system.slice/docker-0000000000000000000000000000000000000000000000000000000000000000.scope",
+            C,
+            None,
+        ),
+        // podman, nerdctl and ECS.
+        ("/machine.slice/libpod-ID.scope", C, None),
+        ("/machine.slice/libpod-ID.scope/container", C, None),
+        ("/machine.slice/libpod-conmon-ID.scope", None, None),
+        ("/machine.slice/machine-libpod_pod_ID.slice/libpod-ID.scope", C, C),
+        ("/libpod_parent/libpod-ID", C, None),
+        ("/libpod_parent/ID/libpod-ID", C, C),
+        ("/system.slice/web.service/libpod-payload-ID", C, None),
+        ("/system.slice/nerdctl-ID.scope", C, None),
+        ("/default/ID", C, None),
+        ("/ecs/HASH/ID", C, None),
+        // LXC, its old layout, Proxmox; systemd-nspawn and machines.
+        ("/lxc.payload.web/system.slice/ssh.service", Some("web"), None),
+        ("/lxc/101/ns/init.scope", Some("101"), None),
+        ("/lxc.payload/web", Some("web"), None),
+        ("/lxc.monitor.web", None, None),
+        ("/machine.slice/systemd-nspawn@web.service/payload", Some("web"), None),
+        ("/machine.slice/machine-my\\x2dweb.scope", Some("my-web"), None),
+        ("/machine.slice/machine-qemu\\x2d1\\x2dguest.scope", None, None),
+        // Not quite.
+        ("/kubepods/burstable/podPOD0/x", None, None),
+        ("/podPOD/x", None, None),
+        ("/kubepods.slice/kubepods-podPOD.scope", None, None),
+        ("/docker/IDa", None, None),
+        ("/system.slice/docker-ID.slice", None, None),
+    ];
+
+    fn spelled(text: &str) -> String {
+        let text = text.replace("POD_", POD_).replace("podPOD", &format!("pod{POD}"));
+        text.replace("HASH", HASH).replace("ID", ID)
+    }
+
+    #[test]
+    fn real_paths_are_read() {
+        for (shape, container, pod) in SHAPES {
+            let path = spelled(shape);
+            let inside = Inside::parse(&path);
+            assert_eq!(inside.container.as_deref(), *container, "{shape}");
+            assert_eq!(inside.pod.as_deref(), *pod, "{shape}");
+            assert_eq!(inside.of_user, path.starts_with("/user.slice"), "{shape}");
+        }
+    }
+
+    #[test]
+    fn ids_are_shown_as_people_see_them() {
+        assert_eq!(label(Some("web"), ID), "web@3f4e5d6c7b8a");
+        assert_eq!(label(None, ID), "3f4e5d6c7b8a");
+        assert_eq!(label(Some("shop/web-0"), POD), format!("shop/web-0@{POD}"));
+    }
+
+    /// Pieces that the rules look for, in any order, between any others.
+    fn path() -> impl Strategy<Value = String> {
+        let pieces: Vec<String> = [
+            "/",
+            "-",
+            ":",
+            "kubepods",
+            "pod",
+            "POD_",
+            "podPOD",
+            "HASH",
+            "ID",
+            ".slice",
+            ".scope",
+            "lxc",
+            "libpod_pod_",
+            "libpod_parent",
+            "machine-",
+            "machine.slice",
+            "\\x2d",
+            "\\x",
+            "é",
+            "conmon",
+        ]
+        .map(spelled)
+        .into();
+        prop::collection::vec(prop_oneof![prop::sample::select(pieces), ".{0,4}"], 0..12)
+            .prop_map(|pieces| format!("/{}", pieces.concat()))
+    }
+
+    proptest! {
+        #[test]
+        fn no_path_panics(path in path()) {
+            let inside = Inside::parse(&path);
+            for id in inside.container.iter().chain(&inside.pod) {
+                prop_assert!(!id.is_empty());
+                label(None, id);
+            }
+        }
+
+        #[test]
+        fn what_a_container_makes_below_changes_nothing(above in path(), below in path()) {
+            let path = format!("{above}/docker-{ID}.scope");
+            let whole = format!("{path}{below}");
+            let (outer, inner) = (Inside::parse(&path), Inside::parse(&whole));
+            prop_assert!(outer.container.is_some());
+            prop_assert_eq!(outer.container, inner.container);
+            prop_assert_eq!(outer.pod, inner.pod);
+        }
+    }
+}

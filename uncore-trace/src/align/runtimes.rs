@@ -1,0 +1,318 @@
+//! Names of containers and pods, from the files that container runtimes and the kubelet leave.
+//!
+//! Guarantees: no daemon is asked; no file outside the root given is opened, whatever links lead
+//! there; nothing but regular files of at most [`LARGEST`] bytes is read; a file that is absent or
+//! of another form only leaves the name unknown.
+
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    io::Read as _,
+    path::{Path, PathBuf},
+};
+
+use rustix::fs::{Dir, Mode, OFlags, ResolveFlags, open, openat2};
+use serde::{Deserialize, de::DeserializeOwned};
+
+/// The largest file that is read. An OCI configuration is some 10 to 50 kB.
+const LARGEST: u64 = 2 << 20;
+/// Entries of a directory that are looked at: the kubelet's limit is 110 pods by default.
+const MOST_ENTRIES: usize = 4096;
+/// Names are cut off from the tables if longer; Kubernetes' have at most 253 bytes.
+const LONGEST_NAME: usize = 256;
+
+/// Where containerd keeps the bundles of running containers, by namespace.
+const CONTAINERD: [&str; 2] = [
+    "run/containerd/io.containerd.runtime.v2.task",
+    "run/k3s/containerd/io.containerd.runtime.v2.task",
+];
+/// Where CRI-O and podman keep containers.
+const STORAGE: [&str; 2] =
+    ["var/lib/containers/storage/overlay-containers", "run/containers/storage/overlay-containers"];
+
+/// What a container is called, as far as it is known.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Named {
+    /// Its own name.
+    pub container: Option<String>,
+    /// `namespace/name` of its pod.
+    pub pod: Option<String>,
+}
+
+/// The files below one root.
+#[derive(Debug)]
+pub struct Runtimes {
+    root: PathBuf,
+}
+
+/// Docker's `config.v2.json` (`container.Container` in moby 28).
+#[derive(Deserialize)]
+struct Docker {
+    #[serde(rename = "Name", default)]
+    name: String,
+    #[serde(rename = "Config")]
+    config: Option<DockerConfig>,
+}
+
+#[derive(Deserialize)]
+struct DockerConfig {
+    #[serde(rename = "Labels", default)]
+    labels: Option<BTreeMap<String, String>>,
+}
+
+/// `config.json` of an OCI bundle.
+#[derive(Deserialize)]
+struct Bundle {
+    #[serde(default)]
+    annotations: Option<BTreeMap<String, String>>,
+}
+
+/// An entry of `containers.json` of containers/storage.
+#[derive(Deserialize)]
+struct Stored {
+    id: String,
+    #[serde(default)]
+    names: Option<Vec<String>>,
+}
+
+impl Runtimes {
+    /// Files below `root`.
+    pub fn new(root: &Path) -> Self {
+        Self { root: root.to_owned() }
+    }
+
+    /// What the runtimes' files say of a container; `id` is one path component.
+    pub fn container(&self, id: &str) -> Named {
+        if id.contains(['/', '\0']) || id.starts_with('.') {
+            return Named::default();
+        }
+        self.docker(id).or_else(|| self.bundles(id)).or_else(|| self.stored(id)).unwrap_or_default()
+    }
+
+    /// `namespace/name` of a pod, by the kubelet's `/var/log/pods/NAMESPACE_NAME_UID`.
+    pub fn pod(&self, uid: &str) -> Option<String> {
+        let entries = self.list("var/log/pods");
+        let name = entries.iter().find_map(|name| name.strip_suffix(uid)?.strip_suffix('_'))?;
+        let (namespace, name) = name.split_once('_')?;
+        sane(format!("{namespace}/{name}"))
+    }
+
+    fn docker(&self, id: &str) -> Option<Named> {
+        let docker: Docker =
+            self.json(&format!("var/lib/docker/containers/{id}/config.v2.json"))?;
+        let labels = docker.config.and_then(|config| config.labels).unwrap_or_default();
+        let mut named = by_labels(&labels);
+        if named.container.is_none() {
+            named.container = sane(docker.name.trim_start_matches('/').to_owned());
+        }
+        Some(named)
+    }
+
+    fn bundles(&self, id: &str) -> Option<Named> {
+        let containerd = CONTAINERD.iter().flat_map(|dir| {
+            let namespaces = self.list(dir).into_iter();
+            namespaces.map(move |namespace| format!("{dir}/{namespace}/{id}/config.json"))
+        });
+        let storage = STORAGE.iter().map(|dir| format!("{dir}/{id}/userdata/config.json"));
+        containerd.chain(storage).find_map(|path| {
+            let bundle: Bundle = self.json(&path)?;
+            let named = by_labels(&bundle.annotations.unwrap_or_default());
+            (named != Named::default()).then_some(named)
+        })
+    }
+
+    fn stored(&self, id: &str) -> Option<Named> {
+        let files = ["containers.json", "volatile-containers.json"];
+        let paths = STORAGE.iter().flat_map(|dir| files.map(|file| format!("{dir}/{file}")));
+        paths.into_iter().find_map(|path| {
+            let stored: Vec<Stored> = self.json(&path)?;
+            let own = stored.into_iter().find(|stored| stored.id == id)?;
+            let container = own.names?.into_iter().next().and_then(sane);
+            Some(Named { container, pod: None })
+        })
+    }
+
+    fn json<T: DeserializeOwned>(&self, path: &str) -> Option<T> {
+        serde_json::from_slice(&self.read(path)?).ok()
+    }
+
+    /// Opens a file or directory below the root as if the root were that of the file system.
+    fn open(&self, path: &str, flags: OFlags) -> Option<File> {
+        let root =
+            open(&self.root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+        let inside = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+        // A fifo in the place of a file must not hold up the recording.
+        let flags = flags | OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        openat2(root.ok()?, path, flags, Mode::empty(), inside).ok().map(File::from)
+    }
+
+    fn read(&self, path: &str) -> Option<Vec<u8>> {
+        let file = self.open(path, OFlags::empty())?;
+        let metadata = file.metadata().ok()?;
+        if !metadata.is_file() || metadata.len() > LARGEST {
+            return None;
+        }
+        let mut bytes = Vec::new();
+        file.take(LARGEST).read_to_end(&mut bytes).ok()?;
+        Some(bytes)
+    }
+
+    /// Names in a directory, in a fixed order; none where it cannot be read.
+    fn list(&self, path: &str) -> Vec<String> {
+        let dir = self.open(path, OFlags::DIRECTORY).and_then(|dir| Dir::new(dir).ok());
+        let entries = dir.into_iter().flatten().flatten().take(MOST_ENTRIES);
+        let names = entries.filter_map(|entry| Some(entry.file_name().to_str().ok()?.to_owned()));
+        let mut names: Vec<String> = names.filter(|name| !name.starts_with('.')).collect();
+        names.sort_unstable();
+        names
+    }
+}
+
+/// By the labels of the kubelet (`pkg/kubelet/types/labels.go`, Kubernetes 1.34, with Docker and
+/// CRI-O), the annotations of containerd's CRI plugin (`pkg/cri/annotations`, containerd 2.1) or
+/// nerdctl's.
+fn by_labels(labels: &BTreeMap<String, String>) -> Named {
+    let first = |keys: &[&str]| keys.iter().find_map(|key| sane(labels.get(*key)?.clone()));
+    let container = first(&[
+        "io.kubernetes.container.name",
+        "io.kubernetes.cri.container-name",
+        "nerdctl/name",
+    ]);
+    let pod = first(&["io.kubernetes.pod.name", "io.kubernetes.cri.sandbox-name"]);
+    let namespace = first(&["io.kubernetes.pod.namespace", "io.kubernetes.cri.sandbox-namespace"]);
+    let pod = namespace.zip(pod).map(|(namespace, pod)| format!("{namespace}/{pod}"));
+    Named { container, pod }
+}
+
+/// The name, unless it is none.
+fn sane(name: String) -> Option<String> {
+    (!name.is_empty() && name.len() <= LONGEST_NAME).then_some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::symlink};
+
+    use super::*;
+
+    const ID: &str = "3f4e5d6c7b8a90123f4e5d6c7b8a90123f4e5d6c7b8a90123f4e5d6c7b8a9012";
+    const UID: &str = "9b1deb4d-3b7d-4bad-9bdd-2b0d7b3dcb6d";
+
+    fn named(container: &str, pod: Option<&str>) -> Named {
+        Named { container: Some(container.to_owned()), pod: pod.map(str::to_owned) }
+    }
+
+    /// A root with one file.
+    fn root(path: &str, content: &str) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+        dir
+    }
+
+    #[test]
+    fn each_runtimes_file_is_read() {
+        let containerd = "run/containerd/io.containerd.runtime.v2.task";
+        let storage = "var/lib/containers/storage/overlay-containers";
+        let cri = r#"{"ociVersion":"1.1.0","annotations":{"io.kubernetes.cri.container-name":"app",
+            "io.kubernetes.cri.sandbox-name":"web-0","io.kubernetes.cri.sandbox-namespace":"shop"}}"#;
+        let kubelet = r#"{"annotations":{"io.kubernetes.container.name":"app",
+            "io.kubernetes.pod.name":"web-0","io.kubernetes.pod.namespace":"shop"}}"#;
+        let cases = [
+            (
+                format!("var/lib/docker/containers/{ID}/config.v2.json"),
+                r#"{"Name":"/web","Config":{"Labels":null},"State":{}}"#.to_owned(),
+                named("web", None),
+            ),
+            (
+                format!("var/lib/docker/containers/{ID}/config.v2.json"),
+                format!(
+                    r#"{{"Name":"/k8s_app","Config":{{"Labels":{}}}}}"#,
+                    kubelet
+                        .trim_start_matches(r#"{"annotations":"#)
+                        .trim_end_matches('}')
+                        .to_owned()
+                        + "}"
+                ),
+                named("app", Some("shop/web-0")),
+            ),
+            (
+                format!("{containerd}/k8s.io/{ID}/config.json"),
+                cri.to_owned(),
+                named("app", Some("shop/web-0")),
+            ),
+            (
+                format!("{containerd}/default/{ID}/config.json"),
+                r#"{"annotations":{"nerdctl/name":"web"}}"#.to_owned(),
+                named("web", None),
+            ),
+            (
+                format!("{storage}/{ID}/userdata/config.json"),
+                kubelet.to_owned(),
+                named("app", Some("shop/web-0")),
+            ),
+            (
+                format!("{storage}/containers.json"),
+                format!(r#"[{{"id":"0"}},{{"id":"{ID}","names":["web"],"image":"x"}}]"#),
+                named("web", None),
+            ),
+        ];
+        for (path, content, wanted) in cases {
+            let root = root(&path, &content);
+            let runtimes = Runtimes::new(root.path());
+            assert_eq!(runtimes.container(ID), wanted, "{path}");
+            assert_eq!(runtimes.container(&ID.replace('3', "4")), Named::default());
+        }
+    }
+
+    #[test]
+    fn pods_are_named_by_the_kubelets_directories() {
+        let root = root(&format!("var/log/pods/shop_web-0_{UID}/app/0.log"), "");
+        let runtimes = Runtimes::new(root.path());
+        assert_eq!(runtimes.pod(UID), Some("shop/web-0".to_owned()));
+        assert_eq!(runtimes.pod("b0d7b3dcb6d"), None);
+        assert_eq!(runtimes.pod(""), None);
+    }
+
+    #[test]
+    fn nothing_outside_the_root_is_read() {
+        let outside = root("config.v2.json", r#"{"Name":"/outside"}"#);
+        let inside = root("var/lib/docker/containers/x/y", "");
+        let link = |target: &Path| {
+            let place = inside.path().join("var/lib/docker/containers").join(ID);
+            fs::remove_file(&place).ok();
+            symlink(target, place).unwrap();
+        };
+        let runtimes = Runtimes::new(inside.path());
+        link(outside.path());
+        assert_eq!(runtimes.container(ID), Named::default());
+        // The same link, where it leads to in the root.
+        let copy = inside.path().join("moved");
+        fs::create_dir(&copy).unwrap();
+        fs::write(copy.join("config.v2.json"), r#"{"Name":"/inside"}"#).unwrap();
+        link(Path::new("/moved"));
+        assert_eq!(runtimes.container(ID), named("inside", None));
+        link(Path::new("../../../../../../../../../../../moved"));
+        assert_eq!(runtimes.container(ID), named("inside", None));
+        assert_eq!(runtimes.container("../../../../moved"), Named::default());
+    }
+
+    #[test]
+    fn hostile_files_leave_the_name_unknown() {
+        let path = format!("var/lib/docker/containers/{ID}/config.v2.json");
+        let long = format!(r#"{{"Name":"/{}"}}"#, "x".repeat(300));
+        let large = format!(r#"{{"Name":"/web","x":"{}"}}"#, "x".repeat(LARGEST as usize));
+        let deep = "[".repeat(100_000);
+        for content in ["", "{", r#"{"Name":7}"#, r#"{"Name":""}"#, &long, &large, &deep] {
+            let root = root(&path, content);
+            assert_eq!(Runtimes::new(root.path()).container(ID), Named::default());
+        }
+        let root = root("x", "");
+        let path = root.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, Mode::RUSR, 0)
+            .unwrap();
+        assert_eq!(Runtimes::new(root.path()).container(ID), Named::default());
+    }
+}
