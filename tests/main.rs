@@ -5,6 +5,7 @@
 
 mod cli;
 mod command;
+mod containers;
 mod cost;
 mod devices;
 mod exact;

@@ -2,12 +2,15 @@
 
 #![expect(clippy::unwrap_used, reason = "a table that cannot be read fails the test")]
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use arrow::array::RecordBatch;
-use uncore_trace::tables::columns::{f64s, get, i32s, i64s, words};
+use uncore_trace::tables::columns::{f64s, get, i32s, i64s, texts, words};
 use uncore_trace::tables::reader::Recording;
-use uncore_trace::tables::{TableDef, fabric, irqs, loss, metadata, readings, runtime, tasks};
+use uncore_trace::tables::{
+    TableDef, cgroups, fabric, irqs, loss, metadata, readings, runtime, tasks,
+};
 
 /// A row of `fabric`.
 #[derive(Clone, Debug)]
@@ -21,6 +24,8 @@ pub struct Share {
     pub pid: Option<i32>,
     pub comm: Option<String>,
     pub cgroup: Option<String>,
+    pub container: Option<String>,
+    pub pod: Option<String>,
     pub value: Option<f64>,
     pub total: Option<f64>,
     pub method: String,
@@ -119,6 +124,8 @@ pub fn shares(recording: &Path) -> Vec<Share> {
         "pid",
         "comm",
         "cgroup",
+        "container",
+        "pod",
         "value",
         "total",
         "method",
@@ -133,6 +140,8 @@ pub fn shares(recording: &Path) -> Vec<Share> {
         pid: short(batch, "pid", row),
         comm: word(batch, "comm", row),
         cgroup: word(batch, "cgroup", row),
+        container: word(batch, "container", row),
+        pod: word(batch, "pod", row),
         value: get(f64s(batch, "value").unwrap(), row),
         total: get(f64s(batch, "total").unwrap(), row),
         method: word(batch, "method", row).unwrap(),
@@ -169,6 +178,16 @@ pub fn runtime(recording: &Path) -> Vec<Time> {
 /// All of `irqs`; the name is the handler's.
 pub fn irqs(recording: &Path) -> Vec<Time> {
     times(recording, &irqs::TABLE, "name", "ns")
+}
+
+/// Container and pod of each path in `cgroups`.
+pub fn cgroups(recording: &Path) -> BTreeMap<String, (Option<String>, Option<String>)> {
+    rows(recording, &cgroups::TABLE, &["path", "container", "pod"], |batch, row| {
+        let path = texts(batch, "path").unwrap().value(row).to_owned();
+        (path, (word(batch, "container", row), word(batch, "pod", row)))
+    })
+    .into_iter()
+    .collect()
 }
 
 /// All of `tasks`.

@@ -37,6 +37,34 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
+/// JSON that may be shown: what is hostile is in its strings only, and becomes `\uXXXX` there.
+pub fn escape_json(json: &str) -> Cow<'_, str> {
+    if !json.chars().any(hostile) {
+        return Cow::Borrowed(json);
+    }
+    let mut out = String::with_capacity(json.len() + 8);
+    for c in json.chars() {
+        if hostile(c) {
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                // Writing to a String cannot fail.
+                write!(out, "\\u{unit:04x}").unwrap_or_default();
+            }
+        } else {
+            out.push(c);
+        }
+    }
+    Cow::Owned(out)
+}
+
+/// A field of a CSV record, quoted where it must be (RFC 4180).
+pub fn csv_field<'a>(field: &'a str, separator: &str) -> Cow<'a, str> {
+    if field.contains(separator) || field.contains(['"', '\n', '\r']) {
+        Cow::Owned(format!("\"{}\"", field.replace('"', "\"\"")))
+    } else {
+        Cow::Borrowed(field)
+    }
+}
+
 /// An empty plain table: columns by spaces, one row per line whatever the terminal, safe to pipe.
 pub fn plain_table(header: impl IntoIterator<Item = impl Into<comfy_table::Cell>>) -> Table {
     let mut table = Table::new();
@@ -71,6 +99,14 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn json_keeps_its_meaning(text in "\\PC*[\u{7f}-\u{9f}\u{202a}-\u{202e}\u{e0001}]\\PC*") {
+            let json = serde_json::to_string(&text).unwrap();
+            let shown = escape_json(&json);
+            prop_assert!(!shown.chars().any(hostile));
+            prop_assert_eq!(serde_json::from_str::<String>(&shown).unwrap(), text);
+        }
+
         #[test]
         fn nothing_hostile_is_left(text in any::<String>()) {
             prop_assert!(!printable(&text).chars().any(hostile));

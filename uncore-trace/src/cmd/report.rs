@@ -5,24 +5,32 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 
-use crate::report::render;
-use crate::report::usage::{By, top, usage};
+use crate::report::span::Moment;
+use crate::report::usage::{By, Question, top, usage};
+use crate::report::{programs, render};
 use crate::tables::reader::Recording;
 
 /// Say who used how much of each event
 ///
-/// For each event: its total, and a line for each cgroup (or process, PMU, owner) with its value,
-/// average rate, share of the total, confidence (average and lowest), the method the shares were
-/// made by, how much of the time the counter was running, and how many rows have no value.
+/// For each event: its total, and a line for each cgroup (or container, pod, process, PMU, port,
+/// device, owner) with its value, average rate, highest rate of a window, share of the total,
+/// confidence (average and lowest), the method the shares were made by, how much of the time the
+/// counter was running, how many rows have no value, from when to when it had any, and how that
+/// went over time: the tallest mark is the line's most, blank is nothing, `?` is not known.
 /// Interrupts, idle and what could not be attributed have lines of their own and are never hidden.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Example: the five processes that used most, as JSON
   uncore-trace report run.parquet --by pid --top 5 --json
 
-JSON: one object a line, with event, unit, by, key, owner, value, rate_per_s, share (0 to 1),
-confidence_min, confidence_avg, methods, running (0 to 1), rows, missing_rows, begin_ns, end_ns
-(CLOCK_MONOTONIC). What is not known is null, never 0.")]
+What went on from the second to the third second, as CSV, and in the hour after a wall time
+  uncore-trace report run.parquet --from 2s --to 3s --csv
+  uncore-trace report run.parquet --from 2026-01-31T12:00:00Z --to 2026-01-31T13:00:00Z
+
+JSON: one object a line, with event, unit, by, key, owner, value, rate_per_s, peak_per_s, share (0
+to 1), confidence_min, confidence_avg, methods, running (0 to 1), rows, missing_rows, begin_ns,
+end_ns, active_begin_ns, active_end_ns (CLOCK_MONOTONIC), heat_step_ns, heat (the value of each
+step). What is not known is null, never 0. CSV: the same without the heat, and empty for null.")]
 pub struct Args {
     /// The recording: a .parquet file or the directory of a dataset
     #[arg(value_name = "FILE|DIR")]
@@ -30,9 +38,25 @@ pub struct Args {
     /// What to make lines of
     #[arg(long, value_enum, default_value = "cgroup")]
     pub by: By,
+    /// Only windows that end after this: time after the recording's begin (2s, 1m30s; a bare
+    /// number is seconds), or a wall time (2026-01-31T12:00:00Z)
+    #[arg(long, value_name = "TIME")]
+    pub from: Option<Moment>,
+    /// Only windows that end by then
+    #[arg(long, value_name = "TIME")]
+    pub to: Option<Moment>,
+    /// Sum up cgroups deeper than N below the root with their ancestor of depth N
+    #[arg(long, value_name = "N")]
+    pub cgroup_depth: Option<usize>,
     /// Print JSON lines instead of tables
-    #[arg(long)]
+    #[arg(long, conflicts_with = "csv")]
     pub json: bool,
+    /// Print CSV instead of tables
+    #[arg(long)]
+    pub csv: bool,
+    /// Draw with ASCII only
+    #[arg(long)]
+    pub ascii: bool,
     /// Show the N largest lines of tasks and sum up the others in one line
     #[arg(long, value_name = "N")]
     pub top: Option<usize>,
@@ -41,14 +65,17 @@ pub struct Args {
 /// Prints the report; exit code 0.
 pub fn run(args: &Args, _root: &Path) -> Result<u8> {
     let recording = Recording::open(&args.path)?;
-    let mut events = usage(&recording, args.by)?;
+    let Args { by, from, to, cgroup_depth, .. } = *args;
+    let mut usage = usage(&recording, &Question { by, from, to, cgroup_depth })?;
     if let Some(count) = args.top {
-        top(&mut events, count);
+        top(&mut usage.events, count);
     }
     let text = if args.json {
-        render::json(&events, args.by).context("cannot write the report as JSON")?
+        programs::json(&usage).context("cannot write the report as JSON")?
+    } else if args.csv {
+        programs::csv(&usage)
     } else {
-        render::table(&events, args.by)
+        render::table(&usage, args.ascii)
     };
     print(&text)?;
     Ok(0)

@@ -4,7 +4,11 @@
 //! Guarantee: memory grows with the number of different answers, never with the recording's length.
 
 pub mod check;
+pub mod heat;
+pub mod key;
+pub mod programs;
 pub mod render;
+pub mod span;
 pub mod units;
 pub mod usage;
 

@@ -1,41 +1,53 @@
 //! Who used how much of what: the sums behind `uncore-trace report`.
 //!
-//! Guarantees: every row of the recording is in exactly one line of its event; a row without a
-//! value is counted as missing and adds nothing; owners that are not tasks keep lines of their own
-//! whatever is asked for, except where the answer is by PMU.
+//! Guarantees: every row of the time asked for is in exactly one line of its event, so that the
+//! lines sum to the same total whatever they are by; a row without a value is counted as missing
+//! and adds nothing; owners that are not tasks keep lines of their own whatever is asked for, except
+//! where lines are of all owners.
 
 use std::collections::{BTreeSet, HashMap};
 
 use anyhow::Result;
-use arrow::array::{Float32Array, Float64Array, Int32Array, Int64Array, RecordBatch, UInt64Array};
 
-use crate::tables::columns::{self, Words, get};
+use super::heat::{Heat, Scale};
+pub use super::key::By;
+use super::key::{Columns, Quick};
+use super::span::{Moment, Span};
+use crate::tables::columns::get;
 use crate::tables::fabric;
 use crate::tables::reader::Recording;
 
-/// What the lines are by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum By {
-    /// One line a cgroup.
-    Cgroup,
-    /// One line a process.
-    Pid,
-    /// One line a PMU instance, all owners together.
-    Pmu,
-    /// One line an owner: task, irq, softirq, idle, device, unattributed.
-    Owner,
+/// What is asked.
+#[derive(Debug, Clone, Copy)]
+pub struct Question {
+    /// What lines are by.
+    pub by: By,
+    /// From when; none: from the begin.
+    pub from: Option<Moment>,
+    /// To when; none: to the end.
+    pub to: Option<Moment>,
+    /// Cgroups deeper than this are summed with their ancestor of this depth; 0 is the root.
+    pub cgroup_depth: Option<usize>,
 }
 
-impl By {
-    /// Its name in the output.
-    pub fn name(self) -> &'static str {
-        match self {
-            By::Cgroup => "cgroup",
-            By::Pid => "pid",
-            By::Pmu => "pmu",
-            By::Owner => "owner",
-        }
+impl Question {
+    /// All of a recording, by `by`.
+    pub fn by(by: By) -> Self {
+        Self { by, from: None, to: None, cgroup_depth: None }
     }
+}
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Usage {
+    /// What lines are by.
+    pub by: By,
+    /// Begin of the recording, `CLOCK_MONOTONIC` ns.
+    pub start_ns: i64,
+    /// Length of a step of the lines' heat, ns.
+    pub step_ns: f64,
+    /// What was counted.
+    pub events: Vec<Event>,
 }
 
 /// An event over all its PMU instances.
@@ -85,118 +97,53 @@ pub struct Line {
     pub running: f64,
     /// The methods its shares were made by.
     pub methods: BTreeSet<String>,
+    /// Highest rate of a window, in the event's unit per second; none for lines summed up.
+    pub peak: Option<f64>,
+    /// Begin of the first and end of the last window in which it had any, `CLOCK_MONOTONIC` ns.
+    pub active: Option<(i64, i64)>,
+    /// The value over time.
+    pub heat: Heat,
+    /// The window that is being added: its end and the rate so far.
+    window: (i64, f64),
 }
 
-/// The columns this reads, and no other is decoded.
-const COLUMNS: [&str; 15] = [
-    "mono_ns",
-    "window_ns",
-    "pmu",
-    "event",
-    "filter",
-    "unit",
-    "owner",
-    "pid",
-    "comm",
-    "cgroup_id",
-    "cgroup",
-    "value",
-    "running",
-    "method",
-    "confidence",
-];
+/// The window of a row.
+struct Window {
+    end_ns: i64,
+    length_ns: i64,
+    place: (f64, f64),
+}
+
+impl Window {
+    fn begin_ns(&self) -> i64 {
+        self.end_ns.saturating_sub(self.length_ns)
+    }
+}
 
 /// Sums the recording's fabric table.
-pub fn usage(recording: &Recording, by: By) -> Result<Vec<Event>> {
-    let mut sums = Sums { by, events: Vec::new(), index: HashMap::new(), lines: HashMap::new() };
-    for batch in recording.table(&fabric::TABLE)?.scan(&COLUMNS)? {
-        sums.add(&Columns::new(&batch?)?);
+///
+/// # Errors
+///
+/// The recording cannot be read, or nothing was recorded in the time asked for.
+pub fn usage(recording: &Recording, question: &Question) -> Result<Usage> {
+    let table = recording.table(&fabric::TABLE)?;
+    let by = question.by;
+    let Some(span) = Span::of(&table, question.from, question.to)? else {
+        return Ok(Usage { by, start_ns: 0, step_ns: 0.0, events: Vec::new() });
+    };
+    let scale = Scale::new(span.after_ns, span.until_ns);
+    let mut sums =
+        Sums { scale, span, events: Vec::new(), index: HashMap::new(), lines: HashMap::new() };
+    let wanted = span.after_ns.saturating_add(1)..=span.until_ns;
+    for batch in table.scan_within(&by.columns(), "mono_ns", wanted)? {
+        sums.add(&Columns::new(&batch?, by, question.cgroup_depth)?);
     }
-    Ok(sums.finish())
+    Ok(Usage { by, start_ns: span.start_ns, step_ns: scale.step_ns(), events: sums.finish() })
 }
-
-struct Columns<'a> {
-    rows: usize,
-    mono_ns: &'a Int64Array,
-    window_ns: &'a Int64Array,
-    pmu: Words<'a>,
-    event: Words<'a>,
-    filter: Words<'a>,
-    unit: Words<'a>,
-    owner: Words<'a>,
-    pid: &'a Int32Array,
-    comm: Words<'a>,
-    cgroup_id: &'a UInt64Array,
-    cgroup: Words<'a>,
-    value: &'a Float64Array,
-    running: &'a Float32Array,
-    method: Words<'a>,
-    confidence: &'a Float32Array,
-}
-
-impl<'a> Columns<'a> {
-    fn new(batch: &'a RecordBatch) -> Result<Columns<'a>> {
-        Ok(Columns {
-            rows: batch.num_rows(),
-            mono_ns: columns::i64s(batch, "mono_ns")?,
-            window_ns: columns::i64s(batch, "window_ns")?,
-            pmu: columns::words(batch, "pmu")?,
-            event: columns::words(batch, "event")?,
-            filter: columns::words(batch, "filter")?,
-            unit: columns::words(batch, "unit")?,
-            owner: columns::words(batch, "owner")?,
-            pid: columns::i32s(batch, "pid")?,
-            comm: columns::words(batch, "comm")?,
-            cgroup_id: columns::u64s(batch, "cgroup_id")?,
-            cgroup: columns::words(batch, "cgroup")?,
-            value: columns::f64s(batch, "value")?,
-            running: columns::f32s(batch, "running")?,
-            method: columns::words(batch, "method")?,
-            confidence: columns::f32s(batch, "confidence")?,
-        })
-    }
-
-    /// What the row's line is keyed by and called.
-    fn key(&self, row: usize, by: By) -> String {
-        let owner = self.owner.get(row).unwrap_or_default();
-        match by {
-            By::Pmu => self.pmu.get(row).unwrap_or_default().to_owned(),
-            By::Cgroup if owner == "task" => match self.cgroup.get(row) {
-                Some(path) => path.to_owned(),
-                None => get(self.cgroup_id, row)
-                    .map_or_else(|| "(no cgroup)".to_owned(), |id| format!("(cgroup id {id})")),
-            },
-            By::Pid if owner == "task" => {
-                let comm = self.comm.get(row).unwrap_or("?");
-                get(self.pid, row)
-                    .map_or_else(|| "(no pid)".to_owned(), |pid| format!("{comm} ({pid})"))
-            }
-            By::Pid => self.comm.get(row).unwrap_or(owner).to_owned(),
-            By::Owner | By::Cgroup => owner.to_owned(),
-        }
-    }
-
-    /// Numbers that tell the row's line within one batch without touching a string.
-    fn quick(&self, row: usize, by: By) -> Quick {
-        let who = match by {
-            By::Cgroup => match self.cgroup.key(row) {
-                -1 => get(self.cgroup_id, row).map_or(-1, |id| (id as i64).wrapping_add(1 << 32)),
-                key => i64::from(key),
-            },
-            By::Pid => get(self.pid, row).map_or(-1, i64::from),
-            By::Pmu => i64::from(self.pmu.key(row)),
-            By::Owner => 0,
-        };
-        let comm = if by == By::Pid { self.comm.key(row) } else { 0 };
-        let event = [self.event.key(row), self.filter.key(row), self.unit.key(row)];
-        (event, self.owner.key(row), comm, who)
-    }
-}
-
-type Quick = ([i32; 3], i32, i32, i64);
 
 struct Sums {
-    by: By,
+    scale: Scale,
+    span: Span,
     events: Vec<Event>,
     index: HashMap<(String, String), usize>,
     lines: HashMap<(usize, String, String), usize>,
@@ -205,26 +152,31 @@ struct Sums {
 impl Sums {
     fn add(&mut self, columns: &Columns<'_>) {
         let mut known: HashMap<Quick, (usize, usize)> = HashMap::new();
+        let mut window = Window { end_ns: 0, length_ns: 0, place: (0.0, 0.0) };
         for row in 0..columns.rows {
-            let quick = columns.quick(row, self.by);
+            let (end_ns, length_ns) = (columns.mono_ns.value(row), columns.window_ns.value(row));
+            if end_ns <= self.span.after_ns || end_ns > self.span.until_ns {
+                continue;
+            }
+            if (window.end_ns, window.length_ns) != (end_ns, length_ns) {
+                let place = self.scale.place(end_ns, length_ns);
+                window = Window { end_ns, length_ns, place };
+            }
+            let quick = columns.quick(row);
             let (event, line) = *known.entry(quick).or_insert_with(|| self.find(columns, row));
             let event = &mut self.events[event];
-            let end = columns.mono_ns.value(row);
-            event.end_ns = event.end_ns.max(end);
-            event.begin_ns = event.begin_ns.min(end.saturating_sub(columns.window_ns.value(row)));
+            event.end_ns = event.end_ns.max(end_ns);
+            event.begin_ns = event.begin_ns.min(window.begin_ns());
             let value = get(columns.value, row);
             event.total += value.unwrap_or(0.0);
-            event.lines[line].add(columns, row, value);
+            event.lines[line].add(columns, row, &window, value);
         }
     }
 
     /// The event and line of a row, made where they are new.
     fn find(&mut self, columns: &Columns<'_>, row: usize) -> (usize, usize) {
-        let name = match columns.filter.get(row) {
-            None | Some("") => columns.event.get(row).unwrap_or_default().to_owned(),
-            Some(filter) => format!("{}[{filter}]", columns.event.get(row).unwrap_or_default()),
-        };
-        let unit = columns.unit.get(row).unwrap_or_default().to_owned();
+        let name = columns.event(row);
+        let unit = columns.unit(row).to_owned();
         let event = *self.index.entry((name.clone(), unit.clone())).or_insert_with(|| {
             self.events.push(Event {
                 name,
@@ -236,11 +188,8 @@ impl Sums {
             });
             self.events.len() - 1
         });
-        let owner = match self.by {
-            By::Pmu => String::new(),
-            _ => columns.owner.get(row).unwrap_or_default().to_owned(),
-        };
-        let key = columns.key(row, self.by);
+        let owner = columns.owner(row).to_owned();
+        let key = columns.key(row);
         let lines = &mut self.events[event].lines;
         let line = *self.lines.entry((event, owner.clone(), key.clone())).or_insert_with(|| {
             lines.push(Line {
@@ -254,6 +203,10 @@ impl Sums {
                 claims: 0,
                 running: 0.0,
                 methods: BTreeSet::new(),
+                peak: Some(0.0),
+                active: None,
+                heat: Heat::default(),
+                window: (i64::MIN, 0.0),
             });
             lines.len() - 1
         });
@@ -262,6 +215,10 @@ impl Sums {
 
     fn finish(mut self) -> Vec<Event> {
         for event in &mut self.events {
+            event.lines.iter_mut().for_each(Line::end_window);
+            // A window that is not known has one row that nobody owns, but concerns everybody.
+            let unknown = event.lines.iter().fold(0, |all, line| all | line.heat.unknown);
+            event.lines.iter_mut().for_each(|line| line.heat.unknown = unknown);
             event.lines.sort_by(|a, b| b.value.total_cmp(&a.value).then(a.key.cmp(&b.key)));
         }
         self.events.sort_by(|a, b| (&a.name, &a.unit).cmp(&(&b.name, &b.unit)));
@@ -270,11 +227,13 @@ impl Sums {
 }
 
 impl Line {
-    fn add(&mut self, columns: &Columns<'_>, row: usize, value: Option<f64>) {
+    fn add(&mut self, columns: &Columns<'_>, row: usize, window: &Window, value: Option<f64>) {
+        self.heat.add(window.place, value);
         match value {
             Some(value) => {
                 self.value += value;
                 self.rows += 1;
+                self.over_time(window, value);
             }
             None => self.missing += 1,
         }
@@ -293,6 +252,27 @@ impl Line {
         if !self.methods.contains(method) {
             self.methods.insert(method.to_owned());
         }
+    }
+}
+
+impl Line {
+    /// Rows are in the order of their windows' ends, so one window at a time is enough for the
+    /// peak; windows of different length that end together add up as rates.
+    fn over_time(&mut self, window: &Window, value: f64) {
+        if window.end_ns != self.window.0 {
+            self.end_window();
+            self.window.0 = window.end_ns;
+        }
+        if value != 0.0 {
+            self.window.1 += value * 1e9 / window.length_ns.max(1) as f64;
+            let (begin, end) = self.active.unwrap_or((i64::MAX, i64::MIN));
+            self.active = Some((begin.min(window.begin_ns()), end.max(window.end_ns)));
+        }
+    }
+
+    fn end_window(&mut self) {
+        self.peak = self.peak.map(|peak| peak.max(self.window.1));
+        self.window.1 = 0.0;
     }
 }
 
@@ -334,5 +314,15 @@ fn join(mut sum: Line, line: Line) -> Line {
     sum.rows += line.rows;
     sum.missing += line.missing;
     sum.methods.extend(line.methods);
+    sum.heat.join(&line.heat);
+    // When each had its peak is not kept.
+    sum.peak = None;
+    sum.active = match (sum.active, line.active) {
+        (Some((a, b)), Some((c, d))) => Some((a.min(c), b.max(d))),
+        (x, y) => x.or(y),
+    };
     sum
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,14 +6,14 @@
 //! perf does not do and a filter's comma needs.
 
 use super::row::{Place, Row, Value, When};
-use crate::text::printable;
+use crate::text::{csv_field, printable};
 
 /// One line a row.
 pub fn rows(rows: &[Row], when: When, separator: &str) -> String {
     let mut text = String::new();
     for row in rows {
         let fields = fields(row, when);
-        let fields: Vec<_> = fields.iter().map(|field| quoted(field, separator)).collect();
+        let fields: Vec<_> = fields.iter().map(|field| csv_field(field, separator)).collect();
         text.push_str(&fields.join(separator));
         text.push('\n');
     }
@@ -80,14 +80,6 @@ fn metric(row: &Row) -> [String; 2] {
 /// perf has no unit for a bare count.
 pub fn unit(unit: &str) -> &str {
     if unit == "count" { "" } else { unit }
-}
-
-fn quoted(field: &str, separator: &str) -> String {
-    if field.contains(separator) || field.contains(['"', '\n', '\r']) {
-        format!("\"{}\"", field.replace('"', "\"\""))
-    } else {
-        field.to_owned()
-    }
 }
 
 #[cfg(test)]

@@ -4,9 +4,9 @@ use std::fs;
 
 use proptest::prelude::*;
 
-use super::super::render;
 use super::super::sample::{BEGIN, Broken, SOUND, Sample};
-use super::super::usage::{By, usage};
+use super::super::usage::{By, Question, usage};
+use super::super::{programs, render};
 use super::{Outcome, check};
 use crate::tables::reader::Recording;
 use crate::tables::{loss, metadata};
@@ -249,9 +249,10 @@ proptest! {
                 prop_assert!(!text.contains('\n'), "{}", text);
             }
         }
-        if let Ok(events) = usage(&recording, By::Pid) {
-            render::table(&events, By::Pid);
-            render::json(&events, By::Pid).unwrap();
+        if let Ok(usage) = usage(&recording, &Question::by(By::Pid)) {
+            render::table(&usage, false);
+            programs::json(&usage).unwrap();
+            programs::csv(&usage);
         }
     }
 }

@@ -1,0 +1,174 @@
+//! Containers and pods by the cgroups of a real recording, and cgroups rolled up.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::Duration;
+
+use serde_json::Value;
+use uncore_trace::discover::machine;
+
+use crate::harness::cgroup::Cgroup;
+use crate::harness::recorder::Recorder;
+use crate::harness::{assert_checked, or_skip, root_or_skip, rows, run_ok};
+use crate::sums::conserved;
+
+const ID: &str = "3f4e5d6c7b8a90123f4e5d6c7b8a90123f4e5d6c7b8a90123f4e5d6c7b8a9012";
+const POD: &str = "9b1deb4d-3b7d-4bad-9bdd-2b0d7b3dcb6d";
+
+/// Cgroups as Kubernetes makes them, in a cgroup of the test's own; gone with this.
+struct Tree {
+    /// Deepest first.
+    dirs: Vec<PathBuf>,
+    /// The deepest, as the tables write it.
+    path: String,
+    top: Cgroup,
+}
+
+impl Tree {
+    fn new(tag: &str) -> Result<Self, String> {
+        let top = Cgroup::new(tag)?;
+        let mount = machine(Path::new("/")).unwrap().cgroups.v2.unwrap();
+        let path = format!("{}/kubepods/burstable/pod{POD}/{ID}/inner", top.path);
+        let deepest = mount.join(path.trim_start_matches('/'));
+        fs::create_dir_all(&deepest).unwrap();
+        let dirs = deepest.ancestors().take(5).map(Path::to_owned).collect();
+        Ok(Self { dirs, path, top })
+    }
+}
+
+impl Drop for Tree {
+    fn drop(&mut self) {
+        for dir in &self.dirs {
+            for _ in 0..100 {
+                if fs::remove_dir(dir).is_ok() {
+                    break;
+                }
+                sleep(Duration::from_millis(10));
+            }
+        }
+    }
+}
+
+/// Records for a second what a shell in the tree's deepest cgroup does.
+fn record(tree: &Tree, output: &Path, options: &[&str]) {
+    let procs = tree.dirs[0].join("cgroup.procs");
+    let script = format!("echo $$ > {}; echo $$; while :; do :; done", procs.display());
+    let options = [&["-p", "host"], options].concat();
+    let recorder = Recorder::with_command(output, &options, &script);
+    sleep(Duration::from_secs(1));
+    recorder.stop();
+    assert_checked(output);
+    assert!(conserved(output) > 100);
+}
+
+#[test]
+fn a_containers_cgroup_is_in_its_columns() {
+    let _machine = root_or_skip!();
+    let tree = or_skip!(Tree::new("container"));
+    let dir = tempfile::tempdir().unwrap();
+    let run = dir.path().join("run/");
+    record(&tree, &run, &[]);
+    let shares = rows::shares(&run);
+    let inside = |share: &&rows::Share| share.cgroup.as_deref() == Some(tree.path.as_str());
+    assert!(shares.iter().filter(inside).count() > 20);
+    for share in &shares {
+        let found = (share.container.as_deref(), share.pod.as_deref());
+        let wanted = if inside(&share) { (Some(&ID[..12]), Some(POD)) } else { (None, None) };
+        assert_eq!(found, wanted, "{share:?}");
+    }
+    let cgroups = rows::cgroups(&run);
+    assert_eq!(cgroups[&tree.path], (Some(ID[..12].to_owned()), Some(POD.to_owned())));
+    assert_eq!(cgroups[&tree.top.path], (None, None));
+    for (by, key) in [("container", &ID[..12]), ("pod", POD)] {
+        let args = ["report".as_ref(), run.as_os_str(), "--by".as_ref(), by.as_ref()];
+        assert!(run_ok(args).contains(key), "{by}");
+    }
+}
+
+/// What a report says each event was in sum, and what of it went to which key.
+fn reported(run: &Path, options: &[&str]) -> BTreeMap<(String, String), f64> {
+    let typed = ["report", run.to_str().unwrap(), "--json"];
+    let text = run_ok(typed.iter().chain(options));
+    let line = |line: &str| {
+        let line: Value = serde_json::from_str(line).unwrap();
+        let word = |key: &str| line[key].as_str().unwrap().to_owned();
+        ((word("event"), word("key")), line["value"].as_f64().unwrap_or(0.0))
+    };
+    text.lines().map(line).collect()
+}
+
+#[test]
+fn deep_cgroups_roll_up() {
+    let _machine = root_or_skip!();
+    let tree = or_skip!(Tree::new("depth"));
+    let dir = tempfile::tempdir().unwrap();
+    let run = dir.path().join("run/");
+    for (depth, cgroup, container) in [
+        ("0", "/", None),
+        ("1", tree.top.path.as_str(), None),
+        ("9", tree.path.as_str(), Some(&ID[..12])),
+    ] {
+        record(&tree, &run, &["--force", "--cgroup-depth", depth]);
+        let shares = rows::shares(&run);
+        let paths: BTreeSet<&str> =
+            shares.iter().filter_map(|share| share.cgroup.as_deref()).collect();
+        assert!(paths.contains(cgroup), "{depth}: {paths:?}");
+        let depth: usize = depth.parse().unwrap();
+        let deep = |path: &&&str| path.split('/').filter(|part| !part.is_empty()).count() > depth;
+        assert_eq!(paths.iter().find(deep), None);
+        let containers: BTreeSet<_> =
+            shares.iter().filter_map(|share| share.container.as_deref()).collect();
+        assert_eq!(containers.into_iter().next(), container);
+    }
+    // The last was recorded in full depth: a report cuts it.
+    let [whole, cut] = ["9", "1"].map(|depth| reported(&run, &["--cgroup-depth", depth]));
+    for ((event, key), value) in &cut {
+        let below = whole.iter().filter(|((other, path), _)| {
+            let inside =
+                path.strip_prefix(key).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+            event == other && if key == "/" { path == key } else { inside }
+        });
+        let sum: f64 = below.map(|(_, value)| value).sum();
+        assert!((sum - value).abs() <= value * 1e-9, "{event} {key}: {sum}, {value}");
+    }
+    assert!(cut.keys().any(|(_, key)| *key == tree.top.path), "{cut:?}");
+}
+
+/// Every way to ask gives each event's total, in one piece or in two.
+#[test]
+fn a_report_has_the_same_total_however_it_is_asked() {
+    let _machine = root_or_skip!();
+    let dir = tempfile::tempdir().unwrap();
+    let run = dir.path().join("run.parquet");
+    let recorder = Recorder::start(&run, &["-p", "host", "-I", "1ms"]);
+    sleep(Duration::from_secs(1));
+    recorder.stop();
+    let totals = |options: &[&str]| {
+        let mut totals: BTreeMap<String, f64> = BTreeMap::new();
+        for ((event, _), value) in reported(&run, options) {
+            *totals.entry(event).or_default() += value;
+        }
+        totals
+    };
+    let whole = totals(&[]);
+    assert!(whole["context-switches"] > 0.0, "{whole:?}");
+    let same = |parts: &BTreeMap<String, f64>, what: &str| {
+        for (event, total) in &whole {
+            let sum = parts.get(event).copied().unwrap_or_default();
+            assert!((sum - total).abs() <= total * 1e-9, "{what}: {event}: {sum} of {total}");
+        }
+    };
+    for by in ["container", "pod", "pid", "pmu", "port", "device", "owner"] {
+        same(&totals(&["--by", by]), by);
+    }
+    let mut halves = totals(&["--to", "500ms"]);
+    for (event, rest) in totals(&["--from", "500ms"]) {
+        assert!(rest < whole[&event] || rest == 0.0, "{event}");
+        *halves.entry(event).or_default() += rest;
+    }
+    same(&halves, "halves");
+}

@@ -1,0 +1,141 @@
+//! A value over time in a fixed number of steps, and how that looks in one line.
+//!
+//! Guarantees: the steps sum to what was added, whatever the windows' length; memory does not
+//! depend on the recording's; what is not known is shown apart from nothing.
+
+/// Steps over the whole span.
+pub const STEPS: usize = 32;
+
+/// How the span is divided.
+#[derive(Debug, Clone, Copy)]
+pub struct Scale {
+    begin_ns: i64,
+    step_ns: f64,
+}
+
+impl Scale {
+    /// Divides the time between two moments, `CLOCK_MONOTONIC` ns.
+    pub fn new(begin_ns: i64, end_ns: i64) -> Self {
+        let length = end_ns.saturating_sub(begin_ns).max(1);
+        Self { begin_ns, step_ns: length as f64 / STEPS as f64 }
+    }
+
+    /// Length of a step, ns.
+    pub const fn step_ns(&self) -> f64 {
+        self.step_ns
+    }
+
+    /// Where a window lies, in steps: from and to, each from 0 to [`STEPS`].
+    pub fn place(&self, end_ns: i64, window_ns: i64) -> (f64, f64) {
+        let at = |ns: i64| {
+            let after = ns.saturating_sub(self.begin_ns) as f64;
+            (after / self.step_ns).clamp(0.0, STEPS as f64)
+        };
+        (at(end_ns.saturating_sub(window_ns)), at(end_ns))
+    }
+}
+
+/// A value over time.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Heat {
+    steps: [f64; STEPS],
+    /// A bit for each step in which something is not known.
+    pub(super) unknown: u32,
+}
+
+impl Heat {
+    /// Adds a window's value, evenly over its time; none: it is not known.
+    pub fn add(&mut self, (from, to): (f64, f64), value: Option<f64>) {
+        let (first, last) = (from as usize, (to.ceil() as usize).saturating_sub(1));
+        let (first, last) = (first.min(STEPS - 1), last.min(STEPS - 1));
+        let Some(value) = value else {
+            (first..=last).for_each(|step| self.unknown |= 1 << step);
+            return;
+        };
+        if first >= last {
+            self.steps[first] += value;
+            return;
+        }
+        let mut left = value;
+        for step in first..last {
+            let inside = (step + 1) as f64 - from.max(step as f64);
+            let part = value * inside / (to - from);
+            self.steps[step] += part;
+            left -= part;
+        }
+        self.steps[last] += left;
+    }
+
+    /// Adds another line's.
+    pub fn join(&mut self, other: &Self) {
+        for (sum, step) in self.steps.iter_mut().zip(other.steps) {
+            *sum += step;
+        }
+        self.unknown |= other.unknown;
+    }
+
+    /// The value of each step; none where nothing is known of it.
+    pub fn steps(&self) -> impl Iterator<Item = Option<f64>> {
+        let known = |step: usize, value: f64| value != 0.0 || self.unknown & 1 << step == 0;
+        let steps = self.steps.iter().enumerate();
+        steps.map(move |(step, value)| known(step, *value).then_some(*value))
+    }
+
+    /// One character a step, the tallest for the greatest; blank is nothing, `?` not known.
+    pub fn line(&self, ascii: bool) -> String {
+        const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+        const PLAIN: [char; 8] = ['.', ':', '-', '=', '+', '*', '#', '@'];
+        let marks = if ascii { PLAIN } else { BLOCKS };
+        let greatest = self.steps.iter().copied().fold(0.0, f64::max);
+        let mark = |step: Option<f64>| match step {
+            None => '?',
+            Some(value) if value > 0.0 => {
+                let level = (value / greatest * marks.len() as f64).ceil() as usize;
+                marks[level.clamp(1, marks.len()) - 1]
+            }
+            Some(_) => ' ',
+        };
+        self.steps().map(mark).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_line_shows_when() {
+        let scale = Scale::new(0, 3200);
+        let mut heat = Heat::default();
+        for (end, value) in [(100, Some(8.0)), (200, Some(1.0)), (400, None), (3200, Some(4.0))] {
+            heat.add(scale.place(end, 100), value);
+        }
+        // A window of a step and a half.
+        heat.add(scale.place(1000, 150), Some(3.0));
+        assert_eq!(heat.line(false).trim_end(), format!("█▁ ?    ▁▂{}▄", " ".repeat(21)));
+        assert_eq!(heat.line(true).trim_end(), format!("@. ?    .:{}=", " ".repeat(21)));
+        assert_eq!(heat.steps().flatten().map(|value| value as i64).sum::<i64>(), 16);
+    }
+
+    proptest! {
+        #[test]
+        fn steps_sum_to_what_was_added(
+            begin in any::<i64>(),
+            length in 0_i64..1 << 50,
+            windows in prop::collection::vec((any::<i64>(), any::<i64>(), 0.0..1e12), 0..50),
+        ) {
+            let scale = Scale::new(begin, begin.saturating_add(length));
+            let mut heat = Heat::default();
+            for (end, window, value) in &windows {
+                heat.add(scale.place(*end, *window), Some(*value));
+            }
+            let sum: f64 = heat.steps().flatten().sum();
+            let added: f64 = windows.iter().map(|window| window.2).sum();
+            prop_assert!((sum - added).abs() <= added * 1e-9);
+            prop_assert!(heat.line(true).is_ascii());
+            prop_assert_eq!(heat.line(false).chars().count(), STEPS);
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! The sums of [`super::usage`] for programs: JSON lines and CSV.
+//!
+//! Guarantees: values are as recorded, in base units; what is not known is `null`, or an empty
+//! field; a name from the machine can neither end a record nor send a terminal anything but text.
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+
+use super::usage::{Event, Line, Usage};
+use crate::text::{csv_field, escape_json, printable};
+
+/// What is said of a line; `report --help` lists the keys.
+#[derive(Debug, Serialize)]
+struct Object<'a> {
+    event: &'a str,
+    unit: &'a str,
+    by: &'a str,
+    key: &'a str,
+    owner: Option<&'a str>,
+    value: Option<f64>,
+    rate_per_s: Option<f64>,
+    peak_per_s: Option<f64>,
+    share: Option<f64>,
+    confidence_min: Option<f32>,
+    confidence_avg: Option<f64>,
+    methods: Vec<&'a str>,
+    running: f64,
+    rows: u64,
+    missing_rows: u64,
+    begin_ns: i64,
+    end_ns: i64,
+    active_begin_ns: Option<i64>,
+    active_end_ns: Option<i64>,
+    heat_step_ns: f64,
+    heat: Vec<Option<f64>>,
+}
+
+impl<'a> Object<'a> {
+    fn new(usage: &Usage, event: &'a Event, line: &'a Line) -> Self {
+        let value = (line.rows > 0).then_some(line.value);
+        Self {
+            event: &event.name,
+            unit: &event.unit,
+            by: usage.by.name(),
+            key: &line.key,
+            owner: usage.by.has_owner().then_some(&line.owner),
+            value,
+            rate_per_s: value.map(|value| value / event.seconds()).filter(|r| r.is_finite()),
+            peak_per_s: line.peak.filter(|_| value.is_some()),
+            share: value.map(|value| value / event.total).filter(|share| share.is_finite()),
+            confidence_min: line.confidence_min,
+            confidence_avg: line.confidence_avg,
+            methods: line.methods.iter().map(String::as_str).collect(),
+            running: line.running,
+            rows: line.rows,
+            missing_rows: line.missing,
+            begin_ns: event.begin_ns,
+            end_ns: event.end_ns,
+            active_begin_ns: line.active.map(|active| active.0),
+            active_end_ns: line.active.map(|active| active.1),
+            heat_step_ns: usage.step_ns,
+            heat: line.heat.steps().collect(),
+        }
+    }
+}
+
+fn objects(usage: &Usage) -> impl Iterator<Item = Object<'_>> {
+    let events = usage.events.iter();
+    events
+        .flat_map(move |event| event.lines.iter().map(move |line| Object::new(usage, event, line)))
+}
+
+/// The events as JSON, one object a line.
+pub fn json(usage: &Usage) -> serde_json::Result<String> {
+    let mut out = String::new();
+    for object in objects(usage) {
+        out.push_str(&escape_json(&serde_json::to_string(&object)?));
+        out.push('\n');
+    }
+    Ok(out)
+}
+
+/// The names of the CSV's fields: the keys of the JSON, without the heat.
+const FIELDS: [&str; 19] = [
+    "event",
+    "unit",
+    "by",
+    "key",
+    "owner",
+    "value",
+    "rate_per_s",
+    "peak_per_s",
+    "share",
+    "confidence_min",
+    "confidence_avg",
+    "methods",
+    "running",
+    "rows",
+    "missing_rows",
+    "begin_ns",
+    "end_ns",
+    "active_begin_ns",
+    "active_end_ns",
+];
+
+/// The events as CSV (RFC 4180, with the line ends of this system), a line of names first.
+pub fn csv(usage: &Usage) -> String {
+    let mut out = FIELDS.join(",");
+    out.push('\n');
+    for object in objects(usage) {
+        let text = |text: &str| csv_field(&printable(text), ",").into_owned();
+        let fields = [
+            text(object.event),
+            text(object.unit),
+            text(object.by),
+            text(object.key),
+            text(object.owner.unwrap_or_default()),
+            number(object.value),
+            number(object.rate_per_s),
+            number(object.peak_per_s),
+            number(object.share),
+            number(object.confidence_min),
+            number(object.confidence_avg),
+            text(&object.methods.join("+")),
+            object.running.to_string(),
+            object.rows.to_string(),
+            object.missing_rows.to_string(),
+            object.begin_ns.to_string(),
+            object.end_ns.to_string(),
+            number(object.active_begin_ns),
+            number(object.active_end_ns),
+        ];
+        // Writing to a String cannot fail.
+        writeln!(out, "{}", fields.join(",")).unwrap_or_default();
+    }
+    out
+}
+
+fn number<T: ToString>(number: Option<T>) -> String {
+    number.map_or_else(String::new, |number| number.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sample::{Broken, SOUND, Sample};
+    use super::super::usage::{By, Question, usage};
+    use super::*;
+
+    #[test]
+    fn json_lines_parse_and_keep_null_apart_from_zero() {
+        let broken = Broken {
+            fabric: |row, _| {
+                if row.event == "page-faults" {
+                    (row.value, row.total, row.running) = (None, None, 0.0);
+                }
+                true
+            },
+            ..SOUND
+        };
+        let sample = Sample::new(false, &broken);
+        let text = json(&usage(&sample.open(), &Question::by(By::Owner)).unwrap()).unwrap();
+        let lines: Vec<serde_json::Value> =
+            text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(lines.len(), 6);
+        for line in lines {
+            let faults = line["event"] == "page-faults";
+            assert_eq!(line["value"].is_null(), faults);
+            assert_eq!(line["peak_per_s"].is_null(), faults);
+            assert_eq!(line["heat"][0].is_null(), faults);
+            assert_eq!(line["missing_rows"] == 0, !faults);
+        }
+    }
+
+    /// As a reader that knows RFC 4180 sees it.
+    fn records(text: &str) -> Vec<Vec<String>> {
+        let (mut records, mut record, mut field, mut quoted) =
+            (vec![], vec![], String::new(), false);
+        let mut chars = text.chars().peekable();
+        while let Some(c) = chars.next() {
+            match c {
+                '"' if quoted && chars.next_if_eq(&'"').is_some() => field.push('"'),
+                '"' => quoted = !quoted,
+                ',' if !quoted => record.push(std::mem::take(&mut field)),
+                '\n' if !quoted => {
+                    record.push(std::mem::take(&mut field));
+                    records.push(std::mem::take(&mut record));
+                }
+                c => field.push(c),
+            }
+        }
+        assert!(record.is_empty() && field.is_empty() && !quoted, "{text}");
+        records
+    }
+
+    #[test]
+    fn hostile_names_neither_break_a_record_nor_reach_the_terminal() {
+        let broken = Broken {
+            fabric: |row, _| {
+                if row.pid == Some(100) {
+                    row.comm = Some("a,\"b\"\r\n\u{1b}[2J\u{9b}31m\u{202e},");
+                }
+                true
+            },
+            ..SOUND
+        };
+        let sample = Sample::new(false, &broken);
+        let usage = usage(&sample.open(), &Question::by(By::Pid)).unwrap();
+        let text = csv(&usage);
+        let records = records(&text);
+        assert_eq!(records.len(), 1 + 2 * 4, "{text}");
+        assert!(records.iter().all(|record| record.len() == FIELDS.len()), "{text}");
+        let name = r#"a,"b"\r\n\u{1b}[2J\u{9b}31m\u{202e}, (100)"#;
+        assert!(records.iter().any(|record| record[3] == name), "{text}");
+        for text in [text, json(&usage).unwrap()] {
+            assert!(!text.contains(|c: char| c.is_control() && c != '\n' || c == '\u{202e}'));
+        }
+    }
+}
