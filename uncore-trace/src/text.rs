@@ -98,6 +98,15 @@ mod tests {
         assert_eq!(printable("a\x1b[2Jb\n\u{202e}"), "a\\u{1b}[2Jb\\n\\u{202e}");
     }
 
+    #[test]
+    fn fields_are_quoted_where_they_must_be() {
+        let cases = [("a", "a"), ("a,b", "\"a,b\""), ("a\"b", "\"a\"\"b\""), ("a\r", "\"a\r\"")];
+        for (field, quoted) in cases {
+            assert_eq!(csv_field(field, ","), quoted);
+        }
+        assert_eq!(csv_field("a,b", ";"), "a,b");
+    }
+
     proptest! {
         #[test]
         fn json_keeps_its_meaning(text in "\\PC*[\u{7f}-\u{9f}\u{202a}-\u{202e}\u{e0001}]\\PC*") {

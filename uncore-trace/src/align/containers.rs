@@ -314,7 +314,7 @@ mod tests {
         #[test]
         fn what_a_container_makes_below_changes_nothing(above in path(), below in path()) {
             let path = format!("{above}/docker-{ID}.scope");
-            let whole = format!("{path}{below}");
+            let whole = format!("{path}{below}/kubepods/pod{POD}/{}", "0".repeat(64));
             let (outer, inner) = (Inside::parse(&path), Inside::parse(&whole));
             prop_assert!(outer.container.is_some());
             prop_assert_eq!(outer.container, inner.container);
