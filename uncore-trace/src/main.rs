@@ -1,5 +1,4 @@
 //! `uncore-trace`: parse, run the subcommand, turn its result into an exit code.
-#![expect(clippy::print_stderr, reason = "errors go to standard error")]
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -39,7 +38,7 @@ fn main() -> ExitCode {
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             // One line whatever the machine put into it.
-            eprintln!("uncore-trace: {}", printable(&format!("{error:#}")));
+            cmd::log::say(&printable(&format!("{error:#}")));
             ExitCode::from(2)
         }
     }
@@ -57,9 +56,9 @@ fn mistyped(error: &clap::Error) -> ExitCode {
     let said = text.lines().map(str::trim).filter(|line| {
         !line.is_empty() && !line.starts_with("Usage:") && !line.starts_with("For more information")
     });
-    let line = said.collect::<Vec<_>>().join("; ");
+    let line = said.collect::<Vec<_>>().join("; ").replace(":; ", ": ");
     let line = line.strip_prefix("error: ").unwrap_or(&line);
-    eprintln!("uncore-trace: {} (--help tells more)", printable(line));
+    cmd::log::say(&format!("{} (--help tells more)", printable(line)));
     ExitCode::from(2)
 }
 

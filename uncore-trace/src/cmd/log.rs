@@ -1,11 +1,18 @@
 //! Messages of the `log` crate, those of the BPF programs among them, on standard error.
-#![expect(clippy::print_stderr, reason = "this is where messages are printed")]
+
+use std::io::{self, Write as _};
 
 use log::{Level, LevelFilter, Log, Metadata, Record};
 
 use crate::text::printable;
 
 struct Stderr;
+
+/// One line on standard error. Where that cannot be written nobody is left to tell, and what is being
+/// done goes on.
+pub fn say(line: &str) {
+    writeln!(io::stderr(), "uncore-trace: {line}").unwrap_or_default();
+}
 
 impl Log for Stderr {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
@@ -16,7 +23,7 @@ impl Log for Stderr {
     fn log(&self, record: &Record<'_>) {
         if self.enabled(record.metadata()) {
             let level = if record.level() <= Level::Warn { "warning: " } else { "" };
-            eprintln!("uncore-trace: {level}{}", printable(&record.args().to_string()));
+            say(&format!("{level}{}", printable(&record.args().to_string())));
         }
     }
 

@@ -1,5 +1,4 @@
 //! `uncore-trace record`.
-#![expect(clippy::print_stderr, reason = "a command talks to its user")]
 
 use std::{ffi::OsString, path::{Path, PathBuf}, time::Duration};
 
@@ -81,9 +80,10 @@ pub struct Args {
     #[arg(long, value_name = "TIME", default_value = "100us", value_parser = millis)]
     min_gap: Duration,
 
-    /// How often what was recorded is made to survive a kill; a bare number is seconds
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = seconds)]
-    flush: Duration,
+    /// How often what was recorded is made to survive a kill; a bare number is seconds [default: 1s, or
+    /// the interval if that is longer]
+    #[arg(long, value_name = "TIME", value_parser = seconds)]
+    flush: Option<Duration>,
 
     /// What makes the readings
     #[arg(long, value_name = "TIMER", default_value = "auto")]
@@ -106,8 +106,8 @@ pub struct Args {
     #[arg(short, long)]
     quiet: bool,
 
-    /// Command to run; the recording ends with it
-    #[arg(last = true, value_name = "CMD")]
+    /// Command to run; the recording ends with it; `--` before it may be left out
+    #[arg(trailing_var_arg = true, value_name = "CMD")]
     command: Vec<OsString>,
 }
 
@@ -180,10 +180,11 @@ fn options(
     if args.duration.is_some_and(|duration| duration.is_zero()) {
         bail!("--duration 0 records nothing: leave it out to record until Ctrl-C");
     }
-    if args.flush < interval || args.flush < Duration::from_millis(100) || args.flush > year {
+    let flush = args.flush.unwrap_or(Duration::from_secs(1).max(interval));
+    if flush < interval || flush < Duration::from_millis(100) || flush > year {
         bail!(
             "--flush {} is out of range: choose at least 100ms and the interval ({})",
-            show(args.flush),
+            show(flush),
             show(interval)
         );
     }
@@ -204,7 +205,7 @@ fn options(
         slices: args.slices,
         sample_on: args.sample_on.clone(),
         min_gap: args.min_gap,
-        flush: args.flush,
+        flush,
         cgroups,
         cgroup_depth: args.cgroup_depth,
         timer: args.timer,
@@ -296,12 +297,12 @@ fn report(options: &Options, outcome: &Outcome) {
     } else {
         format!(", {:.1} kB", outcome.finished.bytes as f64 / 1e3)
     };
-    eprintln!(
-        "uncore-trace: {}: {:.2} s, {} counters, {} rows{size}; {lost}{}",
+    super::log::say(&format!(
+        "{}: {:.2} s, {} counters, {} rows{size}; {lost}{}",
         printable(&output),
         outcome.seconds,
         outcome.counters,
         outcome.finished.rows,
         if outcome.complete { "" } else { " (incomplete: exit code 1)" },
-    );
+    ));
 }

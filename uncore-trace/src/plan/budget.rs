@@ -116,11 +116,7 @@ impl Overcommitted {
     /// `2 events share 1 counter of dwc_rootport_10000: each counts about 50 % of the time`
     pub fn note(&self, pmus: &[&str]) -> String {
         let then = if self.unsure { " then" } else { "" };
-        format!(
-            "{}: each{then} counts about {:.0} % of the time",
-            self.shared(pmus),
-            self.share().floor()
-        )
+        format!("{}: each{then} counts about {:.0} % of the time", self.shared(pmus), self.share())
     }
 
     /// Why events that stand alone cannot be opened.
@@ -146,13 +142,15 @@ impl Overcommitted {
         let may = if *unsure { "may " } else { "" };
         let each = if pmus.len() > 1 { "each of " } else { "" };
         let of = format!("{each}{}", list(pmus));
+        // What stands behind `for` is not what there are several of.
+        let (what, of_what) = what.split_at(what.find(" for ").unwrap_or(what.len()));
         let plural = if *counters == 1 { "" } else { "s" };
         let values = if needed == events {
             String::new()
         } else {
             format!(" with {needed} different values")
         };
-        format!("{events} events{values} {may}share {counters} {what}{plural} of {of}")
+        format!("{events} events{values} {may}share {counters} {what}{plural}{of_what} of {of}")
     }
 }
 

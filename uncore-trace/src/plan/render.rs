@@ -27,8 +27,11 @@ impl Plan {
             table.add_row(row(counter));
         }
         let mut text = format!(
-            "{} counters on CPU {}, read every {} in windows of {}\n\n{}",
-            self.counters.len(),
+            "{} on CPU {}, read every {} in windows of {}\n\n{}",
+            match self.counters.len() {
+                1 => "1 counter".to_owned(),
+                many => format!("{many} counters"),
+            },
             self.owners(),
             duration(self.tick_ns),
             duration(self.window_ns),

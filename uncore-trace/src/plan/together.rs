@@ -6,6 +6,7 @@ use anyhow::Result;
 
 use super::assemble::Assembly;
 use super::budget::overcommitted;
+use super::family::Kind;
 use super::measure::Measured;
 use super::metric::{Input, Planned};
 use super::place::{Spot, spots};
@@ -82,11 +83,16 @@ impl<'a> Assembly<'a> {
         let most = ids.len().max(FEW);
         let root = |id: u32| self.plan.counters[id as usize].leader.unwrap_or(id);
         let free = ids.into_iter().map(root).filter(|root| !self.typed.contains(root));
-        let roots: BTreeSet<u32> = free.collect();
+        let mut roots: BTreeSet<u32> = free.collect();
+        let leads = |id: &u32| self.plan.counters.iter().any(|c| c.leader == Some(*id));
+        if words.family.is_some_and(|family| family.kind == Kind::Core) {
+            // How many counters a core has left (a watchdog may hold one) is not known: groups that
+            // are there do not grow.
+            roots.retain(|root| !leads(root));
+        }
         let counters = self.plan.counters.iter().map(|counter| counter.id);
         let mut members: Vec<u32> = counters.filter(|id| roots.contains(&root(*id))).collect();
         if members.len() > most || !self.fit(words, &members) {
-            let leads = |id: &u32| self.plan.counters.iter().any(|c| c.leader == Some(*id));
             members = roots.into_iter().filter(|root| !leads(root)).collect();
             if members.len() > most || !self.fit(words, &members) {
                 return;

@@ -63,6 +63,10 @@ pub fn parse_duration(text: &str, bare: Duration) -> Result<Duration, String> {
     if let Ok(number) = text.parse::<u32>() {
         return bare.checked_mul(number).ok_or_else(|| format!("{text} is too long"));
     }
+    if let Ok(number) = text.parse::<f64>() {
+        let seconds = bare.as_secs_f64() * number;
+        return Duration::try_from_secs_f64(seconds).map_err(|error| format!("{text}: {error}"));
+    }
     humantime::parse_duration(text)
         .map_err(|error| format!("{error}; write it with a unit: 100us, 10ms, 2s, 1m"))
 }
@@ -100,8 +104,11 @@ mod tests {
     fn bare_numbers_take_the_options_unit() {
         assert_eq!(parse_duration("10", ms(1)), Ok(ms(10)));
         assert_eq!(parse_duration("250us", ms(1)), Ok(Duration::from_micros(250)));
+        assert_eq!(parse_duration("0.3", ms(1000)), Ok(ms(300)));
         assert!(parse_duration("soon", ms(1)).unwrap_err().contains("with a unit"));
-        assert!(parse_duration("-5", ms(1)).is_err());
+        for wrong in ["-5", "-0.5", "nan", "inf", "1e300"] {
+            assert!(parse_duration(wrong, ms(1)).is_err(), "{wrong}");
+        }
     }
 
     #[test]
