@@ -3,6 +3,7 @@
 //! A window belongs to the span it ends in: spans that meet (`--to 2s` and `--from 2s`) divide a
 //! recording without a rest.
 
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use anyhow::{Context as _, Result, bail};
@@ -48,15 +49,17 @@ impl FromStr for Moment {
     }
 }
 
-/// What a table of windows covers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What is asked of a table of windows; all times are `CLOCK_MONOTONIC`, ns.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Span {
-    /// Begin of the recording's first window, `CLOCK_MONOTONIC` ns.
+    /// Begin of the recording's first window.
     pub start_ns: i64,
-    /// Windows that end after this count, `CLOCK_MONOTONIC` ns.
-    pub after_ns: i64,
-    /// The last moment at which a window may end, `CLOCK_MONOTONIC` ns.
-    pub until_ns: i64,
+    /// When a window ends that counts. Every row counts where nothing was asked.
+    pub wanted: RangeInclusive<i64>,
+    /// Begin of what is shown, within the recording.
+    pub begin_ns: i64,
+    /// End of what is shown, within the recording.
+    pub end_ns: i64,
 }
 
 impl Span {
@@ -74,20 +77,22 @@ impl Span {
             Moment::Wall(ns) => ns.saturating_sub(wall),
         };
         let whole = last(table)?;
-        let after_ns = from.map_or(start_ns, at).max(start_ns);
-        let until_ns = to.map_or(whole, at).min(whole);
+        let begin_ns = from.map_or(start_ns, at).max(start_ns);
+        let end_ns = to.map_or(whole, at).min(whole);
         if let (Some(from), Some(to)) = (from.map(at), to.map(at))
             && from >= to
         {
             bail!("--from is not before --to: nothing lies between them");
         }
-        if after_ns >= until_ns && (from.is_some() || to.is_some()) {
+        if begin_ns >= end_ns && (from.is_some() || to.is_some()) {
             let seconds = whole.saturating_sub(start_ns) as f64 / 1e9;
             let begin = jiff::Timestamp::from_nanosecond(i128::from(start_ns.saturating_add(wall)))
                 .map_or_else(|_| "an unknown time".to_owned(), |time| format!("{time:.3}"));
             bail!("nothing was recorded then: it covers {seconds:.3} s from {begin}");
         }
-        Ok(Some(Self { start_ns, after_ns, until_ns }))
+        let after = from.map_or(i64::MIN, |from| at(from).saturating_add(1));
+        let wanted = after..=to.map_or(i64::MAX, at);
+        Ok(Some(Self { start_ns, wanted, begin_ns, end_ns }))
     }
 }
 
@@ -155,7 +160,7 @@ mod tests {
         let of = |from: &str, to: &str| {
             let parse = |text: &str| (!text.is_empty()).then(|| text.parse().unwrap());
             Span::of(&table, parse(from), parse(to))
-                .map(|span| span.map(|span| (span.after_ns, span.until_ns)).unwrap())
+                .map(|span| span.map(|span| (span.begin_ns, span.end_ns)).unwrap())
                 .map_err(|error| error.to_string())
         };
         assert_eq!(of("", ""), Ok((BEGIN, end)));

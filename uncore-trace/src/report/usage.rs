@@ -6,6 +6,7 @@
 //! where lines are of all owners.
 
 use std::collections::{BTreeSet, HashMap};
+use std::ops::RangeInclusive;
 
 use anyhow::Result;
 
@@ -131,19 +132,25 @@ pub fn usage(recording: &Recording, question: &Question) -> Result<Usage> {
     let Some(span) = Span::of(&table, question.from, question.to)? else {
         return Ok(Usage { by, start_ns: 0, step_ns: 0.0, events: Vec::new() });
     };
-    let scale = Scale::new(span.after_ns, span.until_ns);
-    let mut sums =
-        Sums { scale, span, events: Vec::new(), index: HashMap::new(), lines: HashMap::new() };
-    let wanted = span.after_ns.saturating_add(1)..=span.until_ns;
-    for batch in table.scan_within(&by.columns(), "mono_ns", wanted)? {
+    let scale = Scale::new(span.begin_ns, span.end_ns);
+    let mut sums = Sums {
+        by,
+        scale,
+        wanted: span.wanted.clone(),
+        events: Vec::new(),
+        index: HashMap::new(),
+        lines: HashMap::new(),
+    };
+    for batch in table.scan_within(&by.columns(), "mono_ns", span.wanted)? {
         sums.add(&Columns::new(&batch?, by, question.cgroup_depth)?);
     }
     Ok(Usage { by, start_ns: span.start_ns, step_ns: scale.step_ns(), events: sums.finish() })
 }
 
 struct Sums {
+    by: By,
     scale: Scale,
-    span: Span,
+    wanted: RangeInclusive<i64>,
     events: Vec<Event>,
     index: HashMap<(String, String), usize>,
     lines: HashMap<(usize, String, String), usize>,
@@ -155,7 +162,7 @@ impl Sums {
         let mut window = Window { end_ns: 0, length_ns: 0, place: (0.0, 0.0) };
         for row in 0..columns.rows {
             let (end_ns, length_ns) = (columns.mono_ns.value(row), columns.window_ns.value(row));
-            if end_ns <= self.span.after_ns || end_ns > self.span.until_ns {
+            if !self.wanted.contains(&end_ns) {
                 continue;
             }
             if (window.end_ns, window.length_ns) != (end_ns, length_ns) {
@@ -216,9 +223,11 @@ impl Sums {
     fn finish(mut self) -> Vec<Event> {
         for event in &mut self.events {
             event.lines.iter_mut().for_each(Line::end_window);
-            // A window that is not known has one row that nobody owns, but concerns everybody.
-            let unknown = event.lines.iter().fold(0, |all, line| all | line.heat.unknown);
-            event.lines.iter_mut().for_each(|line| line.heat.unknown = unknown);
+            if self.by.has_owner() {
+                // A window that is not known has one row that nobody owns, but concerns everybody.
+                let unknown = event.lines.iter().fold(0, |all, line| all | line.heat.unknown);
+                event.lines.iter_mut().for_each(|line| line.heat.unknown = unknown);
+            }
             event.lines.sort_by(|a, b| b.value.total_cmp(&a.value).then(a.key.cmp(&b.key)));
         }
         self.events.sort_by(|a, b| (&a.name, &a.unit).cmp(&(&b.name, &b.unit)));

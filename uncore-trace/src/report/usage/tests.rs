@@ -153,3 +153,24 @@ proptest! {
         }
     }
 }
+
+/// A file that another tool sorted otherwise is still counted in full.
+#[test]
+fn rows_in_any_order_are_all_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let rows: Vec<Drawn> = (1..60).rev().map(|end| (end * 10, 0, 0, 0, 1, Some(1.0))).collect();
+    let usage = usage(&recording(dir.path(), &rows), &Question::by(By::Pid)).unwrap();
+    assert_eq!(usage.events[0].lines[0].rows, 59);
+}
+
+/// The one row of a window that is not known is nobody's, and says that of everybody's.
+#[test]
+fn what_is_not_known_of_a_window_is_not_known_of_any_owner() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut rows: Vec<Drawn> = (1..=32).map(|end| (end, 0, 0, 0, 0, Some(1.0))).collect();
+    rows[7] = (8, 0, 0, 5, 0, None);
+    let usage = usage(&recording(dir.path(), &rows), &Question::by(By::Pid)).unwrap();
+    let line = usage.events[0].lines.iter().find(|line| line.owner == "task").unwrap();
+    let known: Vec<bool> = line.heat.steps().map(|step| step.is_some()).collect();
+    assert_eq!(known.iter().position(|known| !known), Some(7));
+}
