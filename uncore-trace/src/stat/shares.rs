@@ -63,6 +63,11 @@ impl Sums {
     fn cell(&self, part: &str) -> Cell {
         self.cells.get(part).cloned().unwrap_or_default()
     }
+
+    /// All parts together.
+    fn whole(&self) -> f64 {
+        self.cells.values().map(|cell| cell.value).sum()
+    }
 }
 
 /// Adds up rows of the timeline.
@@ -188,7 +193,7 @@ impl<'a> Shares<'a> {
         let of: Vec<&Sums> = opened.map(|&id| &self.sums[id as usize]).collect();
         let sum = |time: fn(&Sums) -> f64| of.iter().map(|sums| time(sums)).sum::<f64>();
         let (enabled, running) = (sum(|sums| sums.enabled_ns), sum(|sums| sums.running_ns));
-        let total = sum(|sums| sums.cells.values().map(|cell| cell.value).sum());
+        let total = sum(Sums::whole);
         let counted = of.iter().any(|sums| sums.counted);
         let row = |name: &str| {
             let mut cell = Cell::default();
@@ -229,20 +234,24 @@ impl<'a> Shares<'a> {
         named.chain(rest.into_iter().filter(there)).map(row).collect()
     }
 
-    /// The rows of metrics, one for each cgroup: of its parts of the inputs.
+    /// The rows of metrics, one for each cgroup: of its parts of the inputs. A clock counts for
+    /// everybody alike: a latency is request-cycles over requests times the length of a cycle, and
+    /// a part of the cycles would make the cycle longer, or the frequency lower.
     fn metrics(&self, length_ns: f64) -> Vec<Row> {
         let plan = self.table.plan;
+        let clock = |id: u32| plan.counters.get(id as usize).is_some_and(is_clock);
         let mut rows = Vec::new();
         for line in &self.table.metrics {
             for name in self.named.iter().map(String::as_str).chain([OTHER_TASKS]) {
                 let count = |id: u32| {
-                    let sums = self.sums.get(id as usize).filter(|sums| sums.counted);
-                    Some(sums?.cell(name).value)
+                    let sums = self.sums.get(id as usize).filter(|sums| sums.counted)?;
+                    Some(if clock(id) { sums.whole() } else { sums.cell(name).value })
                 };
                 let mut cell = Cell::default();
                 let instances = line.instances(plan);
-                for input in instances.iter().flat_map(|instance| &instance.inputs) {
-                    let sums = input.counter.and_then(|id| self.sums.get(id as usize));
+                let inputs = instances.iter().flat_map(|instance| &instance.inputs);
+                for id in inputs.filter_map(|input| input.counter).filter(|id| !clock(*id)) {
+                    let sums = self.sums.get(id as usize);
                     cell.add(&sums.map(|sums| sums.cell(name)).unwrap_or_default());
                 }
                 rows.push(line.of(plan, &count, length_ns, Some(named_part(name, cell))));
@@ -250,6 +259,11 @@ impl<'a> Shares<'a> {
         }
         rows
     }
+}
+
+/// Whether a counter tells the time of its PMU. The cycles of a CPU are those of whoever ran there.
+fn is_clock(counter: &Counter) -> bool {
+    counter.unit == "cycles" && !counter.per_cpu
 }
 
 fn named_part(name: &str, cell: Cell) -> Part {
@@ -438,20 +452,29 @@ mod tests {
             inputs: vec![Input { name: "page_faults".to_owned(), counter: Some(0) }],
             constants: std::collections::BTreeMap::new(),
         }];
-        let table = table(&plan);
+        let table_of = table(&plan);
         let named = ["/a".to_owned()];
-        let mut shares = Shares::new(&table, &named, &ALL);
-        let rows = batch(&[
+        let mut shares = Shares::new(&table_of, &named, &ALL);
+        let batch = batch(&[
             (10 * MS, "task", Some("/a"), Some(5.0), 0.5),
             (10 * MS, "task", Some("/b"), Some(15.0), 0.25),
         ]);
-        shares.add(&rows, &mut |_, _, _| Ok(())).unwrap();
+        shares.add(&batch, &mut |_, _, _| Ok(())).unwrap();
         let rows = shares.take(5.0);
         let metrics: Vec<_> = rows.iter().filter(|row| row.counted.is_none()).cloned().collect();
         let shown_metrics = shown(&metrics);
         assert_eq!(shown_metrics, ["/a 1 Some(0.5) residency", "(other) 3 Some(0.25) residency"]);
+        let mut clock = plan.clone();
+        clock.counters[0].unit = "cycles".to_owned();
+        clock.counters[0].per_cpu = false;
+        let clock = table(&clock);
+        let mut shares = Shares::new(&clock, &named, &ALL);
+        shares.add(&batch, &mut |_, _, _| Ok(())).unwrap();
+        let rows = shares.take(5.0);
+        let metrics: Vec<_> = rows.iter().filter(|row| row.counted.is_none()).cloned().collect();
+        assert_eq!(shown(&metrics), ["/a 4 None ", "(other) 4 None "], "a clock has no parts");
         let unopened = BTreeSet::from([0]);
-        let rows = Shares::new(&table, &named, &unopened).take(5.0);
+        let rows = Shares::new(&table_of, &named, &unopened).take(5.0);
         assert_eq!(rows[0].value, Value::NotSupported);
         assert_eq!(rows[2].value, Value::Missing(vec!["page_faults".to_owned()]));
     }
