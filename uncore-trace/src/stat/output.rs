@@ -143,7 +143,8 @@ impl Output {
             }
             Target::File { path, file, append, made: _ } => {
                 let mut put = || {
-                    if first && !*append {
+                    // A FIFO or a device has no length to set, and says so with an error.
+                    if first && !*append && file.metadata()?.is_file() {
                         file.set_len(0)?;
                     }
                     if first && self.format != Format::Json {
@@ -190,4 +191,24 @@ fn times(ending: &Ending) -> String {
         text.push_str(&time(&ending.counted, "counted"));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stat::row::sample;
+
+    #[test]
+    fn what_was_in_a_file_goes_and_a_device_takes_the_rows() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("counts");
+        fs::write(&file, "older ".repeat(10_000)).unwrap();
+        for path in [Path::new("/dev/null"), &file] {
+            let format = Format::Csv(",".to_owned());
+            let mut output = Output::open(Some(path), false, format, String::new()).unwrap();
+            output.summary(&sample::all()).unwrap();
+        }
+        let written = fs::read_to_string(&file).unwrap();
+        assert!(written.starts_with("# started on") && !written.contains("older"), "{written}");
+    }
 }
