@@ -160,6 +160,8 @@ pub enum Value {
 ///
 /// `count` gives the count of a counter in its unit, scaled up where it did not run all the time,
 /// and `None` where it did not run at all; `duration_ns` is the time counted, the same for all.
+/// An instance without the count of an input is left out, as a counter that did not run adds nothing
+/// to a sum; inputs are [`Value::Missing`] where no instance has them all.
 /// Instances of different families add up only with [`Across::Sum`]; pooled they are
 /// [`Value::Undefined`], as is the value of no instance. A constant that differs between pooled
 /// instances counts with its mean, which is exact where their clocks are the same.
@@ -168,15 +170,20 @@ pub fn evaluate(
     count: &dyn Fn(u32) -> Option<f64>,
     duration_ns: f64,
 ) -> Value {
-    let mut missing = Vec::new();
-    for input in instances.iter().flat_map(|instance| &instance.inputs) {
-        if input.counter.and_then(count).is_none() && !missing.contains(&input.name) {
-            missing.push(input.name.clone());
+    let counted = |input: &&Input| input.counter.and_then(count).is_some();
+    let whole = |instance: &&&Planned| instance.inputs.iter().all(|input| counted(&input));
+    let wholes: Vec<&Planned> = instances.iter().filter(whole).copied().collect();
+    if wholes.is_empty() && !instances.is_empty() {
+        let mut missing = Vec::new();
+        let inputs = instances.iter().flat_map(|instance| &instance.inputs);
+        for input in inputs.filter(|input| !counted(input)) {
+            if !missing.contains(&input.name) {
+                missing.push(input.name.clone());
+            }
         }
-    }
-    if !missing.is_empty() {
         return Value::Missing(missing);
     }
+    let instances = wholes.as_slice();
     let value = match instances {
         [] => None,
         [first, ..] if first.across == Across::Pool => pooled(instances, count, duration_ns),
@@ -289,6 +296,14 @@ mod tests {
         assert_eq!(evaluate(&[&one], &count, 5.0), missing(&["a"]));
         assert_eq!(evaluate(&[&one, &other, &one], &count, 5.0), missing(&["a", "b"]));
         assert_eq!(one.missing(), ["a"]);
+    }
+
+    #[test]
+    fn an_instance_that_did_not_run_is_left_out() {
+        let rate = |counter| planned("a / duration_ns", Across::Sum, &[("a", Some(counter))]);
+        assert_eq!(evaluate(&[&rate(0), &rate(9)], &count, 5.0), Value::Number(2.0));
+        let clock = |counter| planned("a / duration_ns", Across::Pool, &[("a", Some(counter))]);
+        assert_eq!(evaluate(&[&clock(9), &clock(0)], &count, 5.0), Value::Number(2.0));
     }
 
     #[test]
