@@ -17,11 +17,13 @@ pub(super) fn check(machine: &Machine) -> Vec<Finding> {
 
 /// Why PMUs are not there: the findings on those drivers that show none.
 pub(super) fn absent(machine: &Machine) -> Vec<Finding> {
+    examine(machine, |driver| !shows(machine, driver))
+}
+
+/// Whether one of the driver's PMUs is there.
+fn shows(machine: &Machine, driver: &Driver) -> bool {
     let pmus = machine.names("sys/bus/event_source/devices").unwrap_or_default();
-    let shows = |driver: &Driver| {
-        pmus.iter().any(|pmu| driver.pmus.iter().any(|prefix| pmu.starts_with(prefix)))
-    };
-    examine(machine, |driver| !shows(driver))
+    pmus.iter().any(|pmu| driver.pmus.iter().any(|prefix| pmu.starts_with(prefix)))
 }
 
 /// The findings on the drivers that are `wanted`.
@@ -63,6 +65,9 @@ fn judge(machine: &Machine, platform: &str, driver: &Driver, config: Option<&Con
     let setting = config.map(|config| config.setting(option));
     if setting == Some(Setting::BuiltIn) {
         return finding(State::Ok, "built in");
+    }
+    if shows(machine, driver) {
+        return finding(State::Ok, "its PMUs are here");
     }
     if let Some(absent) = missing_device(machine, device) {
         return finding(State::NotHere, &absent);
