@@ -48,6 +48,15 @@ impl Count {
             running: self.running.wrapping_sub(before.running),
         }
     }
+
+    /// This, or the value of an earlier reading where the count fell back since. What it had too
+    /// much is then taken out of what comes. Counts do fall back: what carries from one register of
+    /// an Arm CMN into another while the driver reads them is there twice until the next reading
+    /// (`arm_cmn_event_read`, drivers/perf/arm-cmn.c, Linux 7.2).
+    #[must_use]
+    pub const fn not_below(self, before: Self) -> Self {
+        if self.value < before.value { Self { value: before.value, ..self } } else { self }
+    }
 }
 
 /// One opened counter; closed when dropped.

@@ -165,7 +165,8 @@ impl Meter {
         let mut counts = self.last.counts.clone();
         let on = self.on_since.map_or(Duration::ZERO, |since| since.elapsed());
         for (id, count) in self.counting.read() {
-            counts[id as usize] = count;
+            let last = &mut counts[id as usize];
+            *last = count.not_below(*last);
         }
         Mark { counts, counted: self.counted + on }
     }
@@ -187,6 +188,19 @@ mod tests {
             assert_eq!(never_ran.scaled(false), None);
         }
         assert_eq!(Tally::NotSupported.scaled(true), None);
+    }
+
+    #[test]
+    fn what_was_counted_twice_for_a_moment_is_counted_once() {
+        let count = |value, enabled| Count { value, enabled, running: enabled };
+        let mut last = count(0, 0);
+        let mut laps = Vec::new();
+        for (value, enabled) in [(100_000, 1), (65_000, 2), (90_000, 3), (120_000, 4)] {
+            let now = count(value, enabled).not_below(last);
+            laps.push(now.since(last));
+            last = now;
+        }
+        assert_eq!(laps, [count(100_000, 1), count(0, 1), count(0, 1), count(20_000, 1)]);
     }
 
     #[test]
