@@ -180,3 +180,14 @@ pub fn raise_file_limit(counters: usize) {
         }
     }
 }
+
+/// Disables all, one right after the other, and warns of the first that cannot be: a failure, which
+/// is that of an event the kernel has revoked, does not take the counts of the others along.
+pub fn disable(held: &[Held]) {
+    let failed = held.iter().filter_map(|held| Some((held.id, held.event.disable().err()?)));
+    let failed: Vec<_> = failed.collect();
+    if let Some((id, error)) = failed.first() {
+        let others = failed.len() - 1;
+        log::warn!("cannot disable counter {id} (and {others} more): {error}; its count may go on");
+    }
+}

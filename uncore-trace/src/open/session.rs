@@ -165,9 +165,7 @@ impl Session {
         if let Some(mut running) = self.running.take() {
             running.stop(&mut self.samplers, &owners)?;
         }
-        for held in &self.held {
-            held.event.disable().context("cannot disable a counter")?;
-        }
+        held::disable(&self.held);
         for (name, program) in self.ebpf.programs_mut() {
             let unloaded = match program {
                 Program::BtfTracePoint(program) => program.unload(),

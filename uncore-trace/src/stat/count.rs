@@ -123,13 +123,12 @@ impl Meter {
         Ok(())
     }
 
-    /// Disables all counters.
-    pub fn disable(&mut self) -> Result<()> {
+    /// Disables all counters; as [`Counting::disable`] where one cannot be.
+    pub fn disable(&mut self) {
         if let Some(since) = self.on_since.take() {
             self.counted += since.elapsed();
-            self.counting.disable()?;
+            self.counting.disable();
         }
-        Ok(())
     }
 
     /// A new measurement begins.

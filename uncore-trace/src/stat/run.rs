@@ -146,7 +146,7 @@ impl Runner<'_> {
             Some(end) => end,
             None => self.count(&mut workload, begin).await?,
         };
-        self.meter.disable()?;
+        self.meter.disable();
         let seconds = started.elapsed().as_secs_f64();
         // The last interval is printed even if it is not whole, unless it has just been.
         if !matches!(end, End::Intervals) {
@@ -230,7 +230,7 @@ impl Runner<'_> {
     fn obey(&mut self, order: Order) -> Result<bool> {
         match order {
             Order::Enable => self.meter.enable()?,
-            Order::Disable => self.meter.disable()?,
+            Order::Disable => self.meter.disable(),
             Order::Ping | Order::Stop | Order::Ack => {}
         }
         if let Some(control) = self.control.as_ref().filter(|_| order != Order::Ack) {
