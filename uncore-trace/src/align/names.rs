@@ -130,7 +130,7 @@ impl Names {
             return false;
         };
         let inside = self.only.iter().any(|only| {
-            path.strip_prefix(only.as_str())
+            path.strip_prefix(only.trim_end_matches('/'))
                 .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         });
         self.inside.insert(id, inside);

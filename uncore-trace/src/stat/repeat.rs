@@ -60,7 +60,8 @@ struct Line {
     value: Stats,
     running: Stats,
     running_ns: Stats,
-    rate: Stats,
+    /// Rate times the seconds it is of.
+    rated: Stats,
 }
 
 impl Repeats {
@@ -77,7 +78,7 @@ impl Repeats {
                 line.value.push(number);
             }
             if let Some(rate) = &row.rate {
-                line.rate.push(rate.value);
+                line.rated.push(rate.value * counted);
             }
             if let Some(counted) = &row.counted {
                 line.running.push(counted.running);
@@ -103,7 +104,8 @@ impl Repeats {
                 counted.running_ns = line.running_ns.mean().round() as u64;
             }
             if let Some(rate) = &mut row.rate {
-                rate.value = line.rate.mean();
+                // The rate of all runs together, not the mean of theirs.
+                rate.value = line.rated.mean() / self.counted.mean();
             }
             row.noise = (self.runs > 1).then(|| line.value.percent());
             row
