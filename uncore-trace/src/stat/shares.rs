@@ -8,7 +8,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use anyhow::Result;
-use arrow::array::RecordBatch;
+use arrow::array::{Array as _, RecordBatch};
 
 use super::aggregate::Line;
 use super::row::{Counted, Part, Row, Value};
@@ -55,18 +55,27 @@ struct Sums {
     /// By part.
     cells: HashMap<String, Cell>,
     counted: bool,
+    /// Length of the windows that have a value.
+    counted_ns: f64,
     running_ns: f64,
     enabled_ns: f64,
 }
 
 impl Sums {
+    /// Scaled up to the windows in which the counter never ran, as a count is to the time enabled;
+    /// within a window the timeline has scaled it.
     fn cell(&self, part: &str) -> Cell {
-        self.cells.get(part).cloned().unwrap_or_default()
+        let cell = self.cells.get(part).cloned().unwrap_or_default();
+        Cell { value: cell.value * self.factor(), ..cell }
+    }
+
+    fn factor(&self) -> f64 {
+        if self.counted_ns > 0.0 { self.enabled_ns / self.counted_ns } else { 1.0 }
     }
 
     /// All parts together.
     fn whole(&self) -> f64 {
-        self.cells.values().map(|cell| cell.value).sum()
+        self.cells.values().map(|cell| cell.value).sum::<f64>() * self.factor()
     }
 }
 
@@ -160,6 +169,9 @@ impl<'a> Shares<'a> {
         if self.seen[id as usize].replace(end) != Some(end) {
             sums.enabled_ns += length as f64;
             sums.running_ns += length as f64 * f64::from(columns.running.value(row));
+            if columns.value.is_valid(row) {
+                sums.counted_ns += length as f64;
+            }
         }
         let Some(value) = get(columns.value, row) else { return };
         sums.counted = true;
@@ -430,7 +442,8 @@ mod tests {
         ]);
         shares.add(&rows, &mut |_, _, _| Ok(())).unwrap();
         let rows = shares.take(1e7);
-        assert_eq!(shown(&rows), ["/a 5 Some(1.0) residency", "(other) 0 None "]);
+        // Half of the time is scaled up to all of it.
+        assert_eq!(shown(&rows), ["/a 10 Some(1.0) residency", "(other) 0 None "]);
         assert!((rows[0].counted.as_ref().unwrap().running - 0.5).abs() < 1e-12);
     }
 
