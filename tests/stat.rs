@@ -150,6 +150,21 @@ fn it_ends_after_the_intervals_or_the_time_and_stops_the_command() {
 }
 
 #[test]
+fn the_command_does_not_outlive_rows_that_cannot_be_written() {
+    let _machine = root_or_skip!();
+    for by in ["", "--for-each-cgroup / "] {
+        let place = Place::new();
+        let line = format!("stat -o /dev/full -e page-faults -I 100 {by}-- sh -c");
+        let mut args: Vec<_> = line.split(' ').collect();
+        args.push("echo $$ > pid; exec sleep 60");
+        let answer = place.run(args);
+        assert!(answer.code != 0 && answer.err.contains("/dev/full"), "{answer:#?}");
+        let pid = fs::read_to_string(place.path("pid")).unwrap();
+        assert!(!Path::new("/proc").join(pid.trim()).exists(), "{by}: {pid} goes on");
+    }
+}
+
+#[test]
 fn a_signal_prints_what_was_counted() {
     let _machine = root_or_skip!();
     for signal in [Signal::INT, Signal::TERM] {
@@ -297,6 +312,27 @@ fn another_process_says_when_to_count() {
     assert!((180.0..=within + 20.0).contains(&ms), "{ms} of {within} ms: {rows:#?}");
     let faults = rows.iter().find(|row| row["event"] == "page-faults").unwrap();
     assert!(faults["event-runtime"].as_f64().unwrap() > 180e6, "{rows:#?}");
+}
+
+#[test]
+fn orders_are_obeyed_during_the_delay() {
+    let _machine = root_or_skip!();
+    for (orders, counted) in [(["ping\n", "stop\n"], false), (["enable\n", "stop\n"], true)] {
+        let place = Place::new();
+        let (mut control, mut ack) = fifos(&place);
+        let mut tool = place.tool(["stat", "-x,", "-e", "page-faults", "-D", "60s"]);
+        let tool = tool.args(["--control", "fifo:ctl,ack"]).stderr(Stdio::piped());
+        let begin = Instant::now();
+        let child = tool.stdout(Stdio::piped()).spawn().unwrap();
+        for order in orders {
+            ask(&mut control, &mut ack, order);
+            sleep(Duration::from_millis(50));
+        }
+        let answer = Answer::of(child.wait_with_output().unwrap());
+        assert!(begin.elapsed() < Duration::from_secs(30), "{:?}", begin.elapsed());
+        assert_eq!(answer.code, 0, "{answer:#?}");
+        assert_eq!(fields(&answer)[0][0] != "<not counted>", counted, "{answer:#?}");
+    }
 }
 
 #[test]

@@ -153,9 +153,16 @@ pub async fn record_into(
     }
     priority::hurry();
     let end = match delayed {
-        Some(end) => end,
-        None => recorder.run(&mut workload, &mut signals).await?,
+        Some(end) => Ok(end),
+        None => recorder.run(&mut workload, &mut signals).await,
     };
+    if end.is_err()
+        && let Err(error) = workload.terminate().await
+    {
+        // Nobody is left who would stop it; why there is nobody is what has to be told.
+        log::warn!("{error:#}");
+    }
+    let end = end?;
     let seconds = begin.elapsed().as_secs_f64();
     let status = recorder.stop(end, &mut workload, &mut signals, plan.tick_ns).await?;
     recorder.finish(&mut pairs, clock, timer, seconds, status)

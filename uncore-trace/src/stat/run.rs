@@ -4,6 +4,7 @@
 //! Guarantees: the counters are enabled before the command's first instruction and disabled before
 //! they are read for the last time; whatever ends it, what was counted is printed.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::future::pending;
 use std::process::ExitStatus;
@@ -18,6 +19,7 @@ use super::output::{Ending, Output};
 use super::repeat::Repeats;
 use super::table::Table;
 use crate::discover::CpuList;
+use crate::plan::Plan;
 use crate::signals::Signals;
 use crate::workload::{Workload, exit_code};
 
@@ -78,6 +80,8 @@ struct Runner<'a> {
     output: &'a mut Output,
     signals: Signals,
     control: Option<Control>,
+    /// The CPUs that were warned of because they were absent.
+    absent: BTreeSet<u32>,
 }
 
 /// Measures and prints. Returns the exit code: of a command that ended, its own, and of several
@@ -94,12 +98,13 @@ pub async fn run(
 ) -> Result<u8> {
     let signals = Signals::install()?;
     let control = options.control.as_ref().map(Control::open).transpose()?;
-    let mut runner = Runner { options, table, meter, output, signals, control };
+    let mut runner =
+        Runner { options, table, meter, output, signals, control, absent: BTreeSet::new() };
     let mut repeats = Repeats::default();
     let mut code = 0;
     for _ in 0..options.repeat {
         let Ran { total, seconds, end } = runner.once().await?;
-        warn_of_absent(table, &total);
+        runner.warn_of_absent(&total);
         let stopped = matches!(end, End::Signal | End::Order);
         // A run that was cut short says nothing about the others.
         if !stopped || repeats.runs == 0 {
@@ -124,27 +129,51 @@ pub async fn run(
     Ok(code)
 }
 
-/// A count of a part of the time must not look like one of all of it.
-fn warn_of_absent(table: &Table<'_>, total: &Lap) {
-    let counters = total.absent().filter_map(|id| table.plan.counters.get(id as usize));
-    let cpus: CpuList = counters.map(|counter| counter.cpu).collect();
-    if !cpus.is_empty() {
-        log::warn!(
-            "the counters read on CPU {cpus} were not there all the time (did it go offline?): \
-             their counts are too low"
-        );
-    }
+/// The CPUs whose counters were absent for some of `lap`, but those `known` already, and then they
+/// are.
+fn newly_absent(plan: &Plan, lap: &Lap, known: &mut BTreeSet<u32>) -> CpuList {
+    let counters = lap.absent().filter_map(|id| plan.counters.get(id as usize));
+    let cpus: BTreeSet<u32> = counters.map(|counter| counter.cpu).collect();
+    cpus.into_iter().filter(|cpu| known.insert(*cpu)).collect()
 }
 
 impl Runner<'_> {
+    /// A count of a part of the time must not look like one of all of it; once for each CPU.
+    fn warn_of_absent(&mut self, lap: &Lap) {
+        let cpus = newly_absent(self.table.plan, lap, &mut self.absent);
+        if !cpus.is_empty() {
+            log::warn!(
+                "the counters read on CPU {cpus} were not there all the time (did it go \
+                 offline?): their counts are too low"
+            );
+        }
+    }
+
     async fn once(&mut self) -> Result<Ran> {
+        let mut workload = Workload::none();
+        let ran = self.measure(&mut workload).await;
+        if matches!(ran, Ok(Ran { end: End::Command(_), .. })) {
+            return ran;
+        }
+        // Also where counting or writing failed: nobody is left who would stop it.
+        let stopped = tokio::select! {
+            result = workload.terminate() => result,
+            () = self.signals.next() => {
+                log::warn!("not waiting for the command any longer");
+                Ok(())
+            }
+        };
+        ran.and_then(|ran| stopped.map(|()| ran))
+    }
+
+    async fn measure(&mut self, workload: &mut Workload) -> Result<Ran> {
         self.meter.restart();
         let started = Instant::now();
-        let (mut workload, early) = self.begin().await?;
+        let early = self.begin(workload).await?;
         let begin = Instant::now();
         let end = match early {
             Some(end) => end,
-            None => self.count(&mut workload, begin).await?,
+            None => self.count(workload, begin).await?,
         };
         self.meter.disable();
         let seconds = started.elapsed().as_secs_f64();
@@ -155,37 +184,32 @@ impl Runner<'_> {
                 self.output.interval(&self.table.rows(&lap), begin.elapsed().as_secs_f64())?;
             }
         }
-        if !matches!(end, End::Command(_)) {
-            tokio::select! {
-                result = workload.terminate() => result?,
-                () = self.signals.next() => log::warn!("not waiting for the command any longer"),
-            }
-        }
         Ok(Ran { total: self.meter.total(), seconds, end })
     }
 
     /// Starts the command and enables the counters, in the order that the delay asks for.
-    async fn begin(&mut self) -> Result<(Workload, Option<End>)> {
-        let command = &self.options.command;
-        match self.options.delay {
-            Delay::None => {
-                self.meter.enable()?;
-                Ok((Workload::start(command)?, None))
-            }
-            Delay::Off => Ok((Workload::start(command)?, None)),
-            Delay::For(delay) => {
-                let mut workload = Workload::start(command)?;
-                let early = tokio::select! {
-                    () = sleep(delay) => None,
-                    status = workload.ended() => Some(End::Command(status?)),
-                    () = self.signals.next() => Some(End::Signal),
-                };
-                if early.is_none() {
-                    self.meter.enable()?;
+    async fn begin(&mut self, workload: &mut Workload) -> Result<Option<End>> {
+        if self.options.delay == Delay::None {
+            self.meter.enable()?;
+        }
+        *workload = Workload::start(&self.options.command)?;
+        let Delay::For(delay) = self.options.delay else { return Ok(None) };
+        let over = sleep(delay);
+        tokio::pin!(over);
+        // An order to count ends the delay.
+        while !self.meter.is_on() {
+            tokio::select! {
+                () = &mut over => self.meter.enable()?,
+                status = workload.ended() => return Ok(Some(End::Command(status?))),
+                () = self.signals.next() => return Ok(Some(End::Signal)),
+                order = order(&mut self.control) => {
+                    if self.obey(order?)? {
+                        return Ok(Some(End::Order));
+                    }
                 }
-                Ok((workload, early))
             }
         }
+        Ok(None)
     }
 
     async fn count(&mut self, workload: &mut Workload, begin: Instant) -> Result<End> {
@@ -208,6 +232,7 @@ impl Runner<'_> {
                 () = due(&mut ticks) => {
                     let lap = self.meter.lap();
                     let at = begin.elapsed().as_secs_f64();
+                    self.warn_of_absent(&lap);
                     self.output.interval(&self.table.rows(&lap), at)?;
                     left = left.map(|left| left.saturating_sub(1));
                     if left == Some(0) {
@@ -253,5 +278,38 @@ async fn order(control: &mut Option<Control>) -> Result<Order> {
     match control {
         Some(control) => control.next().await,
         None => pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::open::Count;
+    use crate::stat::count::Tally;
+
+    #[test]
+    fn an_absent_cpu_is_told_of_once() {
+        let counter = |id: u32| {
+            serde_json::json!({
+                "id": id, "pmu": "software", "family": "software", "group": "host",
+                "event": "page-faults", "filter": "", "unit": "count", "scale": 1.0,
+                "attr_type": 1, "config": [2, 0, 0, 0, 0], "cpu": id, "socket": null,
+                "sees": "0", "per_cpu": true, "at_switch": true, "leader": null
+            })
+        };
+        let counters = (0..2).map(|id| serde_json::from_value(counter(id)).unwrap()).collect();
+        let (metrics, notes) = (Vec::new(), Vec::new());
+        let plan = Plan { tick_ns: 1, window_ns: 1, counters, metrics, notes };
+        let lap = |enabled: [u64; 2]| {
+            let tally = |enabled| Tally::Counted(Count { value: 0, enabled, running: enabled });
+            Lap { tallies: enabled.map(tally).to_vec(), counted_ns: 1_000_000_000 }
+        };
+        let whole = 1_000_000_000;
+        let mut known = BTreeSet::new();
+        let mut told = |enabled| newly_absent(&plan, &lap(enabled), &mut known).to_string();
+        assert_eq!(told([whole, whole]), "");
+        assert_eq!(told([whole, whole / 2]), "1");
+        assert_eq!(told([0, 0]), "0");
+        assert_eq!(told([0, 0]), "");
     }
 }
