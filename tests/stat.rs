@@ -436,4 +436,5 @@ fn what_cannot_be_is_refused_with_the_way_out() {
     );
     refused("--for-each-cgroup (x -- true", &["no regular expression"]);
     refused("--for-each-cgroup / -D -1 -- true", &["--control"]);
+    refused("--for-each-cgroup / -I 1500us -- true", &["-I", "whole milliseconds"]);
 }

@@ -254,6 +254,11 @@ fn by_cgroup(
     table: &Table<'_>,
     catalog: Vec<String>,
 ) -> Result<u8> {
+    let whole = |interval: Duration| interval.subsec_nanos().is_multiple_of(1_000_000);
+    ensure!(
+        args.interval.is_none_or(whole),
+        "--for-each-cgroup adds up windows of whole milliseconds: give -I a whole number of them"
+    );
     let mount = machine.cgroups.v2.as_deref();
     let mount = mount.context("no cgroup v2 hierarchy is mounted, and cgroups are named by it")?;
     let named = cgroups::select(mount, list)?;
