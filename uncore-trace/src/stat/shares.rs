@@ -27,6 +27,9 @@ const REST: [(&str, &str); 6] = [
     ("unattributed", "(unattributed)"),
 ];
 
+/// Whose the time counted is: it has no parts.
+const EVERYBODY: &str = "(all)";
+
 /// A counter as the timeline names it: PMU, event, filter, CPU.
 type Identity = (String, String, String, i32);
 
@@ -189,6 +192,8 @@ impl<'a> Shares<'a> {
     /// The rows of what was added, and nothing is added any more. `length_ns` is how long it took.
     pub fn take(&mut self, length_ns: f64) -> Vec<Row> {
         let mut rows = self.events();
+        let everybody = named_part(EVERYBODY, Cell::default());
+        rows.extend(self.table.duration(length_ns.round() as u64, Some(everybody)));
         rows.extend(self.metrics(length_ns));
         self.sums.fill(Sums::default());
         rows
@@ -445,6 +450,16 @@ mod tests {
         // Half of the time is scaled up to all of it.
         assert_eq!(shown(&rows), ["/a 10 Some(1.0) residency", "(other) 0 None "]);
         assert!((rows[0].counted.as_ref().unwrap().running - 0.5).abs() < 1e-12);
+    }
+
+    #[test]
+    fn the_time_counted_is_everybodys() {
+        let plan = plan();
+        let what = What { scale: true, duration: true, events: true };
+        let table = Table::new(&plan, &Cpus::default(), &Grouping::default(), what);
+        let rows = Shares::new(&table, &["/a".to_owned()], &ALL).take(1e7);
+        assert_eq!(rows[2].label, "duration_time");
+        assert_eq!(shown(&rows[2..]), ["(all) 10000000 None "]);
     }
 
     #[test]

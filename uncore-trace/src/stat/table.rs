@@ -3,7 +3,7 @@
 use super::aggregate::{Grouping, Line};
 use super::count::Lap;
 use super::metrics::{self, MetricLine};
-use super::row::{Counted, Place, Row, Value};
+use super::row::{Counted, Part, Place, Row, Value};
 use crate::discover::Cpus;
 use crate::plan::Plan;
 
@@ -41,24 +41,28 @@ impl<'a> Table<'a> {
     pub fn rows(&self, lap: &Lap) -> Vec<Row> {
         let scale = self.what.scale;
         let events = self.lines.iter().map(|line| line.row(self.plan, lap, scale));
-        let time = self.what.duration.then(|| self.duration(lap));
+        let time = self.duration(lap.counted_ns, None);
         let metrics = self.metrics.iter().map(|line| line.row(self.plan, lap, scale));
         events.chain(time).chain(metrics).collect()
     }
 
-    fn duration(&self, lap: &Lap) -> Row {
+    /// The row for the time counted, `perf`'s `duration_time`, where it was asked for.
+    pub fn duration(&self, counted_ns: u64, part: Option<Part>) -> Option<Row> {
+        if !self.what.duration {
+            return None;
+        }
         let first = self.lines.first().map(|line| line.place);
         let first = first.or_else(|| self.metrics.first().map(|line| line.place));
-        Row {
+        Some(Row {
             place: first.unwrap_or(Place::Machine),
             members: 1,
             label: "duration_time".to_owned(),
-            part: None,
-            value: Value::Number(lap.counted_ns as f64),
+            part,
+            value: Value::Number(counted_ns as f64),
             unit: "ns".to_owned(),
-            counted: Some(Counted { running_ns: lap.counted_ns, running: 1.0, integral: true }),
+            counted: Some(Counted { running_ns: counted_ns, running: 1.0, integral: true }),
             rate: None,
             noise: None,
-        }
+        })
     }
 }
