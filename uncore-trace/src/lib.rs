@@ -47,4 +47,5 @@ pub mod record;
 mod signals;
 pub mod stat;
 pub mod text;
+pub mod units;
 mod workload;

@@ -4,7 +4,10 @@ use std::{ffi::OsString, path::{Path, PathBuf}, time::Duration};
 
 use anyhow::{Context as _, Result, bail};
 
-use super::{report::print, select::SelectArgs};
+use super::{
+    report::print,
+    select::{SelectArgs, nanos},
+};
 use crate::{
     discover,
     open::Timer,
@@ -231,11 +234,6 @@ fn cgroup(path: &str) -> String {
     let path = path.strip_prefix("/sys/fs/cgroup/unified").unwrap_or(path);
     let path = path.strip_prefix("/sys/fs/cgroup").unwrap_or(path);
     format!("/{}", path.trim_matches('/'))
-}
-
-/// Nanoseconds; longer than 584 years is as long as that, and out of every range.
-fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// A name in a directory that is not there is nearly always mistyped, and no directory is made for

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
-use crate::report::units;
 use crate::tables::repair::{Repaired, repair};
 use crate::text::printable;
+use crate::units;
 
 use super::report::print;
 

@@ -1,5 +1,7 @@
 //! What to count: the options that every command has which opens counters.
 
+use std::time::Duration;
+
 use anyhow::Result;
 
 use super::catalog::CatalogArgs;
@@ -63,4 +65,9 @@ impl SelectArgs {
     pub fn catalog(&self) -> Result<Catalog> {
         self.catalog.load()
     }
+}
+
+/// Nanoseconds; what is longer than 584 years is out of every range.
+pub fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use super::select::SelectArgs;
+use super::select::{SelectArgs, nanos};
 use crate::discover::{self, Machine};
 use crate::open::{Counting, Unopened};
 use crate::plan::spec::{self, EventSpec, Item};
@@ -315,9 +315,4 @@ fn warn_of_unopened(plan: &Plan, all: &[Unopened]) {
         let others = if count > 1 { format!(" (and on {} more CPUs)", count - 1) } else { String::new() };
         log::warn!("{reason}{others}; the other counters are counted");
     }
-}
-
-/// Nanoseconds; what is longer than 584 years is out of every range.
-fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

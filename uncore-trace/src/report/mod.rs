@@ -9,7 +9,6 @@ pub mod key;
 pub mod programs;
 pub mod render;
 pub mod span;
-pub mod units;
 pub mod usage;
 
 #[cfg(test)]

@@ -6,9 +6,9 @@ use std::fmt::Write as _;
 
 use comfy_table::{Cell, CellAlignment};
 
-use super::units;
 use super::usage::{By, Event, Line, Usage};
 use crate::text::{lines, plain_table, printable};
+use crate::units;
 
 /// The events as tables, one after the other; `ascii` draws the time line without blocks.
 pub fn table(usage: &Usage, ascii: bool) -> String {

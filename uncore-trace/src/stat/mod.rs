@@ -8,6 +8,7 @@
 
 pub mod aggregate;
 pub mod attributed;
+mod batch;
 pub mod cgroups;
 pub mod control;
 pub mod count;

@@ -11,10 +11,11 @@ use anyhow::Result;
 use arrow::array::{Array as _, RecordBatch};
 
 use super::aggregate::Line;
+use super::batch::{Columns, Identity};
 use super::row::{Counted, Part, Row, Value};
 use super::table::Table;
 use crate::plan::Counter;
-use crate::tables::columns::{self, get};
+use crate::tables::columns::get;
 use crate::tables::fabric::OTHER_TASKS;
 
 /// The lines of whatever is in no named cgroup, by `owner` of the timeline.
@@ -29,9 +30,6 @@ const REST: [(&str, &str); 6] = [
 
 /// Whose the time counted is: it has no parts.
 const EVERYBODY: &str = "(all)";
-
-/// A counter as the timeline names it: PMU, event, filter, CPU.
-type Identity = (String, String, String, i32);
 
 /// One part of one or more counters.
 #[derive(Clone, Debug, Default)]
@@ -96,22 +94,6 @@ pub struct Shares<'a> {
     sums: Vec<Sums>,
 }
 
-/// The columns of one batch that matter here.
-struct Columns<'a> {
-    mono_ns: &'a arrow::array::Int64Array,
-    window_ns: &'a arrow::array::Int64Array,
-    cpu: &'a arrow::array::Int32Array,
-    pmu: columns::Words<'a>,
-    event: columns::Words<'a>,
-    filter: columns::Words<'a>,
-    owner: columns::Words<'a>,
-    cgroup: columns::Words<'a>,
-    value: &'a arrow::array::Float64Array,
-    running: &'a arrow::array::Float32Array,
-    method: columns::Words<'a>,
-    confidence: &'a arrow::array::Float32Array,
-}
-
 impl<'a> Shares<'a> {
     /// Nothing yet, of the lines of `table` and the cgroups `named`.
     pub fn new(table: &'a Table<'a>, named: &'a [String], unopened: &'a BTreeSet<u32>) -> Self {
@@ -137,20 +119,7 @@ impl<'a> Shares<'a> {
         batch: &RecordBatch,
         cut: &mut dyn FnMut(&mut Self, i64, i64) -> Result<()>,
     ) -> Result<()> {
-        let columns = Columns {
-            mono_ns: columns::i64s(batch, "mono_ns")?,
-            window_ns: columns::i64s(batch, "window_ns")?,
-            cpu: columns::i32s(batch, "cpu")?,
-            pmu: columns::words(batch, "pmu")?,
-            event: columns::words(batch, "event")?,
-            filter: columns::words(batch, "filter")?,
-            owner: columns::words(batch, "owner")?,
-            cgroup: columns::words(batch, "cgroup")?,
-            value: columns::f64s(batch, "value")?,
-            running: columns::f32s(batch, "running")?,
-            method: columns::words(batch, "method")?,
-            confidence: columns::f32s(batch, "confidence")?,
-        };
+        let columns = Columns::of(batch)?;
         for row in 0..batch.num_rows() {
             let (end, length) = (columns.mono_ns.value(row), columns.window_ns.value(row));
             cut(self, end, length)?;
@@ -160,14 +129,7 @@ impl<'a> Shares<'a> {
     }
 
     fn row(&mut self, columns: &Columns<'_>, row: usize, end: i64, length: i64) {
-        let word = |words: &columns::Words<'_>| words.get(row).unwrap_or_default().to_owned();
-        let identity = (
-            word(&columns.pmu),
-            word(&columns.event),
-            word(&columns.filter),
-            columns.cpu.value(row),
-        );
-        let Some(&id) = self.id_of.get(&identity) else { return };
+        let Some(&id) = self.id_of.get(&columns.identity(row)) else { return };
         let sums = &mut self.sums[id as usize];
         if self.seen[id as usize].replace(end) != Some(end) {
             sums.enabled_ns += length as f64;

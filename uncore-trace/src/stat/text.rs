@@ -7,8 +7,8 @@
 use std::fmt::Write as _;
 
 use super::row::{Part, Place, Rate, Row, Value, When};
-use crate::report::units;
 use crate::text::printable;
+use crate::units;
 
 /// Width of the number, as in perf.
 const VALUE: usize = 18;
