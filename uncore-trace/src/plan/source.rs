@@ -87,7 +87,9 @@ mod tests {
     #[test]
     fn filters_and_events_tell_who_caused_it() {
         for (family, event, filter, expected) in [
-            ("nvidia_scf", "cmem_rd_data", "", Some(Cause::Cpu)),
+            // CPUs of other sockets read there too.
+            ("nvidia_scf", "cmem_rd_data", "", None),
+            ("nvidia_scf", "remote_socket_rd_data", "", Some(Cause::Cpu)),
             ("nvidia_pcie", "rd_bytes_loc", "root_port=0x3ff", Some(Cause::Device)),
             ("nvidia_ucf", "mem_bytes_rd", "src_loc_noncpu=0x1,src_loc_cpu=0x1,src_rem=0x1", None),
             ("nvidia_ucf", "mem_bytes_rd", "src_loc_cpu=0x1,dst_rem=0x1", Some(Cause::Cpu)),
