@@ -138,7 +138,16 @@ impl Names {
     }
 
     /// A running thread that has not left its CPU yet, by procfs; `None` if it is gone.
-    pub fn running(&self, tid: u32, cgroup_of: impl Fn(&str) -> Option<u64>) -> Option<Task> {
+    ///
+    /// Its cgroup is the one the records have, if they do: procfs may tell already of a move whose
+    /// record is still to come, and the time until then is not that cgroup's.
+    pub fn running(&self, tid: u32) -> Option<Task> {
+        let task = self.by_procfs(tid, |path| self.cgroups.id(path))?;
+        let known = self.last_cgroup.get(&tid).copied();
+        Some(Task { cgroup_id: known.unwrap_or(task.cgroup_id), ..task })
+    }
+
+    fn by_procfs(&self, tid: u32, cgroup_of: impl Fn(&str) -> Option<u64>) -> Option<Task> {
         let dir = self.proc.join(tid.to_string());
         let status = fs::read_to_string(dir.join("status")).ok()?;
         let pid =
@@ -176,7 +185,8 @@ impl Names {
 
     /// A thread that was moved, as far as it is known: its name by procfs, empty if it is gone.
     pub fn moved(&self, tid: u32, cgroup_id: u64) -> Task {
-        let task = self.running(tid, |_| None).unwrap_or(Task { tid, pid: tid, ..Task::default() });
+        let task =
+            self.by_procfs(tid, |_| None).unwrap_or(Task { tid, pid: tid, ..Task::default() });
         Task { cgroup_id, ..task }
     }
 
@@ -236,6 +246,39 @@ impl Names {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_move_counts_from_its_record_on_and_not_from_procfs() {
+        let root = tempfile::tempdir().unwrap();
+        for cgroup in ["cg/from", "cg/to", "proc/7"] {
+            fs::create_dir_all(root.path().join(cgroup)).unwrap();
+        }
+        let id = |name: &str| {
+            use std::os::unix::fs::MetadataExt as _;
+            fs::metadata(root.path().join("cg").join(name)).unwrap().ino()
+        };
+        let write = |file: &str, text: &str| {
+            fs::write(root.path().join("proc/7").join(file), text).unwrap();
+        };
+        write("status", "Name:\tx\nTgid:\t7\n");
+        write("comm", "x\n");
+        write("cgroup", "0::/from\n");
+        let cgroups = Cgroups::new(Some(&root.path().join("cg")), root.path());
+        let mut names = Names::new(root.path(), cgroups, Vec::new());
+        let (from, to) = (id("from"), id("to"));
+        let task = names.running(7).unwrap();
+        assert_eq!((task.pid, task.cgroup_id), (7, from));
+        names.split(&task, 0, 10);
+        write("cgroup", "0::/to\n");
+        let task = names.running(7).unwrap();
+        assert_eq!(task.cgroup_id, from, "the record of the move is still to come");
+        names.split(&task, 10, 20);
+        let change = CgroupChange::Attached(7);
+        names.cgroup_event(CgroupEvent { time: 25, cgroup_id: to, change, path: None });
+        let parts = names.split(&names.running(7).unwrap(), 20, 30);
+        let parts: Vec<_> = parts.iter().map(|(task, a, b)| (task.cgroup_id, *a, *b)).collect();
+        assert_eq!(parts, [(from, 20, 25), (to, 25, 30)]);
+    }
 
     #[test]
     fn a_task_looked_up_after_its_move_was_where_it_was() {

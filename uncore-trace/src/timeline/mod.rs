@@ -427,7 +427,7 @@ fn look(
     let state = peek(cpu)?;
     let running = match state.next_tid {
         0 => names::idle(cpu),
-        tid => names.running(tid, |path| names.cgroups.id(path))?,
+        tid => names.running(tid)?,
     };
     Some((state, running))
 }
