@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde_json::Value;
 use uncore_trace::discover::machine;
 
-use crate::harness::cgroup::Cgroup;
+use crate::harness::cgroup::{self, Cgroup};
 use crate::harness::recorder::Recorder;
 use crate::harness::{assert_checked, or_skip, root_or_skip, rows, run_ok};
 use crate::sums::conserved;
@@ -42,14 +42,7 @@ impl Tree {
 
 impl Drop for Tree {
     fn drop(&mut self) {
-        for dir in &self.dirs {
-            for _ in 0..100 {
-                if fs::remove_dir(dir).is_ok() {
-                    break;
-                }
-                sleep(Duration::from_millis(10));
-            }
-        }
+        self.dirs.iter().for_each(|dir| cgroup::remove(dir));
     }
 }
 

@@ -62,14 +62,16 @@ impl Cgroup {
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        for dir in &self.dirs {
-            // A process that was killed is in it until it has been reaped.
-            for _ in 0..100 {
-                if fs::remove_dir(dir).is_ok() {
-                    break;
-                }
-                sleep(Duration::from_millis(10));
-            }
+        self.dirs.iter().for_each(|dir| remove(dir));
+    }
+}
+
+/// Removes an empty cgroup. A process that was killed is in it until it has been reaped.
+pub fn remove(dir: &Path) {
+    for _ in 0..100 {
+        if fs::remove_dir(dir).is_ok() {
+            break;
         }
+        sleep(Duration::from_millis(10));
     }
 }

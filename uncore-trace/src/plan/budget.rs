@@ -28,7 +28,7 @@ pub struct Budget {
     #[serde(default = "counter")]
     pub what: String,
     /// The events that need one, `*` for anything.
-    #[serde(default = "any")]
+    #[serde(default = "super::pattern::any")]
     pub events: Vec<String>,
     /// Those of them that do not.
     #[serde(default)]
@@ -64,10 +64,6 @@ fn some_counters<'de, D: Deserializer<'de>>(from: D) -> Result<u32, D::Error> {
 
 fn counter() -> String {
     "counter".to_owned()
-}
-
-fn any() -> Vec<String> {
-    vec!["*".to_owned()]
 }
 
 /// A place within the PMU.

@@ -5,6 +5,11 @@ pub fn matches_event(pattern: &str, event: &str) -> bool {
     matches(&pattern.to_ascii_lowercase(), &event.to_ascii_lowercase())
 }
 
+/// The list that every name fits, where a catalog file gives none.
+pub fn any() -> Vec<String> {
+    vec!["*".to_owned()]
+}
+
 /// `#` is one or more hex digits, `*` is anything, all else is itself.
 pub fn matches(pattern: &str, text: &str) -> bool {
     let Some(at) = pattern.find(['#', '*']) else { return pattern == text };

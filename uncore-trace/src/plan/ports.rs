@@ -16,7 +16,7 @@ pub struct Ports {
     #[serde(default, deserialize_with = "ports")]
     pub count: u32,
     /// The events it goes for, `*` for anything.
-    #[serde(default = "any")]
+    #[serde(default = "super::pattern::any")]
     pub events: Vec<String>,
     /// What else can single out one device, as the requester id and what turns it on.
     pub requester: Option<Requester>,
@@ -27,10 +27,6 @@ fn ports<'de, D: Deserializer<'de>>(from: D) -> Result<u32, D::Error> {
         count @ 0..=64 => Ok(count),
         count => Err(D::Error::custom(format!("{count} is more than the 64 bits of a term"))),
     }
-}
-
-fn any() -> Vec<String> {
-    vec!["*".to_owned()]
 }
 
 /// A filter on the id of one device.

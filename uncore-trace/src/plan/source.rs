@@ -40,16 +40,12 @@ pub struct Source {
     /// The cause.
     pub cause: Cause,
     /// The events, `*` for anything.
-    #[serde(default = "any")]
+    #[serde(default = "super::pattern::any")]
     pub events: Vec<String>,
     /// The filter that leaves only this cause, to be set alone among those of the family's sources;
     /// without one, the events have no other cause.
     #[serde(default, deserialize_with = "super::family::optional_values")]
     pub terms: Option<EventAlias>,
-}
-
-fn any() -> Vec<String> {
-    vec!["*".to_owned()]
 }
 
 impl Family {

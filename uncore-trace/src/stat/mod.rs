@@ -2,7 +2,8 @@
 //!
 //! Counters are opened by [`crate::open`] and read with read(2): no BPF program, no table. The
 //! parts are plain stages: [`count`] makes differences of readings, [`aggregate`] and [`metrics`]
-//! rows of differences, [`table`] all rows of a plan, [`repeat`] one set of rows of several runs, [`text`], [`csv`] and [`json`] print
+//! rows of differences, [`table`] all rows of a plan, [`repeat`] one set of rows of several runs,
+//! [`text`], [`csv`] and [`json`] print
 //! rows; [`run`] is the loop around them. `--for-each-cgroup` is the exception: a fabric counter
 //! has no cgroup, so [`attributed`] takes the recorder's shares and adds them up.
 
