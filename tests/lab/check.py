@@ -83,7 +83,9 @@ class Step:
 def exit_code(step, check):
     result = step.result
     expect(not result["timed_out"], "it did not end")
-    last = step.log.strip().splitlines()[-1:] or ["it said nothing"]
+    lines = step.log.strip().splitlines()
+    failed = [line for line in lines if "FAILED" in line]
+    last = failed[:1] or lines[-1:] or ["it said nothing"]
     expect(result["exit"] == check["code"], f"exit code {result['exit']}: {last[0]}")
     for words in check["says"]:
         expect(words in step.log, f"it does not say {words!r}: {last[0]}")

@@ -29,7 +29,9 @@ pub struct Bin {
     pub unknown: u64,
     /// Nanoseconds for which the CPU was offline.
     pub offline: u64,
-    /// Interrupt nanoseconds beyond what the bin has room for; they were cut off.
+    /// Interrupt nanoseconds beyond what the bin has room for; they were cut off. What crosses the
+    /// end of a tick gives way first and is not counted: others that came in between make its
+    /// even spread wrong.
     pub excess: u64,
 }
 
@@ -41,6 +43,9 @@ struct Open {
     /// Parts of slices that cross the end of a bin.
     pieces: Vec<Slot>,
     irqs: Vec<IrqSlot>,
+    /// Parts of interrupts that cross the end of a tick: how much of each lies in this bin is not
+    /// known.
+    spread: Vec<IrqSlot>,
     offline: u64,
 }
 
@@ -246,7 +251,7 @@ impl CpuTrack {
                 let ns = (u128::from(slot.ns) * part / u128::from(span)) as u64;
                 // Counted where it ended.
                 let count = if until == end { slot.count } else { 0 };
-                self.bin(begin).irqs.push(IrqSlot { ns, count, ..*slot });
+                self.bin(begin).spread.push(IrqSlot { ns, count, ..*slot });
             }
             begin = until;
         }
@@ -272,11 +277,13 @@ impl CpuTrack {
 
 impl Open {
     fn close(self, end: u64, len: u64) -> Bin {
-        let Self { slots, pieces, mut irqs, mut offline } = self;
+        let Self { slots, pieces, mut irqs, mut spread, mut offline } = self;
         let wall = |slots: &[Slot]| slots.iter().map(|slot| slot.wall_ns).sum::<u64>();
+        let sum = |irqs: &[IrqSlot]| irqs.iter().map(|irq| irq.ns).sum::<u64>();
         let covered = wall(&slots) + wall(&pieces);
         let inside_slots: u64 = slots.iter().map(|slot| slot.irq_ns.min(slot.wall_ns)).sum();
-        let told: u64 = irqs.iter().map(|irq| irq.ns).sum();
+        let (certain, estimated) = (sum(&irqs), sum(&spread));
+        let told = certain + estimated;
         // Interrupts that the slots do not know of came in the pieces.
         let room = wall(&pieces);
         let in_pieces = told.saturating_sub(inside_slots).min(room);
@@ -285,11 +292,13 @@ impl Open {
         let around = told.saturating_sub(inside_slots + in_pieces).min(offline);
         offline -= around;
         let fits = inside_slots + in_pieces + around;
-        let excess = told.saturating_sub(fits);
+        let excess = certain.saturating_sub(fits);
         if excess > 0 {
-            scale(&mut irqs, fits, told);
+            scale(&mut irqs, fits, certain);
         }
-        let kept: u64 = irqs.iter().map(|irq| irq.ns).sum();
+        scale(&mut spread, fits.saturating_sub(certain).min(estimated), estimated);
+        irqs.append(&mut spread);
+        let kept = sum(&irqs);
         let mut tasks = Vec::with_capacity(slots.len() + pieces.len());
         for slot in slots {
             let irq_ns = slot.irq_ns.min(slot.wall_ns);
@@ -451,6 +460,32 @@ mod tests {
         let second = track.close(1200);
         assert_eq!(second.tasks, [slot(2, 80, 20)]);
         assert_eq!(total(&second), 100);
+    }
+
+    /// A softirq from 1080 to 1120, of which a handler took the first 20: spread evenly, 10 of its
+    /// own 20 would lie in the first bin too.
+    #[test]
+    fn what_crosses_a_boundary_gives_way_to_what_does_not() {
+        let mut track = CpuTrack::new(1000, 100);
+        let run = Run {
+            cpu: 0,
+            begin: 1000,
+            last: 1080,
+            end: 1200,
+            slots: vec![slot(1, 80, 0), slot(2, 120, 40)],
+        };
+        track.run(&run, &mut names());
+        let irq = |boundary, span, source| Irq {
+            cpu: 0,
+            boundary,
+            span,
+            slots: vec![IrqSlot { source, ns: 20, count: 1 }],
+        };
+        track.irq(&irq(1100, None, Context::Irq(9)));
+        track.irq(&irq(1200, Some((1080, 1120)), Context::Softirq(8)));
+        let first = track.close(1100);
+        assert_eq!((first.irq_ns(false), first.irq_ns(true), first.excess), (20, 0, 0));
+        assert_eq!((total(&first), first.unknown), (100, 0));
     }
 
     #[test]
