@@ -3,6 +3,7 @@
 //! compares README.md with the code; the others record for real on the kernel at hand, as root, and
 //! skip with a reason where they cannot.
 
+mod attribute;
 mod cli;
 mod command;
 mod containers;

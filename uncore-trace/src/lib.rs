@@ -22,6 +22,8 @@
 //! | [`tables`] | rows | Parquet, Arrow | writes the output |
 //! | [`report`] | tables | answers | no |
 //!
+//! [`replay`] reads the raw tables of a recording and drives align and attribute over them again.
+//!
 //! [`stat`] counts a plan without attributing it; where it shows cgroups, it sums what `record`
 //! streams.
 
@@ -37,6 +39,8 @@ pub mod attribute;
 pub mod timeline;
 
 pub mod tables;
+
+pub mod replay;
 
 pub mod report;
 

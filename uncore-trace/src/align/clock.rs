@@ -4,7 +4,7 @@
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
 /// Both clocks at one moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Snapshot {
     /// `CLOCK_MONOTONIC`, ns.
     pub mono_ns: i64,

@@ -89,7 +89,8 @@ impl Names {
             None => task.cgroup_id,
             Some(depth) => self.roll_up(task.cgroup_id, depth, now),
         };
-        Who::Task { pid: task.pid, comm: self.process_name(task), cgroup_id }
+        let comm = self.process_name(task).clean();
+        Who::Task { pid: task.pid, comm, cgroup_id }
     }
 
     fn roll_up(&mut self, id: u64, depth: usize, now: u64) -> u64 {

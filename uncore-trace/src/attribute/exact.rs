@@ -5,12 +5,22 @@
 //!
 //! The part of the window in which the counter ran: 1 unless it was multiplexed.
 
-use super::Share;
+use super::{Attribution, Method, Share, Window};
 use crate::align::who::Who;
+
+/// The method: it learns nothing.
+#[derive(Debug)]
+pub struct Exact;
+
+impl Attribution for Exact {
+    fn divide(&mut self, window: &Window<'_>) -> (Method, Vec<Share>) {
+        (Method::Exact, exact(window.counts, window.factor, window.running))
+    }
+}
 
 /// Turns raw counts by owner into shares; `factor` scales a raw count to its unit, multiplexing
 /// included.
-pub fn exact(counts: &[(Who, u64)], factor: f64, running: f32) -> Vec<Share> {
+fn exact(counts: &[(Who, u64)], factor: f64, running: f32) -> Vec<Share> {
     counts
         .iter()
         .filter(|(_, count)| *count > 0)

@@ -1,13 +1,19 @@
 //! Stage 5b, ATTRIBUTE: whose part of a counter's count is how large. Pure functions.
 //!
 //! A method divides one window of one counter among owners. Whatever the method, the parts sum
-//! to the whole: what cannot be given to anybody is given to [`Who::Unknown`].
+//! to the whole: what cannot be given to anybody is given to [`Who::Unknown`]. Adding a method
+//! adds a file, and its lines in [`Method`] and [`Choice::of`].
 
+mod design;
 mod exact;
+mod regression;
 mod residency;
+#[cfg(test)]
+mod simulation;
+mod solve;
 
-pub use self::{exact::exact, residency::residency};
-
+pub use self::design::Design;
+use self::{exact::Exact, regression::Regression, residency::Residency};
 use crate::align::who::Who;
 
 /// How a share was made.
@@ -17,17 +23,67 @@ pub enum Method {
     Exact,
     /// By time on the CPUs whose traffic the counter sees.
     Residency,
+    /// By what each owner makes per unit of time, learnt from ticks.
+    Regression,
     /// Not divided: the counter did not run, or its count is 0.
     None,
 }
 
 impl Method {
+    /// All there are.
+    pub const ALL: [Self; 4] = [Self::Exact, Self::Residency, Self::Regression, Self::None];
+
     /// The word for the `method` column.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Exact => "exact",
             Self::Residency => "residency",
+            Self::Regression => "regression",
             Self::None => "none",
+        }
+    }
+}
+
+/// Which method was asked for. Counters that are read at every switch are exact whatever it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Choice {
+    /// By what the counter sees: regression for what is shared by CPUs, residency for one CPU's own
+    #[default]
+    Auto,
+    /// By time on the CPUs that the counter sees
+    Residency,
+    /// By rates learnt from ticks, residency where they tell nothing
+    Regression,
+}
+
+impl Choice {
+    /// The word on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Residency => "residency",
+            Self::Regression => "regression",
+        }
+    }
+
+    /// Whether it means `regression` for a counter that is read at every switch, or that counts
+    /// one CPU only.
+    pub const fn learns(self, at_switch: bool, per_cpu: bool) -> bool {
+        match self {
+            Self::Auto => !at_switch && !per_cpu,
+            Self::Residency => false,
+            Self::Regression => !at_switch,
+        }
+    }
+
+    /// The method for such a counter.
+    pub fn of(self, at_switch: bool, per_cpu: bool) -> Box<dyn Attribution> {
+        if at_switch {
+            Box::new(Exact)
+        } else if self.learns(at_switch, per_cpu) {
+            Box::<Regression>::default()
+        } else {
+            Box::new(Residency)
         }
     }
 }
@@ -41,4 +97,38 @@ pub struct Share {
     pub value: f64,
     /// How far to trust it, 0 to 1.
     pub confidence: f32,
+}
+
+/// What a counter counted in a window, and who was there.
+#[derive(Clone, Copy, Debug)]
+pub struct Window<'a> {
+    /// The count in its unit, scaled for multiplexing; above 0.
+    pub total: f64,
+    /// Factor from a raw count to the unit, multiplexing included.
+    pub factor: f64,
+    /// The part of the window in which the counter ran, 0 to 1.
+    pub running: f32,
+    /// Whether the counter sees nothing but one CPU.
+    pub own_cpu: bool,
+    /// Length, ns.
+    pub len_ns: u64,
+    /// Nanoseconds by owner on the CPUs that it sees, sorted.
+    pub time: &'a [(Who, u64)],
+    /// Raw counts by owner, where it is read at every switch, sorted.
+    pub counts: &'a [(Who, u64)],
+    /// The ticks before the window's end; `None` where no counter of these CPUs learns from them.
+    pub design: Option<&'a Design>,
+}
+
+/// A method, with what it has learnt of one counter.
+pub trait Attribution: std::fmt::Debug {
+    /// Takes the count of the tick that was last pushed into `design`; `None` where there is no
+    /// reading at its end: the next count is of both.
+    fn tick(&mut self, _design: &Design, _count: Option<f64>) {}
+
+    /// Computes what it learns, if [`Design::refresh`] said that this is due.
+    fn learn(&mut self, _design: &Design) {}
+
+    /// Divides a window: the shares sum to its total, and none is negative.
+    fn divide(&mut self, window: &Window<'_>) -> (Method, Vec<Share>);
 }

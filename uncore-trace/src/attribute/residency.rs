@@ -9,8 +9,19 @@
 //! chance that it is within 10 % of the share `s` is the width of that interval, `0.2 s`.
 //! Multiplied by the part of the window in which the counter ran.
 
-use super::Share;
+use super::{Attribution, Method, Share, Window};
 use crate::align::who::Who;
+
+/// The method: it learns nothing.
+#[derive(Debug)]
+pub struct Residency;
+
+impl Attribution for Residency {
+    fn divide(&mut self, window: &Window<'_>) -> (Method, Vec<Share>) {
+        let Window { total, time, own_cpu, running, .. } = *window;
+        (Method::Residency, residency(total, time, own_cpu, running))
+    }
+}
 
 /// Divides `total` by nanoseconds. `own_cpu` says that the counter sees nothing but the one CPU
 /// whose time is given; `running` is the part of the window in which the counter ran.

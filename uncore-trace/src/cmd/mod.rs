@@ -34,6 +34,7 @@ commands! {
     stat: Stat,
     report: Report,
     check: Check,
+    attribute: Attribute,
     repair: Repair,
     list: List,
     doctor: Doctor,

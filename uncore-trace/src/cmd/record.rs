@@ -9,6 +9,7 @@ use super::{
     select::{SelectArgs, nanos},
 };
 use crate::{
+    attribute::Choice,
     discover,
     open::Timer,
     plan::{self, Plan},
@@ -82,6 +83,10 @@ pub struct Args {
     /// makes per-CPU counters exact
     #[arg(long, value_name = "TIME", default_value = "100us", value_parser = millis)]
     min_gap: Duration,
+
+    /// How counts are divided where they are not read at every switch
+    #[arg(long, value_name = "METHOD", default_value = "auto")]
+    method: Choice,
 
     /// How often what was recorded is made to survive a kill; a bare number is seconds [default: 1s, or
     /// the interval if that is longer]
@@ -211,6 +216,7 @@ fn options(
         flush,
         cgroups,
         cgroup_depth: args.cgroup_depth,
+        method: args.method,
         timer: args.timer,
         buffer,
         catalog,

@@ -21,6 +21,19 @@ impl Comm {
         String::from_utf8_lossy(self.0.get(..end).unwrap_or_default())
     }
 
+    /// The name as tables have it: [`Comm::text`] of it is of at most 15 bytes and gives it again.
+    /// The kernel cuts names off in the middle of a character, and takes any bytes.
+    #[must_use]
+    pub fn clean(self) -> Self {
+        let end = self.0.iter().position(|&byte| byte == 0).unwrap_or(self.0.len());
+        if end <= 15 && std::str::from_utf8(self.0.get(..end).unwrap_or_default()).is_ok() {
+            return self;
+        }
+        let text = self.text();
+        let end = (0..=15.min(text.len())).rev().find(|&end| text.is_char_boundary(end));
+        Self::from_bytes(text.as_bytes().get(..end.unwrap_or(0)).unwrap_or_default())
+    }
+
     /// A name from text; cut off at 15 bytes.
     pub fn from_bytes(name: &[u8]) -> Self {
         let mut comm = [0; 16];

@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
-use crate::open::Timer;
+use crate::{attribute::Choice, open::Timer};
 
 /// Tracepoints at which counters are read too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -42,6 +42,8 @@ pub struct Options {
     pub cgroups: Vec<String>,
     /// Owners of deeper cgroups are given to their ancestor of this depth; 0 is the root.
     pub cgroup_depth: Option<usize>,
+    /// How counts are divided.
+    pub method: Choice,
     /// What makes the readings.
     pub timer: Timer,
     /// Ring size in bytes.

@@ -49,6 +49,7 @@ pub fn at_start(
         (metadata::CLOCKS, json(&[clock])?),
         (metadata::INTERVAL_NS, options.interval.as_nanos().to_string()),
         (metadata::TICK_NS, options.tick.as_nanos().to_string()),
+        (metadata::METHOD, options.method.name().to_owned()),
         (metadata::PLAN, json(plan)?),
         (metadata::CATALOG, json(&options.catalog)?),
         (metadata::COMPLETE, "false".to_owned()),

@@ -128,6 +128,7 @@ pub async fn record_into(
         cgroup_mount: machine.cgroups.v2.as_deref(),
         only_cgroups: options.cgroups.clone(),
         cgroup_depth: options.cgroup_depth,
+        method: options.method,
     };
     let mut sink = Sink::new(&writer, options.slices);
     plan_rows(plan, &session, &mut sink);
@@ -222,7 +223,8 @@ impl Recorder<'_> {
         // programs gone the ring can only get emptier.
         sleep(2 * self.options.tick + Duration::from_nanos(2 * SETTLE_NS)).await;
         self.session.stop()?;
-        self.timeline.last_counts(&self.session.counts());
+        let counts = self.session.counts();
+        self.timeline.last_counts(&counts, mono_ns() as u64, &mut self.sink);
         let begin = Instant::now();
         let mut waiting = begin;
         let mut pause = Duration::ZERO;
@@ -305,7 +307,7 @@ impl Recorder<'_> {
         }
         let session = &self.session;
         let mut look = |cpu| session.cpu_state(cpu).ok().and_then(|state| peek(cpu, &state));
-        self.timeline.follow(&change, mono_ns() as u64, &mut look);
+        self.timeline.follow(&change, mono_ns() as u64, &mut self.sink, &mut look);
         for &cpu in &change.gone {
             self.session.forget(cpu)?;
         }

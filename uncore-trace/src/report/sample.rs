@@ -170,6 +170,7 @@ fn write_raw(writer: &mut Writer, broken: &Broken) {
                 cgroup_id: 1,
                 run_ns,
                 slices: 1,
+                process: None,
             };
             if (broken.runtime)(&mut row, tick as usize) {
                 run.append(&row);
@@ -217,6 +218,7 @@ fn reading(mono_ns: i64, tick: i64, counter: i32, value: u64) -> readings::Row<'
         pid: None,
         tid: None,
         cgroup_id: None,
+        process: None,
     }
 }
 

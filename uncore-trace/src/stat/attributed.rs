@@ -17,6 +17,7 @@ use super::output::{Ending, Output};
 use super::repeat::Stats;
 use super::shares::Shares;
 use super::table::Table;
+use crate::attribute::Choice;
 use crate::discover::Machine;
 use crate::open::Timer;
 use crate::plan::{Counter, Plan};
@@ -155,6 +156,7 @@ fn recorder(
         flush: FLUSH,
         cgroups: named.to_vec(),
         cgroup_depth: None,
+        method: Choice::Auto,
         timer: Timer::Auto,
         buffer: buffer_mib(machine.cpus.online.len(), false, at_switch) << 20,
         catalog: catalog.clone(),

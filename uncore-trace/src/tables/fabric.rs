@@ -30,7 +30,7 @@ table! {
     value: Null<F64> => Split, "This owner's part of the window's count, in `unit`; null when the counter could not be read or never ran in the window.";
     total: Null<F64> => Split, "The counter's whole scaled count in the window, the same in each of its rows; null as `value`.";
     running: F32 => Dict, "Time running / time enabled in the window, 0 to 1; 0: never scheduled.";
-    method: Word => Dict, "How the share was made: exact, residency, none.";
+    method: Word => Dict, "How the share was made: exact, residency, regression, none.";
     confidence: Null<F32> => Dict, "How far to trust the share, 0 to 1; null where nothing is claimed.";
 }
 

@@ -22,7 +22,13 @@ table! {
 /// owned went to another one is: while a driver moves them they do not count
 /// (`perf_pmu_migrate_context`, kernel/events/core.c, Linux 6.18, waits for a grace period between
 /// taking them off one CPU and putting them on the other).
-pub const RESOLUTION: [&str; 4] = ["late_tick", "no_boundary", "nested_reading", CPU_OFFLINE];
+pub const RESOLUTION: [&str; 4] = ["late_tick", NO_BOUNDARY, "nested_reading", CPU_OFFLINE];
+
+/// The cause of rows that tell of a window without a reading of `counter` at its end, `mono_ns`.
+pub const NO_BOUNDARY: &str = "no_boundary";
+
+/// The cause of rows that tell of a counter that stopped; with a `span_ns`, that it counts again.
+pub const COUNTER_STOPPED: &str = "counter_stopped";
 
 /// The cause of rows that tell of a CPU's time, `span_ns` of it before `mono_ns`.
 pub const RUN_GAP: &str = "run_gap";

@@ -26,6 +26,8 @@ pub const CLOCKS: &str = "uncore_trace.clocks";
 pub const INTERVAL_NS: &str = "uncore_trace.interval_ns";
 /// Length of a tick, ns.
 pub const TICK_NS: &str = "uncore_trace.tick_ns";
+/// How counts were to be divided: what `--method` takes.
+pub const METHOD: &str = "uncore_trace.method";
 /// JSON: every counter with its encoding.
 pub const PLAN: &str = "uncore_trace.plan";
 /// JSON list: the files of the catalog that are not the tool's own.

@@ -195,6 +195,12 @@ impl Table {
         self.scan_groups(columns, groups.collect())
     }
 
+    /// Scans the named columns of one row group: of a table that is sorted, rows are sorted within
+    /// each.
+    pub fn scan_group(&self, columns: &[&str], group: usize) -> Result<Scan> {
+        self.scan_groups(columns, vec![group])
+    }
+
     fn scan_groups(&self, columns: &[&str], groups: Vec<usize>) -> Result<Scan> {
         let of = |group: &usize| self.footer.metadata().row_group(*group).num_rows();
         let expected = groups.iter().map(of).sum();

@@ -23,11 +23,12 @@ table! {
     enabled: Null<U64> => Delta, "Time enabled, ns; null with a `value`: equal to the time running (never multiplexed).";
     running: Null<U64> => Delta, "Time running, ns; null with a `value`: equal to the time enabled.";
     width_ns: I32 => Split, "How long the sweep over this CPU's counters took, ns.";
-    trigger: Word => Dict, "What caused the read: timer, sched, irq.";
+    trigger: Word => Dict, "What caused the read: timer, sched, irq; stop: the last count of a counter, when it stopped.";
     error: Null<I32> => Dict, "errno of a failed read, else null.";
     pid: Null<I32> => Dict, "Process on the CPU at the read; null where it was not looked at.";
     tid: Null<I32> => Dict, "Thread on the CPU at the read; null where it was not looked at.";
     cgroup_id: Null<U64> => Dict, "Its cgroup; null where it was not looked at.";
+    process: Null<Word> => Dict, "Whose the count since the last reading is, the name of its process or in brackets what else it is; null for counters that are not read at every switch.";
 }
 
 /// `enabled` and `running` as a row stores them: both null when they are equal and the counter has
@@ -35,3 +36,6 @@ table! {
 pub fn times(enabled: u64, running: u64) -> (Option<u64>, Option<u64>) {
     if enabled == running && enabled > 0 { (None, None) } else { (Some(enabled), Some(running)) }
 }
+
+/// The trigger of the row that has what a counter had counted when it stopped.
+pub const STOP: &str = "stop";

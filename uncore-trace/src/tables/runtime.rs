@@ -3,7 +3,7 @@
 //! Guarantee: with `irqs` the rows of one (CPU, tick) add up to the tick's length. Encodings: few
 //! tasks run in a tick, so ids and names are dictionaries; times are deltas.
 
-use super::kind::{I32, I64, U64, Word, table};
+use super::kind::{I32, I64, Null, U64, Word, table};
 
 table! {
     "runtime", "on-CPU time of each task in each tick", sorted by [];
@@ -16,4 +16,5 @@ table! {
     cgroup_id: U64 => Dict, "Cgroup of the task.";
     run_ns: I64 => Delta, "Time on the CPU, ns, with interrupt time taken out.";
     slices: I32 => Dict, "In how many slices.";
+    process: Null<Word> => Dict, "Name of the process, or in brackets that it has no row of its own; null where it is `comm`.";
 }

@@ -4,7 +4,10 @@
 //! missing the window goes on to the next boundary that has one: a row then covers more than one
 //! interval and says so in `window_ns`. Nothing is interpolated.
 
-use std::{collections::HashMap, mem};
+use std::{
+    collections::{HashMap, VecDeque},
+    mem,
+};
 
 use super::{
     loss::{Cause, Ledger},
@@ -12,7 +15,7 @@ use super::{
 };
 use crate::{
     align::{clock::Snapshot, who::Who},
-    attribute::{Method, Share, exact, residency},
+    attribute::{Attribution, Choice, Design, Method, Share, Window},
     drain::{Comm, Reading},
     plan::Counter,
     tables::fabric,
@@ -39,7 +42,16 @@ pub struct Track {
     failing: bool,
     /// What it had counted when the recording stopped it.
     pub last_count: Option<Reading>,
+    method: Box<dyn Attribution>,
+    /// Whether the method learns from ticks.
+    pub learns: bool,
+    /// Readings of the ticks since the last window, where it learns from them.
+    pub ticks: VecDeque<(u64, Reading)>,
+    last_tick: Option<Reading>,
 }
+
+/// What a counter has counted when it is enabled.
+const ZERO: Reading = Reading::Counted { value: 0, enabled: 0, running: 0 };
 
 /// Whether a counter counts.
 #[derive(Debug)]
@@ -81,12 +93,15 @@ impl Track {
     ///
     /// It was enabled within a tick before `start_tick` with a count of zero. That stands for the
     /// reading of the start tick until it comes: if it never does, nothing is lost with it.
-    pub fn new(counter: Counter, set: usize, start_tick: u64) -> Self {
-        let zero = Reading::Counted { value: 0, enabled: 0, running: 0 };
+    pub fn new(counter: Counter, set: usize, start_tick: u64, choice: Choice) -> Self {
         Self {
             set,
+            method: choice.of(counter.at_switch, counter.per_cpu),
+            learns: choice.learns(counter.at_switch, counter.per_cpu),
+            ticks: VecDeque::new(),
+            last_tick: None,
             counter,
-            last: (start_tick, zero),
+            last: (start_tick, ZERO),
             carried_time: HashMap::new(),
             carried_counts: HashMap::new(),
             exact: HashMap::new(),
@@ -117,9 +132,13 @@ impl Track {
         self.life = Life::Ended { tick, last_word };
     }
 
+    /// Nobody saw who ran between the last sample and the next.
+    pub const fn part(&mut self) {
+        self.parted = true;
+    }
+
     /// Another CPU reads it from `tick` on, or it counts again.
     pub fn place(&mut self, tick: u64) {
-        self.parted = true;
         if let Life::Silent { until } = &mut self.life {
             *until = tick;
             // Who ran while it did not count owns nothing of what it counts from here.
@@ -148,6 +167,7 @@ impl Track {
         reading: Option<Reading>,
         time: &[(Who, u64)],
         counts: HashMap<Who, u64>,
+        design: Option<&Design>,
         labels: &mut Labels<'_>,
         fabric: &mut fabric::Builder,
         ledger: &mut Ledger,
@@ -224,7 +244,8 @@ impl Track {
         }
         time.sort_unstable();
         counts.sort_unstable();
-        let (method, shares) = self.shares(delta, &time, &counts);
+        let len_ns = (window.tick - from) * window.tick_ns;
+        let (method, shares) = self.shares(delta, len_ns, &time, &counts, design);
         self.rows(window, from, delta, method, &shares, labels, fabric);
     }
 
@@ -234,21 +255,54 @@ impl Track {
         !self.counter.per_cpu && reading == Some(Reading::Failed(libc::EINVAL))
     }
 
+    /// The ticks so far are told.
+    pub fn learnt(&mut self, design: &Design) {
+        self.method.learn(design);
+    }
+
+    /// Tells the method what was counted in each of the ticks since the last window.
+    pub fn learn(&mut self, tick: u64, design: &Design) {
+        while self.ticks.front().is_some_and(|(read, _)| *read < tick) {
+            if let Some((_, reading @ Reading::Counted { .. })) = self.ticks.pop_front()
+                && self.last_tick.is_none()
+            {
+                self.last_tick = Some(reading);
+            }
+        }
+        let reading = self.ticks.pop_front_if(|(read, _)| *read == tick);
+        let before = self.last_tick.unwrap_or(ZERO);
+        let delta = reading.and_then(|(_, after)| {
+            let after = not_below(before, after);
+            delta(before, after, self.counter.scale).map(|delta| (delta.total, after))
+        });
+        match delta {
+            Some((Some(count), after)) => {
+                self.last_tick = Some(after);
+                self.method.tick(design, Some(count));
+            }
+            _ => self.method.tick(design, None),
+        }
+    }
+
     fn shares(
-        &self,
+        &mut self,
         delta: Delta,
+        len_ns: u64,
         time: &[(Who, u64)],
         counts: &[(Who, u64)],
+        design: Option<&Design>,
     ) -> (Method, Vec<Share>) {
         match delta.total {
-            Some(total) if total > 0.0 => {
-                if self.counter.at_switch {
-                    (Method::Exact, exact(counts, delta.factor, delta.running))
-                } else {
-                    let own_cpu = self.counter.per_cpu;
-                    (Method::Residency, residency(total, time, own_cpu, delta.running))
-                }
-            }
+            Some(total) if total > 0.0 => self.method.divide(&Window {
+                total,
+                factor: delta.factor,
+                running: delta.running,
+                own_cpu: self.counter.per_cpu,
+                len_ns,
+                time,
+                counts,
+                design,
+            }),
             _ => (Method::None, Vec::new()),
         }
     }

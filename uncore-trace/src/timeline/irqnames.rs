@@ -23,6 +23,11 @@ impl IrqNames {
         Self { sysfs: root.join("sys/kernel/irq"), irqs: HashMap::new() }
     }
 
+    /// The name of an interrupt is known: `irq:NAME`.
+    pub fn learn(&mut self, number: u32, name: &str) {
+        self.irqs.entry(number).or_insert_with(|| name.to_owned());
+    }
+
     /// `irq:NAME`, the names of all handlers where the line is shared, or `irq:NUMBER`.
     pub fn irq(&mut self, number: u32) -> &str {
         let sysfs = &self.sysfs;

@@ -47,7 +47,7 @@ impl Cause {
             Self::RingFull => "ring_full",
             Self::RunGap => crate::tables::loss::RUN_GAP,
             Self::ReadFailed => "read_failed",
-            Self::NoBoundary => "no_boundary",
+            Self::NoBoundary => crate::tables::loss::NO_BOUNDARY,
             Self::NotScheduled => "not_scheduled",
             Self::NotOpened => "not_opened",
             Self::LostSample => "lost_sample",
@@ -56,7 +56,7 @@ impl Cause {
             Self::NestedReading => "nested_reading",
             Self::CpuOffline => crate::tables::loss::CPU_OFFLINE,
             Self::OwnerOffline => "owner_offline",
-            Self::CounterStopped => "counter_stopped",
+            Self::CounterStopped => crate::tables::loss::COUNTER_STOPPED,
             Self::Unfinished => "unfinished",
         }
     }

@@ -5,10 +5,12 @@
 //! ended before a horizon up to which all records have been fed.
 
 mod counter;
+mod division;
 mod irqnames;
 mod loss;
 mod offline;
 mod owners;
+mod replay;
 mod sink;
 mod window;
 
@@ -20,6 +22,7 @@ use std::{
 use self::{irqnames::IrqNames, offline::Offline, owners::Owners, window::WindowUse};
 pub use self::{
     loss::{Cause, Ledger},
+    replay::{Made, Replay, Reread, Told},
     sink::Sink,
     window::CpuTime,
 };
@@ -31,7 +34,8 @@ use crate::{
         names::{self, Names},
         who::Who,
     },
-    drain::{CgroupChange, CgroupEvent, Peek, Record, Run, Task, TaskChange, TaskEvent},
+    attribute::Choice,
+    drain::{CgroupChange, CgroupEvent, Peek, Record, Run, Slot, Task, TaskChange, TaskEvent},
     open::{Change, Count, Layout},
     plan::Plan,
     tables::{cgroups, runtime, slices, tasks},
@@ -71,6 +75,8 @@ pub struct Setup<'a> {
     pub only_cgroups: Vec<String>,
     /// Owners of deeper cgroups are given to their ancestor of this depth; 0 is the root.
     pub cgroup_depth: Option<usize>,
+    /// How counts are divided.
+    pub method: Choice,
 }
 
 /// The stream so far.
@@ -105,7 +111,8 @@ impl Timeline {
         let (tick_ns, window_ns) = (setup.plan.tick_ns, setup.plan.window_ns);
         let start = setup.start_tick * tick_ns;
         let raw = sink.wants(&runtime::TABLE);
-        let bin_ns = if raw { tick_ns } else { window_ns };
+        let owners = Owners::new(setup);
+        let bin_ns = if raw || owners.division.learns() { tick_ns } else { window_ns };
         let tracks = setup.cpus.iter().map(|&cpu| (cpu, CpuTrack::new(start, bin_ns))).collect();
         let cgroups = Cgroups::new(setup.cgroup_mount, setup.root);
         Self {
@@ -116,8 +123,8 @@ impl Timeline {
             names: Names::new(setup.root, cgroups, setup.only_cgroups.clone())
                 .with_depth(setup.cgroup_depth),
             irq_names: IrqNames::new(setup.root),
-            owners: Owners::new(setup),
-            window: WindowUse::new(setup),
+            owners,
+            window: WindowUse::new(setup.plan, setup.method, setup.cpus, start),
             offline: Offline::default(),
             closed: start,
             newest: start,
@@ -153,11 +160,9 @@ impl Timeline {
                     self.ledger.add(Cause::LostSample, time, 0, cpu, None, 1);
                     return;
                 }
-                if self.raw {
-                    self.owners.rows(&sample, self.tick_ns, &mut sink.readings);
-                }
                 let who = self.owners.wants_who(&sample).then(|| self.owner_of(&sample));
-                self.owners.sample(sample, who, &mut self.ledger);
+                let readings = self.raw.then_some(&mut sink.readings);
+                self.owners.sample(sample, who, readings, &mut self.ledger);
             }
             Record::Task(event) => self.task_event(&event, sink),
             Record::Cgroup(event) => self.cgroup_event(event, sink),
@@ -166,7 +171,13 @@ impl Timeline {
 
     /// Takes what happened to the CPUs and the counters, at `now`; everything that was sent before
     /// has been fed. `peek` tells what a CPU that is offline had not sent.
-    pub fn follow(&mut self, change: &Change, now: u64, peek: &mut dyn FnMut(u32) -> Option<Peek>) {
+    pub fn follow(
+        &mut self,
+        change: &Change,
+        now: u64,
+        sink: &mut Sink,
+        peek: &mut dyn FnMut(u32) -> Option<Peek>,
+    ) {
         for cpu in &change.gone {
             if let Some(track) = self.tracks.get_mut(cpu) {
                 track.leave(peek(*cpu).as_ref());
@@ -181,7 +192,8 @@ impl Timeline {
                 self.window.join(cpu, self.closed);
             }
         }
-        self.owners.follow(change, now, &mut self.ledger);
+        let readings = self.raw.then_some(&mut sink.readings);
+        self.owners.follow(change, now, readings, &mut self.ledger);
     }
 
     /// Whether a counter could not be read where it was thought to be, since this was last asked.
@@ -201,8 +213,9 @@ impl Timeline {
 
     /// What the counters counted until they were stopped, which was after the stop tick: it ends
     /// the last window where that tick's reading did not come, so that no count is lost with it.
-    pub fn last_counts(&mut self, counts: &[(u32, Count)]) {
-        self.owners.last_counts(counts);
+    pub fn last_counts(&mut self, counts: &[(u32, Count)], now: u64, sink: &mut Sink) {
+        let readings = self.raw.then_some(&mut sink.readings);
+        self.owners.last_counts(counts, now, readings);
     }
 
     /// The latest time that a record told of; those of other CPUs are no further behind than the
@@ -247,7 +260,10 @@ impl Timeline {
                 return;
             }
             let late = horizon > end + GRACE_NS;
-            if self.ends_window(end) && !late && !self.owners.have(end / self.tick_ns) {
+            if (self.ends_window(end) || self.owners.division.ends_lesson(end))
+                && !late
+                && !self.owners.have(end / self.tick_ns)
+            {
                 return;
             }
             let lost = emptied && horizon > end + GAP_NS && self.waited >= end;
@@ -322,16 +338,19 @@ impl Timeline {
     fn close(&mut self, end: u64, sink: &mut Sink) {
         for (&cpu, track) in &mut self.tracks {
             let bin = track.close(end);
+            let who = |slot: &Slot| self.names.who(&slot.task, bin.end);
+            let owners: Vec<Who> = bin.tasks.iter().map(who).collect();
             if self.raw {
-                window::raw_rows(cpu, &bin, &mut self.irq_names, sink);
+                window::raw_rows(cpu, &bin, &owners, &mut self.irq_names, sink);
             }
-            self.window.add(cpu, &bin, &mut self.names);
-            if bin.unknown > 0 {
-                self.window.unknown(cpu, bin.unknown);
-            }
+            self.window.add(cpu, &bin, &owners);
         }
+        self.window.end_bin(end / self.tick_ns);
         self.closed = end;
         self.offline.tell(self.is_done(), &mut self.ledger);
+        if self.ends_window(end) || self.owners.division.ends_lesson(end) {
+            self.owners.division.learn(&self.window.take_ticks());
+        }
         if self.ends_window(end) {
             let tick = end / self.tick_ns;
             let times = self.window.take();

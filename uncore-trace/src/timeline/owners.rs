@@ -13,6 +13,7 @@ use std::{
 use super::{
     Setup,
     counter::{Close, Track, add},
+    division::{Boundaries, Division},
     loss::{Cause, Ledger},
     sink::Labels,
     window,
@@ -21,7 +22,6 @@ use crate::{
     align::{clock::Snapshot, who::Who},
     drain::{Reading, Sample, Trigger},
     open::{Change, Count, Layout},
-    plan::Counter,
     tables::{fabric, readings},
 };
 
@@ -67,7 +67,8 @@ struct OwnerCpu {
 #[derive(Debug)]
 pub struct Owners {
     cpus: BTreeMap<u32, OwnerCpu>,
-    tracks: Vec<Track>,
+    /// The counters.
+    pub division: Division,
     index_of: HashMap<u32, usize>,
     tick_ns: u64,
     window_ns: u64,
@@ -82,22 +83,14 @@ pub struct Owners {
 impl Owners {
     /// The opened counters, before their first reading.
     pub fn new(setup: &Setup<'_>) -> Self {
-        let sets = window::sets(setup);
-        let by_id: HashMap<u32, &Counter> =
-            setup.plan.counters.iter().map(|counter| (counter.id, counter)).collect();
-        let track = |id: u32| {
-            let counter: Counter = (*by_id.get(&id)?).clone();
-            let seen: Vec<u32> = counter.sees.iter().collect();
-            let set = sets.iter().position(|set| *set == seen)?;
-            Some(Track::new(counter, set, setup.start_tick))
-        };
         let placed = setup.layouts.values().flat_map(|layout| &layout.counters);
-        let tracks: Vec<Track> = placed.filter_map(|placed| track(placed.id)).collect();
-        let index_of = tracks.iter().enumerate().map(|(at, track)| (track.counter.id, at));
+        let ids: Vec<u32> = placed.map(|placed| placed.id).collect();
+        let division = Division::new(setup.plan, &ids, setup.start_tick, setup.method);
+        let index_of = division.tracks.iter().enumerate().map(|(at, track)| (track.counter.id, at));
         let mut owners = Self {
             cpus: BTreeMap::new(),
             index_of: index_of.collect(),
-            tracks,
+            division,
             tick_ns: setup.plan.tick_ns,
             window_ns: setup.plan.window_ns,
             start_tick: setup.start_tick,
@@ -140,11 +133,22 @@ impl Owners {
     }
 
     /// See [`super::Timeline::last_counts`].
-    pub fn last_counts(&mut self, counts: &[(u32, Count)]) {
-        for &(id, Count { value, enabled, running }) in counts {
-            let track = self.index_of.get(&id).and_then(|&index| self.tracks.get_mut(index));
+    pub fn last_counts(
+        &mut self,
+        counts: &[(u32, Count)],
+        now: u64,
+        mut readings: Option<&mut readings::Builder>,
+    ) {
+        let tick = self.stop_tick.unwrap_or(now / self.tick_ns);
+        for &(id, count) in counts {
+            let index = self.index_of.get(&id);
+            let track = index.and_then(|&index| self.division.tracks.get_mut(index));
             if let Some(track) = track {
+                let Count { value, enabled, running } = count;
                 track.last_count = Some(Reading::Counted { value, enabled, running });
+                if let Some(readings) = &mut readings {
+                    stop_row(track, track.counter.cpu, tick, now, count, readings);
+                }
             }
         }
     }
@@ -161,9 +165,15 @@ impl Owners {
     }
 
     /// Takes a change of who reads what, at `now`.
-    pub fn follow(&mut self, change: &Change, now: u64, ledger: &mut Ledger) {
+    pub fn follow(
+        &mut self,
+        change: &Change,
+        now: u64,
+        mut readings: Option<&mut readings::Builder>,
+        ledger: &mut Ledger,
+    ) {
         for &(id, count) in &change.stopped {
-            self.stopped(id, count, now, ledger);
+            self.stopped(id, count, now, readings.as_deref_mut(), ledger);
         }
         let Some(layouts) = &change.layouts else {
             return;
@@ -181,16 +191,26 @@ impl Owners {
     }
 
     /// A counter stopped with all it had counted.
-    fn stopped(&mut self, id: u32, count: Count, now: u64, ledger: &mut Ledger) {
+    fn stopped(
+        &mut self,
+        id: u32,
+        count: Count,
+        now: u64,
+        readings: Option<&mut readings::Builder>,
+        ledger: &mut Ledger,
+    ) {
         let Some(&index) = self.index_of.get(&id) else {
             return;
         };
         let owner = self.placed().find(|(placed, _)| *placed == index).map(|(_, cpu)| cpu);
         let next_tick = owner.and_then(|cpu| self.cpus.get(&cpu)?.next_tick);
         let Count { value, enabled, running } = count;
-        if let Some(track) = self.tracks.get_mut(index) {
+        if let Some(track) = self.division.tracks.get_mut(index) {
             let tick = next_tick.unwrap_or(now / self.tick_ns);
             track.end(tick, Reading::Counted { value, enabled, running });
+            if let Some(readings) = readings {
+                stop_row(track, owner.unwrap_or(track.counter.cpu), tick, now, count, readings);
+            }
             ledger.stopped(now, owner.unwrap_or(track.counter.cpu), id, None);
             self.stopped_at.insert(index, now);
         }
@@ -198,10 +218,11 @@ impl Owners {
 
     /// A counter that `old` read, if any, is read by `cpu` now.
     fn place(&mut self, index: usize, old: Option<u32>, cpu: u32, now: u64, ledger: &mut Ledger) {
-        let Some(track) = self.tracks.get_mut(index) else {
+        let Some(track) = self.division.tracks.get_mut(index) else {
             return;
         };
         if let Some(since) = self.stopped_at.remove(&index) {
+            track.part();
             track.place(now / self.tick_ns);
             ledger.stopped(now, cpu, track.counter.id, Some(now.saturating_sub(since)));
             return;
@@ -209,6 +230,7 @@ impl Owners {
         if old == Some(cpu) {
             return;
         }
+        track.part();
         track.place(now / self.tick_ns);
         // One that nobody could read for a while was its plan's CPU's.
         let old = old.unwrap_or(track.counter.cpu);
@@ -265,8 +287,14 @@ impl Owners {
         self.known(sample).is_some_and(|known| known.at_switch > 0)
     }
 
-    /// Takes a sample; `who` owns the counts since the one before it.
-    pub fn sample(&mut self, sample: Sample, who: Option<Who>, ledger: &mut Ledger) {
+    /// Takes a sample; `who` owns the counts since the one before it. Its rows go to `readings`.
+    pub fn sample(
+        &mut self,
+        sample: Sample,
+        who: Option<Who>,
+        readings: Option<&mut readings::Builder>,
+        ledger: &mut Ledger,
+    ) {
         let tick = sample.begin / self.tick_ns;
         if tick < self.start_tick {
             return;
@@ -286,10 +314,16 @@ impl Owners {
         if lost > 0 {
             ledger.add(Cause::LostSample, sample.begin, 0, Some(cpu.cpu), None, lost);
         }
+        let who = who.map(|who| if lost > 0 { Who::Unknown } else { who });
+        if let Some(readings) = readings {
+            self.rows(&sample, &slots, at_switch, who, readings);
+        }
+        let Some(cpu) = self.cpus.get_mut(&sample.cpu) else {
+            return;
+        };
         if let Some(who) = who {
-            let who = if lost > 0 { Who::Unknown } else { who };
             for (&(index, _), reading) in slots.iter().zip(&sample.readings).take(at_switch) {
-                if let Some(track) = self.tracks.get_mut(index) {
+                if let Some(track) = self.division.tracks.get_mut(index) {
                     track.count(*reading, who);
                 }
             }
@@ -300,14 +334,23 @@ impl Owners {
         let again = cpu.tick(tick, self.tick_ns, self.stop_tick, sample.begin, ledger);
         for (&(index, _), reading) in slots.iter().zip(&sample.readings) {
             if let Reading::Failed(_) = reading
-                && self.tracks.get(index).is_some_and(|track| track.astray(Some(*reading)))
+                && self.division.tracks.get(index).is_some_and(|track| track.astray(Some(*reading)))
             {
                 self.astray = true;
             }
         }
+        if !again {
+            for (&(index, _), reading) in slots.iter().zip(&sample.readings) {
+                if let Some(track) =
+                    self.division.tracks.get_mut(index).filter(|track| track.learns)
+                {
+                    track.ticks.push_back((tick, *reading));
+                }
+            }
+        }
         if is_boundary && !again {
             let take = |&(index, _): &(usize, Count)| {
-                self.tracks.get_mut(index).map(|track| mem::take(&mut track.exact))
+                self.division.tracks.get_mut(index).map(|track| mem::take(&mut track.exact))
             };
             let exact = slots.iter().map(take).map(Option::unwrap_or_default).collect();
             cpu.boundaries.push_back(Boundary { tick, slots, readings: sample.readings, exact });
@@ -329,9 +372,10 @@ impl Owners {
             clock: self.clock,
             is_last: self.stop_tick == Some(tick),
         };
-        let mut found: HashMap<usize, (Reading, HashMap<Who, u64>)> = HashMap::new();
+        let mut found = Boundaries::new();
+        let tracks = &mut self.division.tracks;
         for cpu in self.cpus.values_mut() {
-            let Some(boundary) = cpu.take_boundary(tick, self.start_tick, &mut self.tracks) else {
+            let Some(boundary) = cpu.take_boundary(tick, self.start_tick, tracks) else {
                 continue;
             };
             let each = boundary.slots.iter().zip(boundary.readings).zip(boundary.exact);
@@ -344,24 +388,21 @@ impl Owners {
                 add(sum, counts);
             }
         }
-        for (index, track) in self.tracks.iter_mut().enumerate() {
-            let time = times.get(track.set).map(Vec::as_slice).unwrap_or_default();
-            let (reading, counts) = match found.remove(&index) {
-                Some((reading, counts)) => (Some(reading), counts),
-                None => (None, HashMap::new()),
-            };
-            track.close(&window, reading, time, counts, labels, fabric, ledger);
-        }
+        self.division.close(&window, found, times, labels, fabric, ledger);
     }
 
-    /// Rows of `readings`.
-    pub fn rows(&self, sample: &Sample, tick_ns: u64, builder: &mut readings::Builder) {
-        let tick = sample.begin / tick_ns;
-        let Some(slots) = self.slots(sample).filter(|_| tick >= self.start_tick) else {
-            return;
-        };
-        for ((index, _), reading) in slots.iter().zip(&sample.readings) {
-            let Some(track) = self.tracks.get(*index) else { continue };
+    /// Rows of `readings`; the first `at_switch` counters were `who`'s.
+    fn rows(
+        &self,
+        sample: &Sample,
+        slots: &Slots,
+        at_switch: usize,
+        who: Option<Who>,
+        builder: &mut readings::Builder,
+    ) {
+        let process = who.map(Who::word);
+        for (place, ((index, _), reading)) in slots.iter().zip(&sample.readings).enumerate() {
+            let Some(track) = self.division.tracks.get(*index) else { continue };
             let (value, times, error) = match *reading {
                 Reading::Counted { value, enabled, running } => {
                     (Some(value), readings::times(enabled, running), None)
@@ -370,7 +411,7 @@ impl Owners {
             };
             builder.append(&readings::Row {
                 mono_ns: sample.begin as i64,
-                tick: tick as i64,
+                tick: (sample.begin / self.tick_ns) as i64,
                 counter: track.counter.id as i32,
                 cpu: sample.cpu as i32,
                 value,
@@ -382,9 +423,38 @@ impl Owners {
                 pid: Some(sample.task.pid as i32),
                 tid: Some(sample.task.tid as i32),
                 cgroup_id: Some(sample.task.cgroup_id),
+                process: process.as_deref().filter(|_| place < at_switch),
             });
         }
     }
+}
+
+/// The row of `readings` for what a counter had counted when it stopped.
+fn stop_row(
+    track: &Track,
+    cpu: u32,
+    tick: u64,
+    now: u64,
+    count: Count,
+    builder: &mut readings::Builder,
+) {
+    let times = readings::times(count.enabled, count.running);
+    builder.append(&readings::Row {
+        mono_ns: now as i64,
+        tick: tick as i64,
+        counter: track.counter.id as i32,
+        cpu: cpu as i32,
+        value: Some(count.value),
+        enabled: times.0,
+        running: times.1,
+        width_ns: 0,
+        trigger: readings::STOP,
+        error: None,
+        pid: None,
+        tid: None,
+        cgroup_id: None,
+        process: None,
+    });
 }
 
 impl OwnerCpu {

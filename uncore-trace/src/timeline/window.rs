@@ -2,15 +2,17 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::{Setup, irqnames::IrqNames, sink::Sink};
+use super::{irqnames::IrqNames, sink::Sink};
 use crate::{
-    align::{cpu::Bin, names::Names, who::Who},
+    align::{cpu::Bin, who::Who},
+    attribute::Choice,
     drain::{Context, Run},
+    plan::Plan,
     tables::{irqs, runtime, slices},
 };
 
 /// How the time of one CPU divides over the owners, over the whole recording, ns.
-#[derive(Clone, Copy, Debug, Default, serde::Serialize)]
+#[derive(Clone, Copy, Debug, Default, serde::Serialize, serde::Deserialize)]
 pub struct CpuTime {
     /// Which CPU.
     pub cpu: u32,
@@ -37,18 +39,30 @@ pub struct CpuTime {
 /// Time by owner, for each distinct set of CPUs that a counter sees.
 pub type Times = Vec<Vec<(Who, u64)>>;
 
+/// Who used the CPUs in one tick.
+#[derive(Debug)]
+pub struct TickUse {
+    /// The tick that ended it.
+    pub tick: u64,
+    /// Time by owner, for each set of CPUs that methods learn of.
+    pub times: Times,
+}
+
 /// The window that is being filled.
 #[derive(Debug)]
 pub struct WindowUse {
+    /// Of the bin that is being closed, for each set of CPUs; empty where nothing is learnt.
+    tick: Vec<Option<HashMap<Who, u64>>>,
+    ticks: Vec<TickUse>,
     by_cpu: BTreeMap<u32, HashMap<Who, u64>>,
     sets: Vec<Vec<u32>>,
     totals: BTreeMap<u32, CpuTime>,
 }
 
 /// The distinct sets of CPUs that the plan's counters see, in the order of their first use.
-pub fn sets(setup: &Setup<'_>) -> Vec<Vec<u32>> {
+pub fn sets(plan: &Plan) -> Vec<Vec<u32>> {
     let mut sets: Vec<Vec<u32>> = Vec::new();
-    for counter in &setup.plan.counters {
+    for counter in &plan.counters {
         let set: Vec<u32> = counter.sees.iter().collect();
         if !sets.contains(&set) {
             sets.push(set);
@@ -57,15 +71,30 @@ pub fn sets(setup: &Setup<'_>) -> Vec<Vec<u32>> {
     sets
 }
 
+/// Whether a counter that sees it learns from ticks, for each of [`sets`].
+pub fn learnt(plan: &Plan, choice: Choice) -> Vec<bool> {
+    let learns = |set: &Vec<u32>| {
+        plan.counters.iter().any(|counter| {
+            choice.learns(counter.at_switch, counter.per_cpu)
+                && counter.sees.iter().eq(set.iter().copied())
+        })
+    };
+    sets(plan).iter().map(learns).collect()
+}
+
 impl WindowUse {
     /// An empty window.
-    pub fn new(setup: &Setup<'_>) -> Self {
-        let begin_ns = setup.start_tick * setup.plan.tick_ns;
+    pub fn new(plan: &Plan, choice: Choice, cpus: &[u32], begin_ns: u64) -> Self {
         let total = |cpu| CpuTime { cpu, begin_ns, end_ns: begin_ns, ..CpuTime::default() };
+        let learnt = learnt(plan, choice);
+        let any = learnt.contains(&true);
+        let tick = learnt.into_iter().map(|learnt| learnt.then(HashMap::new));
         Self {
-            by_cpu: setup.cpus.iter().map(|&cpu| (cpu, HashMap::new())).collect(),
-            sets: sets(setup),
-            totals: setup.cpus.iter().map(|&cpu| (cpu, total(cpu))).collect(),
+            tick: if any { tick.collect() } else { Vec::new() },
+            ticks: Vec::new(),
+            by_cpu: cpus.iter().map(|&cpu| (cpu, HashMap::new())).collect(),
+            sets: sets(plan),
+            totals: cpus.iter().map(|&cpu| (cpu, total(cpu))).collect(),
         }
     }
 
@@ -76,15 +105,26 @@ impl WindowUse {
         self.by_cpu.entry(cpu).or_default();
     }
 
-    /// Adds a closed bin of a CPU.
-    pub fn add(&mut self, cpu: u32, bin: &Bin, names: &mut Names) {
+    /// Adds a closed bin of a CPU; `owners` are those of its tasks, in their order.
+    pub fn add(&mut self, cpu: u32, bin: &Bin, owners: &[Who]) {
         let (Some(use_of), Some(total)) = (self.by_cpu.get_mut(&cpu), self.totals.get_mut(&cpu))
         else {
             return;
         };
-        for slot in &bin.tasks {
-            let who = names.who(&slot.task, bin.end);
-            *use_of.entry(who).or_default() += slot.wall_ns;
+        let mut in_tick = self.tick.iter_mut().zip(&self.sets);
+        let mut in_tick: Vec<_> = in_tick
+            .by_ref()
+            .filter(|(_, set)| set.contains(&cpu))
+            .filter_map(|(tick, _)| tick.as_mut())
+            .collect();
+        let mut give = |who: Who, ns: u64| {
+            *use_of.entry(who).or_default() += ns;
+            for tick in &mut in_tick {
+                *tick.entry(who).or_default() += ns;
+            }
+        };
+        for (slot, &who) in bin.tasks.iter().zip(owners) {
+            give(who, slot.wall_ns);
             if who == Who::Idle {
                 total.idle_ns += slot.wall_ns;
             } else {
@@ -97,7 +137,11 @@ impl WindowUse {
                 Context::Irq(number) => Who::Irq(number),
                 Context::Task => continue,
             };
-            *use_of.entry(who).or_default() += irq.ns;
+            give(who, irq.ns);
+        }
+        if bin.unknown > 0 {
+            give(Who::Unknown, bin.unknown);
+            total.unattributed_ns += bin.unknown;
         }
         total.irq_ns += bin.irq_ns(false);
         total.softirq_ns += bin.irq_ns(true);
@@ -106,14 +150,23 @@ impl WindowUse {
         total.worst_window_error_ns = total.worst_window_error_ns.max(bin.excess);
     }
 
-    /// Adds time of a CPU of which nothing is known.
-    pub fn unknown(&mut self, cpu: u32, ns: u64) {
-        if let Some(use_of) = self.by_cpu.get_mut(&cpu) {
-            *use_of.entry(Who::Unknown).or_default() += ns;
+    /// Every CPU's bin that ends with `tick` was added.
+    pub fn end_bin(&mut self, tick: u64) {
+        if self.tick.is_empty() {
+            return;
         }
-        if let Some(total) = self.totals.get_mut(&cpu) {
-            total.unattributed_ns += ns;
-        }
+        let times = self.tick.iter_mut().map(|set| {
+            let mut times: Vec<_> = set.iter_mut().flat_map(HashMap::drain).collect();
+            times.sort_unstable();
+            times
+        });
+        let times = times.collect();
+        self.ticks.push(TickUse { tick, times });
+    }
+
+    /// The ticks of the window.
+    pub fn take_ticks(&mut self) -> Vec<TickUse> {
+        std::mem::take(&mut self.ticks)
     }
 
     /// Ends the window: time by owner for each set, in a fixed order.
@@ -144,19 +197,21 @@ impl WindowUse {
 }
 
 /// Rows of the raw tables for one bin of one CPU.
-pub fn raw_rows(cpu: u32, bin: &Bin, irq_names: &mut IrqNames, sink: &mut Sink) {
+pub fn raw_rows(cpu: u32, bin: &Bin, owners: &[Who], irq_names: &mut IrqNames, sink: &mut Sink) {
     let (mono_ns, tick_ns, cpu) = (bin.end as i64, bin.len as i64, cpu as i32);
-    for slot in &bin.tasks {
+    for (slot, who) in bin.tasks.iter().zip(owners) {
+        let (comm, process) = (slot.task.comm.text(), who.word());
         sink.runtime.append(&runtime::Row {
             mono_ns,
             tick_ns,
             cpu,
             tid: slot.task.tid as i32,
             pid: slot.task.pid as i32,
-            comm: &slot.task.comm.text(),
+            comm: &comm,
             cgroup_id: slot.task.cgroup_id,
             run_ns: slot.wall_ns as i64,
             slices: slot.slices as i32,
+            process: (*who != Who::Idle && process != comm).then_some(&process),
         });
     }
     for irq in &bin.irqs {

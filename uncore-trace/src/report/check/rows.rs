@@ -22,7 +22,7 @@ const CLOCK_NS: i64 = 1_000_000;
 /// The owners there are.
 const OWNERS: [&str; 6] = ["task", "irq", "softirq", "idle", "device", "unattributed"];
 /// The methods there are.
-const METHODS: [&str; 3] = ["exact", "residency", "none"];
+const METHODS: [&str; 4] = ["exact", "residency", "regression", "none"];
 
 /// The outcomes of one pass over `fabric`.
 pub(super) struct Rows {

@@ -1,0 +1,116 @@
+//! `attribute` with the method of the recording makes the recording's own timeline again, row for
+//! row, and with another method the same totals.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
+use std::ffi::OsStr;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::sleep;
+use std::time::Duration;
+
+use arrow::array::{ArrayRef, AsArray as _};
+use arrow::datatypes::{Int64Type, TimestampNanosecondType};
+use arrow::util::display::{ArrayFormatter, FormatOptions};
+use uncore_trace::tables::fabric;
+use uncore_trace::tables::reader::Recording;
+
+use crate::harness::cgroup::Cgroup;
+use crate::harness::load::Load;
+use crate::harness::recorder::Recorder;
+use crate::harness::{assert_checked, or_skip, root_or_skip, run, run_ok, text};
+
+/// Every row of `fabric` with all its columns, as text: doubles are written so that different ones
+/// differ.
+fn rows(recording: &Path) -> Vec<String> {
+    let schema = (fabric::TABLE.schema)();
+    let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
+    let table = Recording::open(recording).unwrap().table(&fabric::TABLE).unwrap();
+    let options = FormatOptions::default().with_null("null");
+    let mut rows = Vec::new();
+    for batch in table.scan(&names).unwrap() {
+        let batch = batch.unwrap();
+        // Wall clock times as the numbers they are.
+        let ts = batch.column(0).as_primitive::<TimestampNanosecondType>().clone();
+        let ts: ArrayRef = Arc::new(ts.reinterpret_cast::<Int64Type>());
+        let others = batch.columns().iter().skip(1);
+        let columns: Vec<_> = std::iter::once(&ts)
+            .chain(others)
+            .map(|column| ArrayFormatter::try_new(column, &options).unwrap())
+            .collect();
+        for row in 0..batch.num_rows() {
+            let cells: Vec<String> = columns.iter().map(|c| c.value(row).to_string()).collect();
+            rows.push(cells.join(" "));
+        }
+    }
+    rows
+}
+
+/// The recording's timeline made again.
+fn again(recording: &Path, made: &Path, options: &[&str]) -> Vec<String> {
+    let mut args = vec![OsStr::new("attribute"), recording.as_os_str(), OsStr::new("-o")];
+    args.push(made.as_os_str());
+    args.extend(options.iter().map(OsStr::new));
+    run_ok(args);
+    assert_checked(made);
+    rows(made)
+}
+
+fn assert_same(recorded: &[String], made: &[String], options: &[&str]) {
+    for (recorded, made) in recorded.iter().zip(made) {
+        assert_eq!(recorded, made, "{options:?}");
+    }
+    assert_eq!(recorded.len(), made.len(), "{options:?}");
+}
+
+#[test]
+fn a_recording_is_made_again_row_for_row() {
+    let _machine = root_or_skip!();
+    let (a, b) = (or_skip!(Cgroup::new("a")), or_skip!(Cgroup::new("b")));
+    let loads = [Load::spin(0), Load::forks()];
+    a.add(loads[0].pid());
+    b.add(loads[1].pid());
+    let dir = tempfile::tempdir().unwrap();
+    let of_a = ["-p", "host", "--cgroup", &a.path];
+    let all: [&[&str]; 5] = [
+        &["-p", "host"],
+        &["-p", "host", "--method", "regression"],
+        &["-p", "host", "--sample-on", "sched", "--min-gap", "0"],
+        &["-e", "page-faults", "--method", "regression", "-I", "400ms", "--tick", "2ms"],
+        &of_a,
+    ];
+    for (place, options) in all.into_iter().enumerate() {
+        let run = dir.path().join(format!("run-{place}/"));
+        let recorder = Recorder::start(&run, options);
+        sleep(Duration::from_millis(1500));
+        // Recorded by the method that was asked for, ended in the middle of a window.
+        recorder.stop();
+        assert_checked(&run);
+        let live = rows(&run);
+        assert!(live.len() > 50, "{options:?}: {} rows", live.len());
+        let made = again(&run, &dir.path().join("again.parquet"), &["--force"]);
+        assert_same(&live, &made, options);
+        let method = options.contains(&"regression");
+        let learnt = live.iter().any(|row| row.contains(" regression "));
+        assert_eq!(learnt, method, "{options:?}");
+        let other = if method { "residency" } else { "regression" };
+        let changed =
+            again(&run, &dir.path().join("other.parquet"), &["--force", "--method", other]);
+        let exact = options.contains(&"--sample-on");
+        assert_eq!(changed == live, exact, "{options:?} by {other}");
+    }
+}
+
+#[test]
+fn what_has_no_raw_tables_is_refused() {
+    let _machine = root_or_skip!();
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("run.parquet");
+    run_ok(["record", "-p", "host", "-q", "--duration", "200ms", "-o", file.to_str().unwrap()]);
+    let made = dir.path().join("again.parquet");
+    let output =
+        run([OsStr::new("attribute"), file.as_os_str(), OsStr::new("-o"), made.as_os_str()]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output).contains("record into a directory"), "{}", text(&output));
+    assert!(!made.exists());
+}
