@@ -176,7 +176,9 @@ impl Design {
         let least = LEAST_TICKS * u64::from(UNITS);
         let mut ranked: Vec<usize> =
             (0..self.owners.len()).filter(|&at| self.owners[at].units >= least).collect();
-        ranked.sort_unstable_by_key(|&at| (Reverse(self.owners[at].units), self.owners[at].who));
+        // One that has a column keeps it until another ran twice as long: sums are made anew then.
+        let rank = |owner: &Owner| owner.units << u32::from(owner.column != REST);
+        ranked.sort_unstable_by_key(|&at| (Reverse(rank(&self.owners[at])), self.owners[at].who));
         ranked.truncate(OWNERS);
         let own = self.owners.iter().filter(|owner| owner.column != REST).count();
         let same = ranked.iter().all(|&at| self.owners[at].column != REST);
