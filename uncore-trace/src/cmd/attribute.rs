@@ -8,9 +8,9 @@ use super::report::print;
 use crate::{
     attribute::Choice,
     replay,
-    report::units,
     tables::{reader::Recording, writer::Target},
     text::printable,
+    units,
 };
 
 /// Divide the counts of a recording again

@@ -106,7 +106,7 @@ fn opened(recording: &Recording, plan: &Plan) -> Result<Vec<u32>> {
 }
 
 fn names(recording: &Recording) -> Result<Names> {
-    let mut paths = Cgroups::new(None);
+    let mut paths = Cgroups::new(None, Path::new("/"));
     for batch in recording.table(&cgroups::TABLE)?.scan(&["id", "path"])? {
         let batch = batch?;
         let (id, path) = (columns::u64s(&batch, "id")?, columns::texts(&batch, "path")?);
