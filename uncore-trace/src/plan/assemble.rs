@@ -7,6 +7,7 @@ use anyhow::{Result, ensure};
 use super::agree::Agreement;
 use super::budget::overcommitted;
 use super::family::Kind;
+use super::io;
 use super::notes::{self, by_pmu};
 use super::place::{Spot, spots};
 use super::resolve::Resolved;
@@ -172,6 +173,8 @@ impl<'a> Assembly<'a> {
             per_cpu: event.words.pmu.is_per_cpu(),
             at_switch: event.words.pmu.is_per_cpu()
                 && event.words.family.is_some_and(|family| family.at_switch),
+            cause: event.words.family.and_then(|its| its.cause(&encoded.event, &encoded.filter)),
+            io: io::io(self.machine, event.words, encoded),
             leader,
         });
         (id, true)

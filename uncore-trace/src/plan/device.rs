@@ -37,14 +37,18 @@ impl Part {
     }
 
     /// Its terms as if typed at `column`.
-    pub fn typed(&self, column: usize) -> Vec<Term> {
-        let term = |(name, value): &(String, u64)| Term {
-            name: name.clone(),
-            value: TermValue::Number(*value),
-            column,
-        };
-        self.terms.iter().map(term).collect()
+    pub fn typed(&self, column: usize) -> impl Iterator<Item = Term> {
+        typed(&self.terms, column)
     }
+}
+
+/// Terms with values as if typed at `column`.
+pub fn typed(terms: &[(String, u64)], column: usize) -> impl Iterator<Item = Term> {
+    terms.iter().map(move |(name, value)| Term {
+        name: name.clone(),
+        value: TermValue::Number(*value),
+        column,
+    })
 }
 
 /// What `--device` and `--per port` leave of PCIe counters.

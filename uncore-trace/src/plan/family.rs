@@ -226,6 +226,10 @@ pub struct Family {
     /// The events that each group opens, `*` for anything.
     #[serde(default)]
     pub opens: BTreeMap<Group, Vec<String>>,
+    /// The groups whose events are opened once for each source that has a filter, in place of once
+    /// for all: who causes what is then counted, and need not be guessed.
+    #[serde(default)]
+    pub split: Vec<Group>,
     /// Units; the first rule that matches counts.
     #[serde(default, rename = "unit")]
     pub units: Vec<UnitRule>,

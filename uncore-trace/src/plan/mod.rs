@@ -13,6 +13,7 @@ pub mod encode;
 pub mod family;
 pub mod formula;
 pub mod group;
+pub mod io;
 pub mod measure;
 pub mod metric;
 mod notes;
@@ -38,8 +39,10 @@ use self::assemble::Assembly;
 pub use self::catalog::Catalog;
 use self::device::Narrowing;
 pub use self::group::Group;
+pub use self::io::{Direction, Io};
 use self::metric::Planned;
 use self::resolve::{Resolved, Resolver, in_text};
+pub use self::source::Cause;
 use self::spec::Item;
 use self::suggest::list;
 use crate::discover::format::WORDS;
@@ -109,6 +112,12 @@ pub struct Counter {
     pub per_cpu: bool,
     /// Whether it is read whenever its CPU changes hands, so that each task has its own count.
     pub at_switch: bool,
+    /// Who causes all that it counts; `None` where that is mixed or not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cause: Option<Cause>,
+    /// The devices whose bytes it counts, where it is for bytes of PCIe root ports.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub io: Option<Io>,
     /// The counter that leads its group; `None` for a leader and for one that stands alone. A
     /// leader comes before its siblings.
     pub leader: Option<u32>,

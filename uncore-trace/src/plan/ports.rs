@@ -18,6 +18,13 @@ pub struct Ports {
     /// The events it goes for, `*` for anything.
     #[serde(default = "super::pattern::any")]
     pub events: Vec<String>,
+    /// The events that count the bytes devices read from memory (a disk is written to, a packet is
+    /// sent).
+    #[serde(default)]
+    pub reads: Vec<String>,
+    /// The events that count the bytes devices write to memory.
+    #[serde(default)]
+    pub writes: Vec<String>,
     /// What else can single out one device, as the requester id and what turns it on.
     pub requester: Option<Requester>,
 }

@@ -4,7 +4,7 @@ use anyhow::{Result, anyhow, bail, ensure};
 
 use super::Request;
 use super::catalog::Catalog;
-use super::device::{Narrowing, Part};
+use super::device::{Narrowing, Part, typed};
 use super::encode::Encoded;
 use super::family::{Family, Kind};
 use super::group::Group;
@@ -164,10 +164,16 @@ impl<'a> Resolver<'a> {
     fn matching(&mut self, words: Words<'a>, glob: &str, group: Group) -> Vec<Resolved<'a>> {
         let mut resolved = Vec::new();
         for event in words.events().filter(|event| matches_event(glob, event.name)) {
-            for part in self.narrowing.parts(words, event.name, &[]) {
+            let whole = || vec![Vec::new()];
+            let sources =
+                words.family.map_or_else(whole, |its| its.parts_by_source(event.name, group));
+            let parts = self.narrowing.parts(words, event.name, &[]);
+            let each = parts.iter().flat_map(|part| sources.iter().map(move |its| (part, its)));
+            for (part, source) in each {
                 let name = event.name.to_owned();
                 let mut terms = vec![Term { name, value: TermValue::Bare, column: 1 }];
                 terms.extend(part.typed(1));
+                terms.extend(typed(source, 1));
                 match words.encode(&terms, &[]) {
                     Ok(encoded) => {
                         let (group, die) = (group.name(), part.die);

@@ -8,8 +8,9 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::family::Family;
+use super::group::Group;
 use super::pattern::matches_event;
-use crate::discover::event::{AliasValue, EventAlias};
+use crate::discover::event::{AliasTerm, AliasValue, EventAlias};
 
 /// What starts the requests that are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -58,6 +59,23 @@ impl Family {
         let first = causes.next()?;
         causes.all(|other| other == first).then_some(first)
     }
+
+    /// The filters under which `event` is counted for `group`, one for each source; a single empty
+    /// one where it is counted as a whole.
+    pub(super) fn parts_by_source(&self, event: &str, group: Group) -> Vec<Vec<(String, u64)>> {
+        let of = |source: &&Source| source.events.iter().any(|glob| matches_event(glob, event));
+        let filters = self.sources.iter().filter(of).filter_map(|source| source.terms.as_ref());
+        let parts: Vec<_> = filters.map(numbers).collect();
+        if parts.is_empty() || !self.split.contains(&group) { vec![Vec::new()] } else { parts }
+    }
+}
+
+fn numbers(terms: &EventAlias) -> Vec<(String, u64)> {
+    let number = |term: &AliasTerm| match term.value {
+        AliasValue::Number(value) => Some((term.name.clone(), value)),
+        AliasValue::Asked => None,
+    };
+    terms.terms.iter().filter_map(number).collect()
 }
 
 fn has(filter: &str, wanted: &EventAlias) -> bool {

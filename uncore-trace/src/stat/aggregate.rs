@@ -212,6 +212,8 @@ mod tests {
             sees: CpuList::default(),
             per_cpu,
             at_switch: false,
+            cause: None,
+            io: None,
             leader: None,
         }
     }

@@ -1,0 +1,94 @@
+//! Which block and network devices move what a PCIe counter counts.
+//!
+//! Where a device hangs is what sysfs says, and which of the counter's root ports that is, what its
+//! family says in [`super::ports::Ports`].
+
+use serde::{Deserialize, Serialize};
+
+use super::device::above;
+use super::encode::Encoded;
+use super::pattern::matches_event;
+use super::words::Words;
+use crate::discover::Machine;
+use crate::discover::pci::Function;
+use crate::text::printable;
+
+/// Names of devices before the rest is a number.
+const NAMED: usize = 3;
+
+/// Which way data goes, as the statistics of disks and interfaces have it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Direction {
+    /// The device writes memory: a disk is read, a packet is received.
+    Read,
+    /// The device reads memory: a disk is written, a packet is sent.
+    Write,
+}
+
+impl Direction {
+    /// Its word in tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+        }
+    }
+}
+
+/// The bytes that devices move through the root ports of one counter, in one direction.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Io {
+    /// The direction that is counted.
+    pub direction: Direction,
+    /// The disks and interfaces below the root ports, and what is made of them, by name.
+    pub devices: Vec<String>,
+    /// What is below the root ports, for people: the name of each function's disk or interface, or
+    /// its address; the PMU's where nothing is known to be.
+    pub label: String,
+}
+
+/// What devices move of what `encoded` counts; `None` where its root ports or its direction are
+/// not known.
+pub(super) fn io(machine: &Machine, words: Words<'_>, encoded: &Encoded) -> Option<Io> {
+    let ports = words.family?.ports.as_ref()?;
+    let counts = |globs: &[String]| globs.iter().any(|glob| matches_event(glob, &encoded.event));
+    let direction = match (counts(&ports.writes), counts(&ports.reads)) {
+        (true, false) => Direction::Read,
+        (false, true) => Direction::Write,
+        _ => return None,
+    };
+    let value = |term: &String| {
+        let mut set = encoded.filter.split(',').filter_map(|term| term.split_once("=0x"));
+        let (_, hex) = set.find(|(name, _)| name == term)?;
+        u64::from_str_radix(hex, 16).ok()
+    };
+    let mask = ports.term.as_ref().and_then(value);
+    let requester = ports.requester.as_ref().and_then(|one| value(&one.term));
+    let counted = |function: &&Function| {
+        let Some(at) = above(words, function) else { return false };
+        !function.is_bridge()
+            && requester.is_none_or(|id| id == u64::from(function.address.requester()))
+            && match (at.port, mask) {
+                (Some(port), Some(mask)) if requester.is_none() => mask >> port & 1 == 1,
+                _ => true,
+            }
+    };
+    let functions: Vec<&Function> = machine.devices.pci.iter().filter(counted).collect();
+    let names = |function: &Function| machine.devices.names_of(function.address);
+    let devices = functions.iter().flat_map(|function| names(function)).map(str::to_owned);
+    // A disk has the shortest name of all that is made of it but for dm-N and mdN.
+    let label = |function: &&Function| {
+        let made = |name: &&str| name.starts_with("dm-") || name.starts_with("md");
+        let name = names(function).min_by_key(|name| (made(name), name.len()));
+        name.map_or_else(|| function.address.to_string(), |name| printable(name).into_owned())
+    };
+    let mut labels: Vec<String> = functions.iter().take(NAMED).map(label).collect();
+    if functions.len() > NAMED {
+        labels.push(format!("{} more", functions.len() - NAMED));
+    }
+    if labels.is_empty() {
+        labels.push(printable(&words.pmu.name).into_owned());
+    }
+    Some(Io { direction, devices: devices.collect(), label: labels.join(", ") })
+}
