@@ -24,6 +24,8 @@ pub enum Who {
     Softirq(u32),
     /// The idle task.
     Idle,
+    /// A device that moved data by itself.
+    Device,
     /// Time or counts that were not seen.
     Unknown,
 }
@@ -31,6 +33,7 @@ pub enum Who {
 /// What is in the place of a process's name where the owner is none. Longer than a name can be, so
 /// that no process can call itself that.
 const OTHERS: &str = "(tasks of other cgroups)";
+const DEVICE: &str = "(a device by itself)";
 const UNSEEN: &str = "(nobody was seen)";
 const IRQ: &str = "(handler of interrupt) ";
 const SOFTIRQ: &str = "(softirq of vector) ";
@@ -44,6 +47,7 @@ impl Who {
             Self::Irq(number) => format!("{IRQ}{number}").into(),
             Self::Softirq(vector) => format!("{SOFTIRQ}{vector}").into(),
             Self::Idle => "".into(),
+            Self::Device => DEVICE.into(),
             Self::Unknown => UNSEEN.into(),
         }
     }
@@ -59,6 +63,7 @@ impl Who {
         }
         match word {
             OTHERS => Self::OtherTasks,
+            DEVICE => Self::Device,
             UNSEEN => Self::Unknown,
             _ if tid == 0 => Self::Idle,
             _ => Self::Task { pid, comm: Comm::from_bytes(word.as_bytes()), cgroup_id },
@@ -72,6 +77,7 @@ impl Who {
             Self::Irq(_) => "irq",
             Self::Softirq(_) => "softirq",
             Self::Idle => "idle",
+            Self::Device => "device",
             Self::Unknown => "unattributed",
         }
     }
@@ -85,7 +91,8 @@ mod tests {
     fn a_word_gives_its_owner_again() {
         let broken = Comm::from_bytes(b"caf\xc3\xa9-\xff-caf\xc3\xa9-x").clean();
         let task = Who::Task { pid: 7, comm: broken, cgroup_id: 9 };
-        for who in [task, Who::OtherTasks, Who::Irq(3), Who::Softirq(1), Who::Unknown] {
+        for who in [task, Who::OtherTasks, Who::Irq(3), Who::Softirq(1), Who::Device, Who::Unknown]
+        {
             assert_eq!(Who::of_word(&who.word(), 8, 7, 9), who);
         }
         assert_eq!(Who::of_word(&Who::Idle.word(), 0, 0, 1), Who::Idle);

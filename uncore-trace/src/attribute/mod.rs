@@ -2,10 +2,12 @@
 //!
 //! A method divides one window of one counter among owners. Whatever the method, the parts sum
 //! to the whole: what cannot be given to anybody is given to [`Who::Unknown`]. Adding a method
-//! adds a file, and its lines in [`Method`] and [`Choice::of`].
+//! adds a file, and its lines in [`Method`], [`Choice`] and [`Methods`].
 
+mod confidence;
 mod design;
 mod exact;
+mod io;
 mod regression;
 mod residency;
 #[cfg(test)]
@@ -13,8 +15,8 @@ mod simulation;
 mod solve;
 
 pub use self::design::Design;
-use self::{exact::Exact, regression::Regression, residency::Residency};
-use crate::align::who::Who;
+use self::{exact::Exact, io::Io, regression::Regression, residency::Residency};
+use crate::{align::who::Who, plan::Counter};
 
 /// How a share was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +25,8 @@ pub enum Method {
     Exact,
     /// By time on the CPUs whose traffic the counter sees.
     Residency,
+    /// By the bytes moved on the devices that the counter is for.
+    Io,
     /// By what each owner makes per unit of time, learnt from ticks.
     Regression,
     /// Not divided: the counter did not run, or its count is 0.
@@ -31,13 +35,15 @@ pub enum Method {
 
 impl Method {
     /// All there are.
-    pub const ALL: [Self; 4] = [Self::Exact, Self::Residency, Self::Regression, Self::None];
+    pub const ALL: [Self; 5] =
+        [Self::Exact, Self::Residency, Self::Io, Self::Regression, Self::None];
 
     /// The word for the `method` column.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Exact => "exact",
             Self::Residency => "residency",
+            Self::Io => "io",
             Self::Regression => "regression",
             Self::None => "none",
         }
@@ -47,11 +53,14 @@ impl Method {
 /// Which method was asked for. Counters that are read at every switch are exact whatever it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Choice {
-    /// By what the counter sees: regression for what is shared by CPUs, residency for one CPU's own
+    /// By what the counter sees: I/O for PCIe devices, regression for what is shared by CPUs,
+    /// residency for one CPU's own
     #[default]
     Auto,
     /// By time on the CPUs that the counter sees
     Residency,
+    /// PCIe devices by the bytes moved on disks and interfaces, the others by time
+    Io,
     /// By rates learnt from ticks, residency where they tell nothing
     Regression,
 }
@@ -62,28 +71,54 @@ impl Choice {
         match self {
             Self::Auto => "auto",
             Self::Residency => "residency",
+            Self::Io => "io",
             Self::Regression => "regression",
         }
     }
 
-    /// Whether it means `regression` for a counter that is read at every switch, or that counts
-    /// one CPU only.
-    pub const fn learns(self, at_switch: bool, per_cpu: bool) -> bool {
-        match self {
-            Self::Auto => !at_switch && !per_cpu,
-            Self::Residency => false,
-            Self::Regression => !at_switch,
+    /// Whether counters of PCIe devices are divided by what was moved on them.
+    pub const fn wants_io(self) -> bool {
+        matches!(self, Self::Auto | Self::Io)
+    }
+}
+
+/// Which method divides which counter of a recording.
+#[derive(Clone, Copy, Debug)]
+pub struct Methods {
+    /// What was asked for.
+    pub choice: Choice,
+    /// Whether I/O is seen.
+    pub io: bool,
+}
+
+impl Methods {
+    /// The method for a counter.
+    pub fn of(self, counter: &Counter) -> Box<dyn Attribution> {
+        match self.kind(counter) {
+            Method::Exact => Box::new(Exact),
+            Method::Io => Box::<Io>::default(),
+            Method::Regression => Box::<Regression>::default(),
+            Method::Residency | Method::None => Box::new(Residency),
         }
     }
 
-    /// The method for such a counter.
-    pub fn of(self, at_switch: bool, per_cpu: bool) -> Box<dyn Attribution> {
-        if at_switch {
-            Box::new(Exact)
-        } else if self.learns(at_switch, per_cpu) {
-            Box::<Regression>::default()
+    /// Whether the method for a counter learns from ticks.
+    pub fn learns(self, counter: &Counter) -> bool {
+        self.kind(counter) == Method::Regression
+    }
+
+    fn kind(self, counter: &Counter) -> Method {
+        let Self { choice, io } = self;
+        if counter.at_switch {
+            Method::Exact
+        } else if io && choice.wants_io() && counter.io.is_some() {
+            Method::Io
         } else {
-            Box::new(Residency)
+            match choice {
+                Choice::Regression => Method::Regression,
+                Choice::Auto if !counter.per_cpu => Method::Regression,
+                Choice::Auto | Choice::Residency | Choice::Io => Method::Residency,
+            }
         }
     }
 }
@@ -116,6 +151,9 @@ pub struct Window<'a> {
     pub time: &'a [(Who, u64)],
     /// Raw counts by owner, where it is read at every switch, sorted.
     pub counts: &'a [(Who, u64)],
+    /// Bytes by owner on the devices below the counter's root ports, in its direction, sorted;
+    /// `None` where I/O is not seen.
+    pub io: Option<&'a [(Who, f64)]>,
     /// The ticks before the window's end; `None` where no counter of these CPUs learns from them.
     pub design: Option<&'a Design>,
 }

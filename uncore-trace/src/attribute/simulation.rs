@@ -184,8 +184,7 @@ struct Outcome {
     windows: usize,
 }
 
-fn run(mix: &Mix, truth: &[Truth], choice: Choice) -> Outcome {
-    let mut method = choice.of(false, false);
+fn run(mix: &Mix, truth: &[Truth], mut method: impl Attribution) -> Outcome {
     let mut design = Design::new(TICK_NS);
     let count = mix.tenants.len();
     let (mut given, mut moved) = (vec![0.0; count], vec![0.0; count]);
@@ -222,6 +221,7 @@ fn run(mix: &Mix, truth: &[Truth], choice: Choice) -> Outcome {
             len_ns,
             time: &time,
             counts: &[],
+            io: None,
             design: Some(&design),
         });
         let sum: f64 = shares.iter().map(|share| share.value).sum();
@@ -280,8 +280,8 @@ fn regression_is_five_times_nearer_and_knows_how_near() {
         let mut random = Random(seed);
         for mix in mixes(&mut random) {
             let truth = simulate(&mix, 2500, &mut random);
-            let learnt = run(&mix, &truth, Choice::Regression);
-            let timed = run(&mix, &truth, Choice::Residency);
+            let learnt = run(&mix, &truth, Regression::default());
+            let timed = run(&mix, &truth, Residency);
             let both = by_mix.entry(mix.name).or_default();
             both[0].extend(&learnt.errors);
             both[1].extend(&timed.errors);
@@ -317,7 +317,7 @@ fn regression_is_five_times_nearer_and_knows_how_near() {
 /// One counter of two owners that always run together, and a third.
 fn together(apart: bool) -> Vec<Share> {
     let mut random = Random(7);
-    let mut method = Choice::Regression.of(false, false);
+    let mut method = Regression::default();
     let mut design = Design::new(TICK_NS);
     let mut shares = Vec::new();
     for _ in 0..200 {
@@ -353,6 +353,7 @@ const fn window<'a>(total: f64, time: &'a [(Who, u64)], design: &'a Design) -> W
         len_ns: WINDOW as u64 * TICK_NS,
         time,
         counts: &[],
+        io: None,
         design: Some(design),
     }
 }
@@ -382,7 +383,7 @@ proptest! {
         missing in 0.0f64..0.5,
     ) {
         let mut random = Random(seed);
-        let mut method = Choice::Regression.of(false, false);
+        let mut method = Regression::default();
         let mut design = Design::new(TICK_NS);
         for _ in 0..80 {
             let mut sums = vec![0; owners];
@@ -429,7 +430,7 @@ proptest! {
 fn cost_of_six_counters() {
     let mut random = Random(1);
     let mut design = Design::new(TICK_NS);
-    let mut methods: Vec<_> = (0..6).map(|_| Choice::Regression.of(false, false)).collect();
+    let mut methods: Vec<_> = (0..6).map(|_| Regression::default()).collect();
     let mut running = [0, 1, 2, 3];
     let begin = std::time::Instant::now();
     let windows = 1000;

@@ -19,6 +19,7 @@ use super::{
 };
 use crate::{
     align::clock::{Snapshot, mono_ns},
+    attribute::Methods,
     discover::Machine,
     drain::{decode, peek},
     open::{self, Drops, Session, Timer},
@@ -128,7 +129,7 @@ pub async fn record_into(
         cgroup_mount: machine.cgroups.v2.as_deref(),
         only_cgroups: options.cgroups.clone(),
         cgroup_depth: options.cgroup_depth,
-        method: options.method,
+        methods: Methods { choice: options.method, io: false },
     };
     let mut sink = Sink::new(&writer, options.slices);
     plan_rows(plan, &session, &mut sink);

@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result};
 use super::{json, number, recorded};
 use crate::{
     align::{cgroups::Cgroups, clock::Snapshot, names::Names},
-    attribute::Choice,
+    attribute::{Choice, Methods},
     plan::Plan,
     tables::{cgroups, columns, counters, loss, metadata, reader::Recording, runtime},
     timeline::{CpuTime, Told},
@@ -57,7 +57,7 @@ impl Facts {
         let told = Told {
             opened: opened(recording, &plan)?,
             plan,
-            method,
+            methods: Methods { choice: method, io: false },
             start_tick: start / tick_ns,
             stop_tick: stop.map(|stop| stop / tick_ns),
             clock,

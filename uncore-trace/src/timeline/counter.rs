@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     align::{clock::Snapshot, who::Who},
-    attribute::{Attribution, Choice, Design, Method, Share, Window},
+    attribute::{Attribution, Design, Method, Methods, Share, Window},
     drain::{Comm, Reading},
     plan::Counter,
     tables::fabric,
@@ -93,11 +93,11 @@ impl Track {
     ///
     /// It was enabled within a tick before `start_tick` with a count of zero. That stands for the
     /// reading of the start tick until it comes: if it never does, nothing is lost with it.
-    pub fn new(counter: Counter, set: usize, start_tick: u64, choice: Choice) -> Self {
+    pub fn new(counter: Counter, set: usize, start_tick: u64, methods: Methods) -> Self {
         Self {
             set,
-            method: choice.of(counter.at_switch, counter.per_cpu),
-            learns: choice.learns(counter.at_switch, counter.per_cpu),
+            method: methods.of(&counter),
+            learns: methods.learns(&counter),
             ticks: VecDeque::new(),
             last_tick: None,
             counter,
@@ -301,6 +301,7 @@ impl Track {
                 len_ns,
                 time,
                 counts,
+                io: None,
                 design,
             }),
             _ => (Method::None, Vec::new()),
@@ -333,6 +334,7 @@ impl Track {
                 Who::Task { comm, .. } => comm,
                 _ => Comm::default(),
             };
+            let device = counter.io.as_ref().filter(|_| who == Who::Device);
             let label = labels.of(who, &own);
             fabric.append(&fabric::Row {
                 ts: window.clock.wall(mono_ns),
@@ -347,7 +349,7 @@ impl Track {
                 unit: &counter.unit,
                 owner: who.owner(),
                 pid: label.pid,
-                comm: label.comm.as_deref(),
+                comm: label.comm.as_deref().or(device.map(|io| io.label.as_str())),
                 cgroup_id: label.cgroup_id,
                 cgroup: label.cgroup,
                 container: label.container,

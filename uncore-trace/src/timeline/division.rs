@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     align::who::Who,
-    attribute::{Choice, Design},
+    attribute::{Design, Methods},
     drain::Reading,
     plan::Plan,
     tables::fabric,
@@ -35,15 +35,15 @@ pub struct Division {
 
 impl Division {
     /// The counters with these ids, before the reading of `start_tick`.
-    pub fn new(plan: &Plan, ids: &[u32], start_tick: u64, choice: Choice) -> Self {
+    pub fn new(plan: &Plan, ids: &[u32], start_tick: u64, methods: Methods) -> Self {
         let sets = window::sets(plan);
         let track = |id: &u32| {
             let counter = plan.counters.iter().find(|counter| counter.id == *id)?.clone();
             let seen: Vec<u32> = counter.sees.iter().collect();
             let set = sets.iter().position(|set| *set == seen)?;
-            Some(Track::new(counter, set, start_tick, choice))
+            Some(Track::new(counter, set, start_tick, methods))
         };
-        let learnt = window::learnt(plan, choice).into_iter();
+        let learnt = window::learnt(plan, methods).into_iter();
         Self {
             tracks: ids.iter().filter_map(track).collect(),
             designs: learnt.map(|learnt| learnt.then(|| Design::new(plan.tick_ns))).collect(),

@@ -34,7 +34,7 @@ use crate::{
         names::{self, Names},
         who::Who,
     },
-    attribute::Choice,
+    attribute::Methods,
     drain::{CgroupChange, CgroupEvent, Peek, Record, Run, Slot, Task, TaskChange, TaskEvent},
     open::{Change, Count, Layout},
     plan::Plan,
@@ -76,7 +76,7 @@ pub struct Setup<'a> {
     /// Owners of deeper cgroups are given to their ancestor of this depth; 0 is the root.
     pub cgroup_depth: Option<usize>,
     /// How counts are divided.
-    pub method: Choice,
+    pub methods: Methods,
 }
 
 /// The stream so far.
@@ -124,7 +124,7 @@ impl Timeline {
                 .with_depth(setup.cgroup_depth),
             irq_names: IrqNames::new(setup.root),
             owners,
-            window: WindowUse::new(setup.plan, setup.method, setup.cpus, start),
+            window: WindowUse::new(setup.plan, setup.methods, setup.cpus, start),
             offline: Offline::default(),
             closed: start,
             newest: start,

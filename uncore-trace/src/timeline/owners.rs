@@ -85,7 +85,7 @@ impl Owners {
     pub fn new(setup: &Setup<'_>) -> Self {
         let placed = setup.layouts.values().flat_map(|layout| &layout.counters);
         let ids: Vec<u32> = placed.map(|placed| placed.id).collect();
-        let division = Division::new(setup.plan, &ids, setup.start_tick, setup.method);
+        let division = Division::new(setup.plan, &ids, setup.start_tick, setup.methods);
         let index_of = division.tracks.iter().enumerate().map(|(at, track)| (track.counter.id, at));
         let mut owners = Self {
             cpus: BTreeMap::new(),

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     align::{clock::Snapshot, cpu::Bin, names::Names, who::Who},
-    attribute::Choice,
+    attribute::Methods,
     drain::Reading,
     plan::Plan,
     tables::fabric,
@@ -27,7 +27,7 @@ pub struct Told {
     /// Those that were opened, in the order of their rows.
     pub opened: Vec<u32>,
     /// How counts are divided.
-    pub method: Choice,
+    pub methods: Methods,
     /// First tick.
     pub start_tick: u64,
     /// The tick that the recording ended with, unless it was killed.
@@ -102,11 +102,11 @@ pub struct Replay {
 impl Replay {
     /// Before the first tick.
     pub fn new(told: Told) -> Self {
-        let division = Division::new(&told.plan, &told.opened, told.start_tick, told.method);
+        let division = Division::new(&told.plan, &told.opened, told.start_tick, told.methods);
         let begin = told.start_tick * told.plan.tick_ns;
         let index_of = division.tracks.iter().enumerate().map(|(at, track)| (track.counter.id, at));
         Self {
-            window: WindowUse::new(&told.plan, told.method, &told.cpus, begin),
+            window: WindowUse::new(&told.plan, told.methods, &told.cpus, begin),
             irq_names: IrqNames::new(std::path::Path::new("")),
             index_of: index_of.collect(),
             boundaries: division.tracks.iter().map(|_| VecDeque::new()).collect(),

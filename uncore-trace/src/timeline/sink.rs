@@ -157,7 +157,7 @@ impl Labels<'_> {
                 Label { comm: Some(IrqNames::softirq(vector).into()), ..nobody }
             }
             Who::OtherTasks => Label { cgroup: Some(fabric::OTHER_TASKS), ..nobody },
-            Who::Idle | Who::Unknown => nobody,
+            Who::Idle | Who::Device | Who::Unknown => nobody,
         }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use super::{irqnames::IrqNames, sink::Sink};
 use crate::{
     align::{cpu::Bin, who::Who},
-    attribute::Choice,
+    attribute::Methods,
     drain::{Context, Run},
     plan::Plan,
     tables::{irqs, runtime, slices},
@@ -72,21 +72,20 @@ pub fn sets(plan: &Plan) -> Vec<Vec<u32>> {
 }
 
 /// Whether a counter that sees it learns from ticks, for each of [`sets`].
-pub fn learnt(plan: &Plan, choice: Choice) -> Vec<bool> {
+pub fn learnt(plan: &Plan, methods: Methods) -> Vec<bool> {
     let learns = |set: &Vec<u32>| {
-        plan.counters.iter().any(|counter| {
-            choice.learns(counter.at_switch, counter.per_cpu)
-                && counter.sees.iter().eq(set.iter().copied())
-        })
+        plan.counters
+            .iter()
+            .any(|counter| methods.learns(counter) && counter.sees.iter().eq(set.iter().copied()))
     };
     sets(plan).iter().map(learns).collect()
 }
 
 impl WindowUse {
     /// An empty window.
-    pub fn new(plan: &Plan, choice: Choice, cpus: &[u32], begin_ns: u64) -> Self {
+    pub fn new(plan: &Plan, methods: Methods, cpus: &[u32], begin_ns: u64) -> Self {
         let total = |cpu| CpuTime { cpu, begin_ns, end_ns: begin_ns, ..CpuTime::default() };
-        let learnt = learnt(plan, choice);
+        let learnt = learnt(plan, methods);
         let any = learnt.contains(&true);
         let tick = learnt.into_iter().map(|learnt| learnt.then(HashMap::new));
         Self {

@@ -1,0 +1,163 @@
+//! `io`: traffic of PCIe devices by the bytes that each owner moved on the disks and interfaces
+//! below the counter's root ports.
+//!
+//! A device moves memory long after the task that asked for it left the CPU, and takes no CPU time
+//! for it: what it was asked for says whose it is, time does not. Who moved `x` of the `X` bytes
+//! of all gets `x` of the count `Y`, or its part `x Y / X` if less was counted than moved (memory of
+//! other sockets, which another counter has; what a device had in its own memory). What was counted
+//! beyond `X` is the devices' own, owner `device`: queues, descriptors, packets that nobody took,
+//! and devices that are neither disk nor interface, as GPUs.
+//!
+//! # Confidence
+//!
+//! The chance that a share is within 10 % of the truth, `erf(0.1 / sqrt(2 v))`, times the part of
+//! the window in which the counter ran. `v`, the variance of the relative error, is the sum of
+//!
+//! - what the count of a window differs by from what was moved, learnt: the mean square of
+//!   `ln(Y / X)` about its mean over some 50 windows. Bytes are moved up to a request's time before
+//!   or after the window that has its completion;
+//! - what is given to the devices although it may be of the owners' requests: of `o = Y / X - 1`, a
+//!   part from none to all, each as likely as the other: `o^2 / 3`.
+//!
+//! Of what is the devices' own the same `v` holds, in proportion to what the owners have.
+
+use super::{Attribution, Method, Share, Window, confidence::within_tenth, residency::residency};
+use crate::align::who::Who;
+
+/// Windows over which ratios are averaged.
+const MEMORY: f64 = 50.0;
+
+/// Variance of the logarithm of a ratio before anything was seen: a fifth.
+const FIRST: f64 = 0.04;
+
+/// What it has learnt of one counter.
+#[derive(Debug, Default)]
+pub struct Io {
+    /// Windows so far in which both counted.
+    windows: f64,
+    /// Mean and variance of `ln(Y / X)`.
+    mean: f64,
+    variance: f64,
+}
+
+impl Attribution for Io {
+    fn divide(&mut self, window: &Window<'_>) -> (Method, Vec<Share>) {
+        let Some(moved) = window.io else {
+            let Window { total, time, own_cpu, running, .. } = *window;
+            return (Method::Residency, residency(total, time, own_cpu, running));
+        };
+        (Method::Io, self.shares(window.total, window.running, moved))
+    }
+}
+
+impl Io {
+    fn shares(&mut self, total: f64, running: f32, moved: &[(Who, f64)]) -> Vec<Share> {
+        let sum: f64 = moved.iter().map(|(_, bytes)| bytes).sum();
+        let part = if sum > 0.0 { (total / sum).min(1.0) } else { 0.0 };
+        let variance = self.learn(total, sum);
+        let confidence = within_tenth(variance) as f32 * running;
+        let mut shares: Vec<Share> = moved
+            .iter()
+            .filter(|(who, bytes)| *who != Who::Device && bytes * part > 0.0)
+            .map(|&(who, bytes)| {
+                let confidence = if who == Who::Unknown { 0.0 } else { confidence };
+                Share { who, value: bytes * part, confidence }
+            })
+            .collect();
+        let given: f64 = shares.iter().map(|share| share.value).sum();
+        let own = total - given;
+        if own > total * 1e-12 {
+            let of_own = variance * (given / own).powi(2);
+            let confidence = within_tenth(of_own) as f32 * running;
+            shares.push(Share { who: Who::Device, value: own, confidence });
+        }
+        shares
+    }
+
+    /// The variance of a share's relative error, by this window and those before.
+    fn learn(&mut self, total: f64, sum: f64) -> f64 {
+        if sum <= 0.0 || total <= 0.0 {
+            return 0.0;
+        }
+        let ratio = (total / sum).ln();
+        let deviation = ratio - self.mean;
+        if self.windows < 1.0 {
+            (self.mean, self.variance) = (ratio, FIRST);
+        } else {
+            let weight = 1.0 / (self.windows + 1.0).min(MEMORY);
+            self.variance += weight * (deviation * deviation - self.variance);
+            self.mean += weight * deviation;
+        }
+        self.windows += 1.0;
+        let own = (total / sum - 1.0).max(0.0);
+        self.variance + own * own / 3.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const A: Who = Who::Irq(1);
+    const B: Who = Who::Irq(2);
+
+    fn value(shares: &[Share], who: Who) -> f64 {
+        shares.iter().filter(|share| share.who == who).map(|share| share.value).sum()
+    }
+
+    #[test]
+    fn who_moved_it_has_it_and_the_rest_is_the_devices() {
+        let shares = Io::default().shares(1000.0, 1.0, &[(A, 600.0), (B, 200.0)]);
+        assert!((value(&shares, A) - 600.0).abs() < 1e-9);
+        assert!((value(&shares, B) - 200.0).abs() < 1e-9);
+        assert!((value(&shares, Who::Device) - 200.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn what_went_elsewhere_is_taken_from_all_alike() {
+        let shares = Io::default().shares(100.0, 1.0, &[(A, 300.0), (B, 100.0)]);
+        assert!((value(&shares, A) - 75.0).abs() < 1e-9);
+        assert!(value(&shares, Who::Device).abs() < 1e-9);
+    }
+
+    #[test]
+    fn nobody_asked_for_it() {
+        let shares = Io::default().shares(100.0, 1.0, &[]);
+        assert_eq!(shares.len(), 1);
+        assert_eq!(shares[0].who, Who::Device);
+    }
+
+    #[test]
+    fn what_agrees_is_trusted_and_what_does_not_is_not() {
+        let mut steady = Io::default();
+        let mut wild = Io::default();
+        let mut last = (0.0, 0.0);
+        for window in 0..200 {
+            let factor = if window % 2 == 0 { 0.5 } else { 2.0 };
+            last.0 = f64::from(steady.shares(1010.0, 1.0, &[(A, 1000.0)])[0].confidence);
+            last.1 = f64::from(wild.shares(1000.0 * factor, 1.0, &[(A, 1000.0)])[0].confidence);
+        }
+        assert!(last.0 > 0.95 && last.1 < 0.2, "{last:?}");
+    }
+
+    proptest! {
+        #[test]
+        fn parts_sum_to_the_whole(
+            windows in prop::collection::vec((1.0f64..1e15, prop::collection::vec(0.0f64..1e15, 0..9)), 1..40),
+        ) {
+            let mut io = Io::default();
+            for (total, bytes) in windows {
+                let moved: Vec<_> =
+                    bytes.iter().enumerate().map(|(i, bytes)| (Who::Irq(i as u32), *bytes)).collect();
+                let shares = io.shares(total, 1.0, &moved);
+                let sum: f64 = shares.iter().map(|share| share.value).sum();
+                prop_assert!((sum - total).abs() <= total * 1e-9);
+                for share in shares {
+                    prop_assert!(share.value >= 0.0 && (0.0..=1.0).contains(&share.confidence));
+                }
+            }
+        }
+    }
+}
