@@ -1,14 +1,9 @@
-//! Who used the CPUs in each tick of a moving span: what a regression explains counts by.
+//! Who used the CPUs in each tick: what a regression explains counts by.
 //!
-//! One [`Design`] serves all counters that see the same CPUs. Time is kept in whole units, so that
-//! the sums which ticks enter and leave are exact: they depend on the ticks in the span alone, not
-//! on how the span came to be there. Memory is bounded by the span: [`OWNERS`] owners have a column
-//! of their own, all others share one.
+//! One [`Design`] serves all counters that see the same CPUs. Memory is bounded: [`OWNERS`] owners
+//! have a column of their own, all others share one.
 
-use std::{
-    cmp::Reverse,
-    collections::{HashMap, VecDeque},
-};
+use std::collections::HashMap;
 
 use crate::align::who::Who;
 
@@ -24,85 +19,48 @@ pub const REST: usize = 1;
 /// Columns in all.
 pub const WIDTH: usize = OWNERS + 2;
 
-/// Units in a tick: 0.25 us of a tick of 1 ms. With them the sums of products stay below 2^53, the
-/// whole numbers that a double holds, for 4096 ticks of a socket of 256 CPUs.
-pub const UNITS: u32 = 4096;
+/// How often columns are given anew, ns.
+const REVIEW_NS: u64 = 100_000_000;
 
-/// Length of the span, ns.
-const SPAN_NS: u64 = 2_000_000_000;
+/// What is left of an owner's use of the CPUs after that: the memory is about 2 s.
+const LEFT: f64 = 0.95;
 
-/// Fewest and most ticks of a span, where a tick is very long or very short.
-const SPAN_TICKS: (u64, u64) = (512, 4096);
+/// An owner gets a column of its own from this much use on, in ticks of one CPU.
+const LEAST: f64 = 2.0;
 
-/// How often rates are computed anew, ns.
-const REFRESH_NS: u64 = 100_000_000;
+/// Below this use an owner is gone, and its column free.
+const GONE: f64 = 0.05;
 
-/// An owner gets a column of its own from this many ticks' worth of CPU time in the span.
-const LEAST_TICKS: u64 = 2;
+/// Use by column, in ticks of one CPU; 1 for the baseline.
+pub type Row = [f64; WIDTH];
 
-/// One tick: owners by their index, and their units of time.
-type Tick = Box<[(u32, u32)]>;
-
-#[derive(Debug)]
-struct Owner {
-    who: Who,
-    column: usize,
-    /// Ticks of the span in which it ran.
-    ticks: u32,
-    units: u64,
-}
-
-/// The ticks of the span.
+/// The owners' columns and the last tick.
 #[derive(Debug)]
 pub struct Design {
     tick_ns: u64,
-    span: usize,
-    ticks: VecDeque<Tick>,
-    /// The tick that the last one pushed out.
-    left: Option<Tick>,
-    index_of: HashMap<Who, u32>,
-    owners: Vec<Owner>,
-    gram: Vec<f64>,
+    /// Use of late, by owner.
+    used: HashMap<Who, f64>,
+    column_of: HashMap<Who, usize>,
+    owners: [Option<Who>; WIDTH],
+    born: [u64; WIDTH],
     generation: u64,
-    fits: u64,
-    since_fit: u64,
-}
-
-/// A tick as one row of the regression: units by column.
-#[derive(Debug)]
-pub struct Row {
-    /// Units of each column.
-    pub units: [f64; WIDTH],
-    /// The columns that are not 0.
-    pub columns: Vec<usize>,
+    row: Row,
+    since_review: u64,
 }
 
 impl Design {
-    /// An empty span of ticks of this length.
+    /// Before the first tick, all of this length.
     pub fn new(tick_ns: u64) -> Self {
-        let (fewest, most) = SPAN_TICKS;
         Self {
             tick_ns,
-            span: (SPAN_NS / tick_ns).clamp(fewest, most) as usize,
-            ticks: VecDeque::new(),
-            left: None,
-            index_of: HashMap::new(),
-            owners: Vec::new(),
-            gram: vec![0.0; WIDTH * WIDTH],
+            used: HashMap::new(),
+            column_of: HashMap::new(),
+            owners: [None; WIDTH],
+            born: [0; WIDTH],
             generation: 0,
-            fits: 0,
-            since_fit: 0,
+            row: [0.0; WIDTH],
+            since_review: 0,
         }
-    }
-
-    /// Ticks in the span.
-    pub fn len(&self) -> usize {
-        self.ticks.len()
-    }
-
-    /// Whether there is none yet.
-    pub fn is_empty(&self) -> bool {
-        self.ticks.is_empty()
     }
 
     /// Length of a tick, ns.
@@ -110,151 +68,94 @@ impl Design {
         self.tick_ns
     }
 
-    /// Changes with the meaning of the columns.
-    pub const fn generation(&self) -> u64 {
-        self.generation
+    /// A length of time in ticks.
+    pub fn ticks(&self, ns: u64) -> f64 {
+        ns as f64 / self.tick_ns as f64
     }
 
-    /// Changes when rates are due.
-    pub const fn fits(&self) -> u64 {
-        self.fits
+    /// Use of the last tick by column.
+    pub const fn row(&self) -> &Row {
+        &self.row
     }
 
-    /// Units of a length of time.
-    pub fn units(&self, ns: u64) -> f64 {
-        ns as f64 * f64::from(UNITS) / self.tick_ns as f64
+    /// When the owner of each column got it: a number that grows; 0 at the start.
+    pub const fn born(&self) -> &[u64; WIDTH] {
+        &self.born
     }
 
-    /// Sums of products of columns, row by row.
-    pub fn gram(&self) -> &[f64] {
-        &self.gram
-    }
-
-    /// Adds a tick: nanoseconds by owner, each owner at most once. Idle time explains nothing.
-    pub fn push(&mut self, times: &[(Who, u64)]) {
-        let mut tick = Vec::with_capacity(times.len());
-        for &(who, ns) in times.iter().filter(|(who, _)| *who != Who::Idle) {
-            let units = self.units(ns).round() as u32;
-            if units == 0 {
-                continue;
-            }
-            let next = self.owners.len() as u32;
-            let index = *self.index_of.entry(who).or_insert(next);
-            if index == next {
-                self.owners.push(Owner { who, column: REST, ticks: 0, units: 0 });
-            }
-            if let Some(owner) = self.owners.get_mut(index as usize) {
-                owner.ticks += 1;
-                owner.units += u64::from(units);
-            }
-            tick.push((index, units));
-        }
-        let tick = tick.into_boxed_slice();
-        self.add(&tick, 1.0);
-        self.ticks.push_back(tick);
-        self.left = (self.ticks.len() > self.span).then(|| self.ticks.pop_front()).flatten();
-        if let Some(left) = self.left.take() {
-            self.add(&left, -1.0);
-            for &(index, units) in &left {
-                if let Some(owner) = self.owners.get_mut(index as usize) {
-                    owner.ticks -= 1;
-                    owner.units -= u64::from(units);
-                }
-            }
-            self.left = Some(left);
-        }
-        self.since_fit += 1;
-    }
-
-    /// Ends a window: says that rates are due, and gives the columns to those who ran most.
-    pub fn refresh(&mut self) {
-        if self.since_fit * self.tick_ns < REFRESH_NS {
-            return;
-        }
-        self.since_fit = 0;
-        self.fits += 1;
-        let least = LEAST_TICKS * u64::from(UNITS);
-        let mut ranked: Vec<usize> =
-            (0..self.owners.len()).filter(|&at| self.owners[at].units >= least).collect();
-        // One that has a column keeps it until another ran twice as long: sums are made anew then.
-        let rank = |owner: &Owner| owner.units << u32::from(owner.column != REST);
-        ranked.sort_unstable_by_key(|&at| (Reverse(rank(&self.owners[at])), self.owners[at].who));
-        ranked.truncate(OWNERS);
-        let own = self.owners.iter().filter(|owner| owner.column != REST).count();
-        let same = ranked.iter().all(|&at| self.owners[at].column != REST);
-        if !same || own != ranked.len() {
-            self.remap(&ranked);
-        }
-    }
-
-    /// Gives columns to these owners, in their order, and forgets those who are gone.
-    fn remap(&mut self, chosen: &[usize]) {
-        for owner in &mut self.owners {
-            owner.column = REST;
-        }
-        for (place, &at) in chosen.iter().enumerate() {
-            self.owners[at].column = REST + 1 + place;
-        }
-        let mut index = vec![0; self.owners.len()];
-        let mut kept = 0;
-        for (at, owner) in self.owners.iter().enumerate() {
-            index[at] = kept;
-            kept += u32::from(owner.ticks > 0);
-        }
-        self.owners.retain(|owner| owner.ticks > 0);
-        for entry in self.ticks.iter_mut().flat_map(|tick| tick.iter_mut()) {
-            entry.0 = index[entry.0 as usize];
-        }
-        self.left = None;
-        let owners = self.owners.iter().enumerate();
-        self.index_of = owners.map(|(at, owner)| (owner.who, at as u32)).collect();
-        self.gram.fill(0.0);
-        let ticks = std::mem::take(&mut self.ticks);
-        for tick in &ticks {
-            self.add(tick, 1.0);
-        }
-        self.ticks = ticks;
-        self.generation += 1;
+    /// One more than the last column in use.
+    pub fn width(&self) -> usize {
+        let last = self.owners.iter().rposition(Option::is_some);
+        last.map_or(REST + 1, |last| last + 1)
     }
 
     /// The column of an owner.
     pub fn column(&self, who: Who) -> usize {
-        let owner = self.index_of.get(&who).and_then(|&index| self.owners.get(index as usize));
-        owner.map_or(REST, |owner| owner.column)
+        self.column_of.get(&who).copied().unwrap_or(REST)
     }
 
-    /// The tick `back` before the last one.
-    pub fn row(&self, back: usize) -> Option<Row> {
-        let at = self.ticks.len().checked_sub(back + 1)?;
-        self.ticks.get(at).map(|tick| self.row_of(tick))
-    }
-
-    /// The tick that the last one pushed out.
-    pub fn left(&self) -> Option<Row> {
-        self.left.as_ref().map(|tick| self.row_of(tick))
-    }
-
-    fn row_of(&self, tick: &Tick) -> Row {
-        let mut row = Row { units: [0.0; WIDTH], columns: Vec::with_capacity(tick.len() + 1) };
-        row.units[BASELINE] = f64::from(UNITS);
-        row.columns.push(BASELINE);
-        for &(index, units) in tick {
-            let column = self.owners.get(index as usize).map_or(REST, |owner| owner.column);
-            if row.units[column] == 0.0 {
-                row.columns.push(column);
-            }
-            row.units[column] += f64::from(units);
+    /// Adds a tick: nanoseconds by owner, each owner at most once. Idle time explains nothing.
+    pub fn push(&mut self, times: &[(Who, u64)]) {
+        self.row = [0.0; WIDTH];
+        self.row[BASELINE] = 1.0;
+        for &(who, ns) in times.iter().filter(|(who, ns)| *who != Who::Idle && *ns > 0) {
+            let ticks = self.ticks(ns);
+            *self.used.entry(who).or_default() += ticks;
+            let column = self.column(who);
+            self.row[column] += ticks;
         }
-        row
+        self.since_review += 1;
+        if self.since_review * self.tick_ns >= REVIEW_NS {
+            self.since_review = 0;
+            self.review();
+        }
     }
 
-    fn add(&mut self, tick: &Tick, sign: f64) {
-        let row = self.row_of(tick);
-        for &a in &row.columns {
-            for &b in &row.columns {
-                self.gram[a * WIDTH + b] += sign * row.units[a] * row.units[b];
+    /// Frees the columns of owners that are gone and gives columns to those who use most. Who has
+    /// one keeps it until another used twice as much: what was learnt of it goes with it.
+    fn review(&mut self) {
+        for used in self.used.values_mut() {
+            *used *= LEFT;
+        }
+        self.used.retain(|_, used| *used >= GONE);
+        for column in REST + 1..WIDTH {
+            if self.owners[column].is_some_and(|who| !self.used.contains_key(&who)) {
+                self.free(column);
             }
         }
+        let mut waiting: Vec<(f64, Who)> = self
+            .used
+            .iter()
+            .filter(|(who, used)| **used >= LEAST && !self.column_of.contains_key(*who))
+            .map(|(who, used)| (*used, *who))
+            .collect();
+        waiting.sort_unstable_by(|one, other| other.0.total_cmp(&one.0).then(one.1.cmp(&other.1)));
+        for (used, who) in waiting {
+            let Some(column) = self.room_for(used) else { break };
+            self.free(column);
+            self.generation += 1;
+            self.owners[column] = Some(who);
+            self.born[column] = self.generation;
+            self.column_of.insert(who, column);
+        }
+    }
+
+    fn free(&mut self, column: usize) {
+        if let Some(who) = self.owners[column].take() {
+            self.column_of.remove(&who);
+        }
+    }
+
+    /// A free column, or that of the owner who used least, if that is less than half of `used`.
+    fn room_for(&self, used: f64) -> Option<usize> {
+        if let Some(free) = (REST + 1..WIDTH).find(|&column| self.owners[column].is_none()) {
+            return Some(free);
+        }
+        let of = |column: usize| {
+            self.owners[column].and_then(|who| self.used.get(&who)).copied().unwrap_or(0.0)
+        };
+        let least = (REST + 1..WIDTH).min_by(|&one, &other| of(one).total_cmp(&of(other)))?;
+        (2.0 * of(least) < used).then_some(least)
     }
 }
 
@@ -262,32 +163,43 @@ impl Design {
 mod tests {
     use super::*;
 
+    const TICK: u64 = 1_000_000;
+
+    fn run(design: &mut Design, ticks: usize, times: &[(Who, u64)]) {
+        (0..ticks).for_each(|_| design.push(times));
+    }
+
     #[test]
-    fn sums_are_those_of_the_span_alone() {
-        let tick = |at: u64| -> Vec<(Who, u64)> {
-            vec![
-                (Who::Irq((at % 40) as u32), 1 + at * 7919 % 900_000),
-                (Who::Softirq((at % 7) as u32), 1 + at * 104_729 % 700_000),
-                (Who::Idle, 5),
-            ]
+    fn who_uses_most_has_a_column_and_keeps_it() {
+        let mut design = Design::new(TICK);
+        let all: Vec<_> = (0..50).map(|at| (Who::Irq(at), TICK / 2 + u64::from(at))).collect();
+        run(&mut design, 1000, &all);
+        let own = |design: &Design| {
+            (0..50).filter(|&at| design.column(Who::Irq(at)) != REST).collect::<Vec<_>>()
         };
-        let mut design = Design::new(1_000_000);
-        for at in 0..7000 {
-            design.push(&tick(at));
-            if at % 10 == 9 {
-                design.refresh();
-            }
-        }
-        assert_eq!(design.len(), 2000);
-        let before = design.gram.clone();
-        let chosen: Vec<usize> =
-            (0..design.owners.len()).filter(|&at| design.owners[at].column != REST).collect();
-        assert_eq!(chosen.len(), OWNERS);
-        let mut columns: Vec<_> = chosen.iter().map(|&at| (design.owners[at].column, at)).collect();
-        columns.sort_unstable();
-        let order: Vec<usize> = columns.into_iter().map(|(_, at)| at).collect();
-        design.remap(&order);
-        assert_eq!(before, design.gram);
-        assert!(design.owners.len() <= 47, "{}", design.owners.len());
+        let first = own(&design);
+        assert_eq!(first.len(), OWNERS);
+        assert_eq!(design.width(), WIDTH);
+        let shared: f64 = design.row()[REST];
+        assert!((shared - 9.0).abs() < 0.1, "{shared}");
+        // A little more is no reason to learn anew, much more is.
+        let more: Vec<_> = (0..50).map(|at| (Who::Irq(at), TICK / 2 - u64::from(at))).collect();
+        run(&mut design, 5000, &more);
+        assert_eq!(own(&design), first);
+        run(&mut design, 5000, &[&all[..], &[(Who::Softirq(1), TICK * 2)]].concat());
+        assert_ne!(design.column(Who::Softirq(1)), REST);
+    }
+
+    #[test]
+    fn who_is_gone_leaves_room() {
+        let mut design = Design::new(TICK);
+        run(&mut design, 200, &[(Who::Irq(1), TICK), (Who::Idle, TICK)]);
+        let (column, born) = (design.column(Who::Irq(1)), *design.born());
+        assert!(column != REST && design.column(Who::Idle) == REST);
+        run(&mut design, 20_000, &[(Who::Irq(2), TICK)]);
+        assert_eq!(design.column(Who::Irq(1)), REST);
+        run(&mut design, 200, &[(Who::Irq(2), TICK), (Who::Irq(3), TICK)]);
+        assert_eq!(design.column(Who::Irq(3)), column);
+        assert!(design.born()[column] > born[column]);
     }
 }

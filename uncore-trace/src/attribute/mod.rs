@@ -8,11 +8,11 @@ mod confidence;
 mod design;
 mod exact;
 mod io;
+mod rates;
 mod regression;
 mod residency;
 #[cfg(test)]
 mod simulation;
-mod solve;
 
 pub use self::design::Design;
 use self::{exact::Exact, io::Io, regression::Regression, residency::Residency};
@@ -163,9 +163,6 @@ pub trait Attribution: std::fmt::Debug {
     /// Takes the count of the tick that was last pushed into `design`; `None` where there is no
     /// reading at its end: the next count is of both.
     fn tick(&mut self, _design: &Design, _count: Option<f64>) {}
-
-    /// Computes what it learns, if [`Design::refresh`] said that this is due.
-    fn learn(&mut self, _design: &Design) {}
 
     /// Divides a window: the shares sum to its total, and none is negative.
     fn divide(&mut self, window: &Window<'_>) -> (Method, Vec<Share>);

@@ -2,153 +2,123 @@
 //! differ when others run.
 //!
 //! Count of a tick = baseline + sum over owners of rate x time on the CPUs that the counter sees,
-//! by non-negative least squares over a moving span of ticks ([`super::design`]). A window's count
-//! is divided in proportion to rate x time, so the parts and the baseline sum to it; the baseline
-//! is `unattributed`. Owners beyond the 32 that ran most share one rate.
+//! by recursive non-negative least squares ([`super::rates`]) over all owners that have a column
+//! ([`super::design`]); owners beyond the 32 that ran most share one rate. Rates hold for as long as
+//! they hold: four memories, of 0.15 s, 1.5 s, 15 s and without end, learn side by side, and each
+//! counts by how well it foretold the last counts (Bayesian model averaging with forgetting; Raftery
+//! et al., "Online Prediction Under Model Uncertainty via Dynamic Model Averaging", 2010). Steady
+//! owners are known ever better, and one that changes is noticed within some ten ticks.
 //!
-//! Where ticks do not tell owners apart the data say nothing, and a prior decides, weak enough that
-//! a few dozen ticks overrule it: every owner has the same rate, give or take three times that
-//! rate (which is `residency`, without idle time), and the baseline is some hundredths of the mean
-//! count. CPUs that never idle leave the baseline undetermined: there it stays at that.
+//! A window's count is divided in proportion to the sum of rate x time over its ticks, each with
+//! the rates as they were right after it, so the parts and the baseline sum to it; the baseline is
+//! `unattributed`. Where ticks do not tell owners apart the prior decides: every owner has the same
+//! rate, give or take three times that rate (which is `residency`, without idle time), and the
+//! baseline is some hundredths of the mean count. CPUs that never idle leave the baseline
+//! undetermined: there it stays at that.
 //!
 //! # Confidence
 //!
 //! The chance that a share `s` is within 10 % of the truth, `erf(0.1 / sqrt(2 v))`, times the part
-//! of the window in which the counter ran. `v`, the variance of the relative error, is the sum of
+//! of the window in which the counter ran. `v`, the variance of the relative error, is [`KNOWN`]
+//! times the sum, over the memories by their weight, of
 //!
-//! - what rates are uncertain by: `V g' C g`, with `C` the inverse of the regularised sums of
-//!   products, `g` the derivative of `ln s` by the rates, and `V` the variance of a tick's error;
-//! - what traffic differs by from rate x time within the window: `W (1 - s) / (q Y^2)`, `q` the sum
-//!   of all shares squared. `W` is the variance of the window's sum, or the square by which its
-//!   count `Y` differs from the prediction if that is larger: nobody knows whose the difference
-//!   is, so each owner is taken to differ by the same part of its own.
-//!
-//! Errors are those of predictions, made before a tick entered the span, so what changes within the
-//! span counts. They are added up over 1, 8 and 64 ticks, and the largest variance per tick counts,
-//! so errors that go on from tick to tick do not average out. Owners that always run together have
-//! large `g' C g`, since only their sum is known.
-
-use std::collections::VecDeque;
+//! - what rates are uncertain by: `g' C g`, with `C` their covariance and `g` the derivative of
+//!   `ln s` by the rates. Owners that always run together have large ones, since only their sum is
+//!   known, and so has one whose rate changed just now;
+//! - what traffic differs by from rate x time within the window: `W (1 - s) / n`, with `W` the
+//!   variance of a count's relative error and `n` the ticks of the window;
+//! - what the memories differ by among each other.
 
 use super::{
     Attribution, Method, Share, Window,
     confidence::within_tenth,
-    design::{BASELINE, Design, REST, Row, UNITS, WIDTH},
+    design::{BASELINE, Design, REST, Row, WIDTH},
+    rates::{Levels, Memory, Rates},
     residency::residency,
-    solve::{inverse, nnls},
 };
 use crate::align::who::Who;
 
-/// Time without which there are no rates, ns.
-const LEARN_NS: u64 = 300_000_000;
+/// Ticks that only give the levels with which rates begin.
+const FIRST: u64 = 64;
 
-/// And ticks without which there are none: eight for each owner that may have its own.
-const LEARN_TICKS: u64 = 256;
+/// Ticks before rates are used.
+const LEARN: u64 = 192;
 
-/// Standard deviation of a rate before anything was seen, in mean rates.
-const RATE_PRIOR: f64 = 3.0;
+/// The memories, s; the last is without end.
+const MEMORIES: [f64; 4] = [0.15, 1.5, 15.0, f64::INFINITY];
 
-/// Mean and standard deviation of the baseline before anything was seen, in mean counts: those of
-/// the absolute value of a normal variable of standard deviation 0.05.
-const BASELINE_PRIOR: (f64, f64) = (0.040, 0.030);
+/// The long one.
+const LONG: usize = MEMORIES.len() - 1;
 
-/// Errors are not taken to be smaller than this part of the mean count.
-const LEAST_ERROR: f64 = 1e-3;
+/// What is left of the weight of a foretold count at the next.
+const FORGET: f64 = 0.98;
 
-/// Ticks over which errors are added up.
-const BLOCKS: [usize; 3] = [1, 8, 64];
+/// How fast levels follow, per tick.
+const LEVEL_GAIN: f64 = 0.002;
 
-/// Ticks over which the variance of errors is averaged.
-const MEMORY: f64 = 1000.0;
-
-/// No more than this part of the span may lack readings of its own.
-const MOST_IMPUTED: f64 = 0.2;
+/// Variance of shares per variance that the memories compute: what cutting rates off at 0 and the
+/// room they are given to move add is not there to be seen. Measured on the simulation.
+const KNOWN: f64 = 0.5;
 
 /// One counter's rates.
-#[derive(Debug, Default)]
-pub struct Regression {
-    /// Count of each tick of the span but the last `pending`, and whether it was read.
-    counts: VecDeque<(f64, bool)>,
-    /// Last ticks whose count is not known yet.
-    pending: usize,
-    imputed: usize,
-    /// Sums of products of columns and counts, and of counts.
-    products: Vec<f64>,
-    sum: f64,
-    squares: f64,
-    generation: u64,
-    fits: u64,
-    errors: Errors,
-    fit: Option<Fit>,
-}
-
-/// Rates, per unit of time.
 #[derive(Debug)]
-struct Fit {
-    generation: u64,
-    rates: Vec<f64>,
-    /// Covariance of the rates per variance of a tick's error.
-    covariance: Vec<f64>,
+pub struct Regression {
+    ticks: u64,
+    levels: Levels,
+    models: Vec<Model>,
+    /// Which owner each column had.
+    born: [u64; WIDTH],
+    /// Use since the last count, and in how many ticks.
+    pending: (Row, f64),
+    /// Use within the window, and of how many ticks.
+    used: (Row, f64),
 }
 
-/// Errors of prediction.
-#[derive(Debug, Default)]
-struct Errors {
-    variance: [f64; BLOCKS.len()],
-    sums: [(usize, f64); BLOCKS.len()],
+/// One memory.
+#[derive(Debug)]
+struct Model {
+    rates: Rates,
+    log_weight: f64,
+    /// Counts by column within the window.
+    given: Row,
 }
 
-impl Errors {
-    fn seed(variance: f64) -> Self {
-        Self { variance: [variance; BLOCKS.len()], sums: Default::default() }
-    }
-
-    fn add(&mut self, error: f64) {
-        for ((block, sum), variance) in BLOCKS.iter().zip(&mut self.sums).zip(&mut self.variance) {
-            sum.0 += 1;
-            sum.1 += error;
-            if sum.0 == *block {
-                let ticks = *block as f64;
-                *variance += ticks / MEMORY * (sum.1 * sum.1 / ticks - *variance);
-                *sum = (0, 0.0);
-            }
+impl Default for Regression {
+    fn default() -> Self {
+        Self {
+            ticks: 0,
+            levels: Levels { count: 0.0, rate: 0.0 },
+            models: Vec::new(),
+            born: [0; WIDTH],
+            pending: ([0.0; WIDTH], 0.0),
+            used: ([0.0; WIDTH], 0.0),
         }
-    }
-
-    fn variance(&self) -> f64 {
-        self.variance.iter().copied().fold(0.0, f64::max)
     }
 }
 
 impl Attribution for Regression {
     fn tick(&mut self, design: &Design, count: Option<f64>) {
-        if let Some(row) = design.left() {
-            self.forget(design, &row);
-        }
-        self.pending = (self.pending + 1).min(design.len());
+        add(&mut self.pending.0, design.row());
+        self.pending.1 += 1.0;
         if let Some(count) = count {
-            self.enter(design, count);
+            let (row, ticks) = std::mem::replace(&mut self.pending, ([0.0; WIDTH], 0.0));
+            self.level(&row, count / ticks, ticks);
+            self.follow(design);
+            self.take(design, &row, count, ticks);
         }
     }
 
     fn divide(&mut self, window: &Window<'_>) -> (Method, Vec<Share>) {
         let by_time = residency(window.total, window.time, window.own_cpu, window.running);
-        match window.design.and_then(|design| self.shares(design, window)) {
+        let shares = window.design.and_then(|design| self.shares(design, window));
+        for model in &mut self.models {
+            model.given = [0.0; WIDTH];
+        }
+        self.used = ([0.0; WIDTH], 0.0);
+        match shares {
             Some(shares) if trust(&shares) > trust(&by_time) => (Method::Regression, shares),
             _ => (Method::Residency, by_time),
         }
-    }
-
-    /// Computes rates if they are due and the counts of the span known.
-    fn learn(&mut self, design: &Design) {
-        if self.fits == design.fits() || self.pending > 0 {
-            return;
-        }
-        self.fits = design.fits();
-        if self.generation != design.generation() {
-            self.rebuild(design);
-        }
-        self.fit = self.solve(design);
     }
 }
 
@@ -157,202 +127,98 @@ fn trust(shares: &[Share]) -> f64 {
     shares.iter().map(|share| share.value * f64::from(share.confidence)).sum()
 }
 
+fn add(sum: &mut Row, row: &Row) {
+    sum.iter_mut().zip(row).for_each(|(sum, value)| *sum += value);
+}
+
 impl Regression {
-    /// A tick left the span.
-    fn forget(&mut self, design: &Design, row: &Row) {
-        // Of a tick that is pending still, nothing was entered.
-        if self.counts.len() + self.pending < design.len() {
+    /// Levels follow the counts.
+    fn level(&mut self, row: &Row, count: f64, ticks: f64) {
+        self.ticks += ticks as u64;
+        let gain = LEVEL_GAIN.max(1.0 / self.ticks as f64) * ticks;
+        let gain = gain.min(1.0);
+        let busy: f64 = row.iter().skip(REST).sum::<f64>() / ticks;
+        self.levels.count += gain * (count - self.levels.count);
+        if busy > 0.0 {
+            self.levels.rate += gain * (count / busy.max(0.1) - self.levels.rate);
+        }
+    }
+
+    /// Columns that have another owner begin anew.
+    fn follow(&mut self, design: &Design) {
+        let changed = (0..WIDTH).filter(|&column| self.born[column] != design.born()[column]);
+        for column in changed {
+            let levels = self.levels;
+            for model in &mut self.models {
+                model.rates.reset(column, None, levels);
+                model.given[column] = 0.0;
+            }
+            self.used.0[column] = 0.0;
+        }
+        self.born = *design.born();
+    }
+
+    fn take(&mut self, design: &Design, row: &Row, count: f64, ticks: f64) {
+        if self.models.is_empty() {
+            if self.ticks >= FIRST && self.levels.rate > 0.0 {
+                let rates = Rates::new(self.levels);
+                let model =
+                    |_| Model { rates: rates.clone(), log_weight: 0.0, given: [0.0; WIDTH] };
+                self.models = MEMORIES.iter().map(model).collect();
+            }
             return;
         }
-        if let Some((count, read)) = self.counts.pop_front() {
-            self.imputed -= usize::from(!read);
-            if self.generation == design.generation() {
-                self.weigh(row, -count);
-            }
-            self.sum -= count;
-            self.squares -= count * count;
-        }
-    }
-
-    fn weigh(&mut self, row: &Row, count: f64) {
-        self.products.resize(WIDTH, 0.0);
-        for &column in &row.columns {
-            self.products[column] += row.units[column] * count;
-        }
-    }
-
-    /// The count of the last ticks together: as it was predicted, in proportion, where they are
-    /// several.
-    fn enter(&mut self, design: &Design, count: f64) {
-        let ticks = std::mem::take(&mut self.pending);
-        let rows: Vec<Row> = (0..ticks).rev().filter_map(|back| design.row(back)).collect();
-        let predicted: Vec<f64> = rows.iter().map(|row| self.predict(design, row)).collect();
-        let sum: f64 = predicted.iter().sum();
-        if self.fit.as_ref().is_some_and(|fit| fit.generation == design.generation()) {
-            // One error, and none of the ticks without a reading.
-            self.errors.add(count - sum);
-        }
-        for (row, predicted) in rows.iter().zip(predicted) {
-            let part = if sum > 0.0 { predicted / sum } else { 1.0 / ticks as f64 };
-            let (count, read) = (count * part, ticks == 1);
-            self.counts.push_back((count, read));
-            self.imputed += usize::from(!read);
-            self.sum += count;
-            self.squares += count * count;
-            if self.generation == design.generation() {
-                self.weigh(row, count);
-            }
-        }
-    }
-
-    fn predict(&self, design: &Design, row: &Row) -> f64 {
-        let fit = self.fit.as_ref().filter(|fit| fit.generation == design.generation());
-        fit.map_or(0.0, |fit| {
-            row.columns.iter().map(|&column| row.units[column] * fit.rates[column]).sum()
-        })
-    }
-
-    /// Makes the sums again: the columns have another meaning.
-    fn rebuild(&mut self, design: &Design) {
-        self.generation = design.generation();
-        self.products = vec![0.0; WIDTH];
-        let counts: Vec<f64> = self.counts.iter().map(|(count, _)| *count).collect();
-        for (back, count) in counts.iter().rev().enumerate() {
-            if let Some(row) = design.row(back) {
-                self.weigh(&row, *count);
-            }
-        }
-        self.sum = counts.iter().sum();
-        self.squares = counts.iter().map(|count| count * count).sum();
-    }
-
-    fn solve(&mut self, design: &Design) -> Option<Fit> {
-        let ticks = self.counts.len();
-        let least = (LEARN_NS / design.tick_ns()).max(LEARN_TICKS) as usize;
-        if ticks < least || self.imputed as f64 > MOST_IMPUTED * ticks as f64 {
-            return None;
-        }
-        let gram = design.gram();
-        let mean = self.sum / ticks as f64;
-        // The baseline's row of products is the time of each column, in units of a tick.
-        let units = |column: usize| gram[column] / f64::from(UNITS);
-        let time: f64 = (REST..WIDTH).map(units).sum();
-        if mean <= 0.0 || time <= 0.0 {
-            return None;
-        }
-        let rate = self.sum / time;
-        let floor = (LEAST_ERROR * mean).powi(2);
-        let first = self.fit.is_none();
-        let variance = if first {
-            // Nothing is known of errors yet: all that differs from the mean may be one.
-            (self.squares / ticks as f64 - mean * mean).max(floor)
-        } else {
-            self.errors.variance().max(floor)
-        };
-        let fit = self.fit_with(design, rate, mean, variance)?;
-        if !first {
-            return Some(fit);
-        }
-        let within = self.residual(gram, &fit.rates).max(floor);
-        self.errors = Errors::seed(within);
-        self.fit_with(design, rate, mean, within)
-    }
-
-    /// Mean square of what the rates do not explain of the span.
-    fn residual(&self, gram: &[f64], rates: &[f64]) -> f64 {
-        let squares: f64 = (0..WIDTH)
-            .map(|j| {
-                let row: f64 = (0..WIDTH).map(|k| gram[j * WIDTH + k] * rates[k]).sum();
-                rates[j] * (row - 2.0 * self.products[j])
-            })
-            .sum();
-        let free = self.counts.len().saturating_sub(WIDTH).max(1);
-        ((self.squares + squares) / free as f64).max(0.0)
-    }
-
-    fn fit_with(&self, design: &Design, rate: f64, mean: f64, variance: f64) -> Option<Fit> {
-        let gram = design.gram();
-        let used: Vec<usize> =
-            (0..WIDTH).filter(|&column| gram[column * WIDTH + column] > 0.0).collect();
-        let n = used.len();
-        let (mut a, mut b, mut x) = (vec![0.0; n * n], vec![0.0; n], vec![0.0; n]);
-        let old = self.fit.as_ref().filter(|fit| fit.generation == self.generation);
-        for (row, &j) in used.iter().enumerate() {
-            for (column, &k) in used.iter().enumerate() {
-                a[row * n + column] = gram[j * WIDTH + k];
-            }
-            let (centre, deviation) = match j {
-                BASELINE => {
-                    let (centre, deviation) = BASELINE_PRIOR;
-                    (centre * mean / f64::from(UNITS), deviation * mean / f64::from(UNITS))
-                }
-                _ => (rate, RATE_PRIOR * rate),
+        let (width, levels) = (design.width(), self.levels);
+        let seconds = design.tick_ns() as f64 * 1e-9;
+        let long = self.models.get(LONG).map_or([0.0; WIDTH], |model| model.rates.per_tick);
+        for (model, memory_s) in self.models.iter_mut().zip(MEMORIES) {
+            let memory = if memory_s.is_finite() {
+                Memory::Short { long: &long, kept: (-seconds / memory_s).exp() }
+            } else {
+                Memory::Long(seconds)
             };
-            let weight = variance / (deviation * deviation);
-            a[row * n + row] += weight;
-            b[row] = self.products[j] + weight * centre;
-            x[row] = old.map_or(0.0, |old| old.rates[j]);
-        }
-        nnls(&a, &b, &mut x);
-        let inverse = inverse(&a, n)?;
-        let mut rates = vec![0.0; WIDTH];
-        let mut covariance = vec![0.0; WIDTH * WIDTH];
-        for (row, &j) in used.iter().enumerate() {
-            rates[j] = x[row];
-            for (column, &k) in used.iter().enumerate() {
-                covariance[j * WIDTH + k] = inverse[row * n + column];
+            let told = model.rates.take(row, count, ticks, width, levels, memory);
+            model.log_weight = FORGET * model.log_weight + told;
+            for (given, (rate, used)) in
+                model.given.iter_mut().zip(model.rates.per_tick.iter().zip(row))
+            {
+                *given += rate * used;
             }
         }
-        let finite = rates.iter().chain(&covariance).all(|value| value.is_finite());
-        finite.then_some(Fit { generation: self.generation, rates, covariance })
+        add(&mut self.used.0, row);
+        self.used.1 += ticks;
     }
 
     /// Divides a window by the rates, if there are any.
     fn shares(&self, design: &Design, window: &Window<'_>) -> Option<Vec<Share>> {
-        let fit = self.fit.as_ref().filter(|fit| fit.generation == design.generation())?;
+        if self.models.is_empty() || self.ticks < LEARN {
+            return None;
+        }
+        let mut used = [0.0; WIDTH];
+        used[BASELINE] = design.ticks(window.len_ns);
         let owners: Vec<(Who, usize, f64)> = window
             .time
             .iter()
             .filter(|(who, ns)| *who != Who::Idle && *ns > 0)
-            .map(|&(who, ns)| (who, design.column(who), design.units(ns)))
+            .map(|&(who, ns)| (who, design.column(who), design.ticks(ns)))
             .collect();
-        let mut units = [0.0; WIDTH];
-        units[BASELINE] = design.units(window.len_ns);
-        for &(_, column, time) in &owners {
-            units[column] += time;
+        for &(_, column, ticks) in &owners {
+            used[column] += ticks;
         }
-        let predicted: f64 = units.iter().zip(&fit.rates).map(|(time, rate)| time * rate).sum();
-        if predicted <= 0.0 || !predicted.is_finite() {
-            return None;
-        }
-        let variance = self.errors.variance();
-        // What each column's rate has in common with the sum of all.
-        let common: Vec<f64> = (0..WIDTH)
-            .map(|j| (0..WIDTH).map(|k| fit.covariance[j * WIDTH + k] * units[k]).sum())
-            .collect();
-        let of_sum: f64 = units.iter().zip(&common).map(|(time, common)| time * common).sum();
-        let ticks = units[BASELINE] / f64::from(UNITS);
-        let own = (variance * ticks).max((window.total - predicted).powi(2));
-        let of_all = |column: usize| (units[column] * fit.rates[column] / predicted).powi(2);
-        let spread: f64 = (0..WIDTH).map(of_all).sum();
+        let (parts, variance) = self.parts(&used, design.width())?;
         let mut shares = Vec::with_capacity(owners.len() + 1);
         let mut given = 0.0;
-        for (who, column, time) in owners {
-            let rate = fit.rates[column];
-            let part = rate * time / predicted;
+        for (who, column, ticks) in owners {
+            let within = ticks / used[column];
+            let part = parts[column] * within;
             let value = window.total * part;
             if who == Who::Unknown || value <= 0.0 {
                 continue;
             }
-            let of_rate = fit.covariance[column * WIDTH + column] / (rate * rate)
-                - 2.0 * common[column] / (rate * predicted)
-                + of_sum / (predicted * predicted);
-            let of_window = own * (1.0 - part).max(0.0) / (spread * window.total * window.total);
-            let mut confidence = within_tenth(variance * of_rate.max(0.0) + of_window);
-            if column == REST {
+            let mut confidence = within_tenth(KNOWN * variance[column] / parts[column].powi(2));
+            if column == REST && within < 1.0 {
                 // Within the lump it is residency again.
-                let part = time / units[REST];
-                confidence *= if part < 1.0 { 0.2 * part } else { 1.0 };
+                confidence *= 0.2 * within;
             }
             given += value;
             shares.push(Share { who, value, confidence: confidence as f32 * window.running });
@@ -362,5 +228,75 @@ impl Regression {
             shares.push(Share { who: Who::Unknown, value: rest, confidence: 0.0 });
         }
         Some(shares)
+    }
+
+    /// The part of each column in a window with this use, and its variance.
+    fn parts(&self, used: &Row, width: usize) -> Option<(Row, Row)> {
+        let best = self.models.iter().map(|model| model.log_weight).fold(f64::MIN, f64::max);
+        let weights: Vec<f64> =
+            self.models.iter().map(|model| (model.log_weight - best).exp()).collect();
+        let sum: f64 = weights.iter().sum();
+        let (mut parts, mut variance, mut square) = ([0.0; WIDTH], [0.0; WIDTH], [0.0; WIDTH]);
+        for (model, weight) in self.models.iter().zip(weights) {
+            let weight = weight / sum;
+            if weight < 1e-3 {
+                continue;
+            }
+            let made = model.made(used, &self.used.0, width);
+            let all: f64 = made.iter().sum();
+            if all <= 0.0 || !all.is_finite() {
+                return None;
+            }
+            let own = model.variance(used, &made, all, self.used.1.max(1.0), width);
+            for column in 0..width {
+                let part = made[column] / all;
+                parts[column] += weight * part;
+                square[column] += weight * part * part;
+                variance[column] += weight * own[column];
+            }
+        }
+        for column in 0..width {
+            variance[column] += (square[column] - parts[column] * parts[column]).max(0.0);
+        }
+        // Memories that were left out.
+        let sum: f64 = parts.iter().sum();
+        for part in &mut parts {
+            *part /= sum;
+        }
+        (sum > 0.0).then_some((parts, variance))
+    }
+}
+
+impl Model {
+    /// Counts by column in a window with this use, by the rates it had in its ticks.
+    fn made(&self, used: &Row, learnt: &Row, width: usize) -> Row {
+        let mut made = [0.0; WIDTH];
+        for column in 0..width {
+            let rate = match learnt[column] {
+                learnt if learnt > 0.0 => self.given[column] / learnt,
+                _ => self.rates.per_tick[column],
+            };
+            made[column] = rate * used[column];
+        }
+        made
+    }
+
+    /// Variance of each column's part.
+    fn variance(&self, used: &Row, made: &Row, all: f64, ticks: f64, width: usize) -> Row {
+        let scaled = |one: usize, other: usize| {
+            self.rates.covariance(one, other) * used[one] * used[other] / (all * all)
+        };
+        let in_use: Vec<usize> = (0..width).filter(|&column| used[column] > 0.0).collect();
+        let common = |one: usize| in_use.iter().map(|&other| scaled(one, other)).sum::<f64>();
+        let common: Vec<(usize, f64)> = in_use.iter().map(|&one| (one, common(one))).collect();
+        let of_all: f64 = common.iter().map(|(_, common)| common).sum();
+        let mut variance = [0.0; WIDTH];
+        for (column, common) in common {
+            let part = made[column] / all;
+            let of_rates = scaled(column, column) - 2.0 * part * common + part * part * of_all;
+            let of_window = self.rates.noise * part * part * (1.0 - part) / ticks;
+            variance[column] = of_rates.max(0.0) + of_window.max(0.0);
+        }
+        variance
     }
 }

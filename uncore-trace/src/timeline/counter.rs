@@ -255,11 +255,6 @@ impl Track {
         !self.counter.per_cpu && reading == Some(Reading::Failed(libc::EINVAL))
     }
 
-    /// The ticks so far are told.
-    pub fn learnt(&mut self, design: &Design) {
-        self.method.learn(design);
-    }
-
     /// Tells the method what was counted in each of the ticks since the last window.
     pub fn learn(&mut self, tick: u64, design: &Design) {
         while self.ticks.front().is_some_and(|(read, _)| *read < tick) {

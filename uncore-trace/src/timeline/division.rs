@@ -76,12 +76,6 @@ impl Division {
                 }
             }
         }
-        self.designs.iter_mut().flatten().for_each(Design::refresh);
-        for track in self.tracks.iter_mut().filter(|track| track.learns) {
-            if let Some(Some(design)) = self.designs.get(track.set) {
-                track.learnt(design);
-            }
-        }
     }
 
     /// Closes a window: the readings of its last tick, and who used the CPUs.

@@ -1,0 +1,181 @@
+//! What each column of a [`super::design::Design`] makes per tick of CPU time, learnt from one count
+//! after the other, for one memory.
+//!
+//! A Kalman filter of a regression whose rates move (West and Harrison, "Bayesian Forecasting and
+//! Dynamic Models", 2nd edition, 1997, chapter 4): rates and their covariance are carried from tick
+//! to tick, the covariance grows by what rates may have changed meanwhile, and each count takes
+//! out of it what it tells. Rates are kept from falling below 0 by cutting them off there, which is
+//! where the non-negative least squares lie when a single rate would be negative.
+
+use super::design::{BASELINE, Row, WIDTH};
+
+/// How far a rate moves about its long-term value, and at least, in mean rates: a standard
+/// deviation.
+const MOVES: (f64, f64) = (1.5, 0.3);
+
+/// The same for the baseline, the second in mean counts.
+const BASELINE_MOVES: (f64, f64) = (0.5, 0.03);
+
+/// Standard deviation of a rate before anything was seen, in mean rates.
+const RATE_PRIOR: f64 = 3.0;
+
+/// The baseline before anything was seen and its standard deviation, in mean counts.
+const BASELINE_PRIOR: (f64, f64) = (0.04, 0.03);
+
+/// What a long-term rate drifts by in a second, a standard deviation, in its own size.
+const DRIFT: f64 = 0.02;
+
+/// Relative error of a count that is not explained: at first, least and most, as squares.
+const NOISE: (f64, f64, f64) = (0.01, 1e-6, 1.0);
+
+/// How fast it follows what is seen, per tick.
+const NOISE_GAIN: f64 = 0.005;
+
+/// Counts below this part of the mean count have the error of that part.
+const NOISE_FLOOR: f64 = 0.05;
+
+/// Levels that a regression has in mind while its rates are found, all moving averages.
+#[derive(Clone, Copy, Debug)]
+pub struct Levels {
+    /// Count of a tick.
+    pub count: f64,
+    /// Count per tick of CPU time.
+    pub rate: f64,
+}
+
+/// How long what was learnt holds.
+#[derive(Clone, Copy, Debug)]
+pub enum Memory<'a> {
+    /// For ever, but for a slow drift; the length of a tick in seconds.
+    Long(f64),
+    /// Rates go back to the long-term ones: `kept` is what is left of a difference after a tick.
+    Short {
+        /// Long-term rates.
+        long: &'a [f64; WIDTH],
+        /// From 0 to 1.
+        kept: f64,
+    },
+}
+
+/// Rates and how uncertain they are.
+#[derive(Clone, Debug)]
+pub struct Rates {
+    /// Counts per tick of CPU time, by column.
+    pub per_tick: [f64; WIDTH],
+    /// Covariance, row by row, `WIDTH` to a row.
+    covariance: Vec<f64>,
+    /// Variance of a count's relative error.
+    pub noise: f64,
+}
+
+impl Rates {
+    /// Before the first count: all alike.
+    pub fn new(levels: Levels) -> Self {
+        let covariance = vec![0.0; WIDTH * WIDTH];
+        let mut new = Self { per_tick: [0.0; WIDTH], covariance, noise: NOISE.0 };
+        (0..WIDTH).for_each(|column| new.reset(column, None, levels));
+        new
+    }
+
+    /// Another owner has this column.
+    pub fn reset(&mut self, column: usize, rate: Option<f64>, levels: Levels) {
+        for other in 0..WIDTH {
+            self.covariance[column * WIDTH + other] = 0.0;
+            self.covariance[other * WIDTH + column] = 0.0;
+        }
+        let (first, deviation) = match column {
+            BASELINE => (BASELINE_PRIOR.0 * levels.count, BASELINE_PRIOR.1 * levels.count),
+            _ => (levels.rate, RATE_PRIOR * levels.rate),
+        };
+        self.per_tick[column] = rate.unwrap_or(first);
+        self.covariance[column * WIDTH + column] = deviation * deviation;
+    }
+
+    /// Covariance of two columns' rates.
+    pub fn covariance(&self, one: usize, other: usize) -> f64 {
+        self.covariance[one * WIDTH + other]
+    }
+
+    /// Takes a count of `ticks` ticks, whose use is `row`, of the first `width` columns. Returns the
+    /// logarithm of how likely that count was, but for a constant.
+    pub fn take(
+        &mut self,
+        row: &Row,
+        count: f64,
+        ticks: f64,
+        width: usize,
+        levels: Levels,
+        memory: Memory<'_>,
+    ) -> f64 {
+        self.age(width, ticks, levels, memory);
+        let used = row.iter().enumerate().take(width).filter(|(_, used)| **used > 0.0);
+        let used: Vec<(usize, f64)> = used.map(|(column, used)| (column, *used)).collect();
+        let mut gain = [0.0; WIDTH];
+        for &(column, use_of) in &used {
+            // Symmetric: its row is its column, and lies together.
+            let own = &self.covariance[column * WIDTH..column * WIDTH + width];
+            for (gain, covariance) in gain.iter_mut().zip(own) {
+                *gain += covariance * use_of;
+            }
+        }
+        let of = |values: &[f64; WIDTH]| -> f64 {
+            used.iter().map(|&(column, use_of)| values[column] * use_of).sum()
+        };
+        let (expected, of_rates) = (of(&self.per_tick), of(&gain).max(0.0));
+        let size = expected.max(NOISE_FLOOR * levels.count * ticks);
+        let square = size * size;
+        // Errors of several ticks are taken to be independent of each other.
+        let variance = of_rates + self.noise * square / ticks;
+        if variance <= 0.0 || !variance.is_finite() {
+            return 0.0;
+        }
+        let error = count - expected;
+        for (rate, gain) in self.per_tick.iter_mut().zip(&gain).take(width) {
+            *rate = (*rate + gain * error / variance).max(0.0);
+        }
+        for (row, &of_row) in self.covariance.chunks_exact_mut(WIDTH).zip(&gain).take(width) {
+            let part = of_row / variance;
+            for (covariance, gain) in row.iter_mut().zip(&gain).take(width) {
+                *covariance -= part * gain;
+            }
+        }
+        let seen = ((error * error - of_rates) / square * ticks).clamp(0.0, NOISE.2);
+        self.noise = (self.noise + NOISE_GAIN * (seen - self.noise)).max(NOISE.1);
+        -0.5 * (variance.ln() + error * error / variance)
+    }
+
+    /// Rates may have changed in a tick.
+    fn age(&mut self, width: usize, ticks: f64, levels: Levels, memory: Memory<'_>) {
+        match memory {
+            Memory::Long(seconds) => {
+                let drift = DRIFT * DRIFT * seconds * ticks;
+                for column in 0..width {
+                    let size = match column {
+                        BASELINE => BASELINE_PRIOR.0 * levels.count,
+                        _ => MOVES.1 * levels.rate,
+                    };
+                    let size = self.per_tick[column].max(size);
+                    self.covariance[column * WIDTH + column] += drift * size * size;
+                }
+            }
+            Memory::Short { long, kept } => {
+                let kept = kept.powf(ticks);
+                let left = kept * kept;
+                for column in 0..width {
+                    let rate = &mut self.per_tick[column];
+                    *rate = kept * *rate + (1.0 - kept) * long[column];
+                    let row = &mut self.covariance[column * WIDTH..column * WIDTH + width];
+                    for covariance in row.iter_mut() {
+                        *covariance *= left;
+                    }
+                    let (of_itself, least) = match column {
+                        BASELINE => (BASELINE_MOVES.0, BASELINE_MOVES.1 * levels.count),
+                        _ => (MOVES.0, MOVES.1 * levels.rate),
+                    };
+                    let moves = (of_itself * long[column]).max(least);
+                    row[column] += (1.0 - left) * moves * moves;
+                }
+            }
+        }
+    }
+}
