@@ -1,8 +1,9 @@
 //! `attribute` with the method of the recording makes the recording's own timeline again, row for
-//! row, and with another method the same totals.
+//! row, with another method other shares, and in other windows the same totals.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::Path;
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use uncore_trace::tables::reader::Recording;
 use crate::harness::cgroup::Cgroup;
 use crate::harness::load::Load;
 use crate::harness::recorder::Recorder;
+use crate::harness::rows::shares;
 use crate::harness::{assert_checked, or_skip, root_or_skip, run, run_ok, text};
 
 /// Every row of `fabric` with all its columns, as text: doubles are written so that different ones
@@ -63,6 +65,28 @@ fn assert_same(recorded: &[String], made: &[String], options: &[&str]) {
     assert_eq!(recorded.len(), made.len(), "{options:?}");
 }
 
+/// What each counter counted in all, and the longest window.
+fn totals(recording: &Path) -> (BTreeMap<(String, String, i32), f64>, i64) {
+    let shares = shares(recording);
+    let longest = shares.iter().map(|share| share.window_ns).max().unwrap_or_default();
+    let mut totals = BTreeMap::new();
+    for share in shares {
+        let sum = totals.entry((share.pmu, share.event, share.cpu)).or_default();
+        *sum += share.value.unwrap_or_default();
+    }
+    (totals, longest)
+}
+
+fn assert_same_totals(recording: &Path, made: &Path, interval_ns: i64) {
+    let ((recorded, _), (made, longest)) = (totals(recording), totals(made));
+    assert_eq!(longest % interval_ns, 0, "{longest} ns are no windows of {interval_ns} ns");
+    assert!(recorded.keys().eq(made.keys()), "{recorded:?} became {made:?}");
+    for (counter, sum) in recorded {
+        let again = made.get(&counter).copied().unwrap_or_default();
+        assert!((again - sum).abs() <= 1e-9 * sum, "{counter:?}: {sum} became {again}");
+    }
+}
+
 #[test]
 fn a_recording_is_made_again_row_for_row() {
     let _machine = root_or_skip!();
@@ -98,7 +122,22 @@ fn a_recording_is_made_again_row_for_row() {
             again(&run, &dir.path().join("other.parquet"), &["--force", "--method", other]);
         let exact = options.contains(&"--sample-on");
         assert_eq!(changed == live, exact, "{options:?} by {other}");
+        let windows = dir.path().join("windows.parquet");
+        again(&run, &windows, &["--force", "--interval", "200ms"]);
+        assert_same_totals(&run, &windows, 200_000_000);
     }
+}
+
+#[test]
+fn an_interval_that_is_no_number_of_ticks_is_refused() {
+    let _machine = root_or_skip!();
+    let dir = tempfile::tempdir().unwrap();
+    let (run_dir, made) = (dir.path().join("run/"), dir.path().join("again.parquet"));
+    let (to, made) = (run_dir.to_str().unwrap(), made.to_str().unwrap());
+    run_ok(["record", "-p", "host", "-q", "--duration", "200ms", "-o", to]);
+    let output = run(["attribute", to, "--interval", "1.5ms", "-o", made]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output).contains("whole number of ticks of 1ms"), "{}", text(&output));
 }
 
 #[test]

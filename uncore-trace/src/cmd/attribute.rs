@@ -1,13 +1,17 @@
-//! `uncore-trace attribute`: the timeline of a recording again, by another method.
+//! `uncore-trace attribute`: the timeline of a recording again, by another method or in other
+//! windows.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
-use anyhow::{Result, bail};
+use anyhow::bail;
 
-use super::report::print;
+use super::{record::millis, report::print, select::nanos};
 use crate::{
     attribute::Choice,
-    replay,
+    replay::{self, Again},
     tables::{reader::Recording, writer::Target},
     text::printable,
     units,
@@ -16,7 +20,7 @@ use crate::{
 /// Divide the counts of a recording again
 ///
 /// Makes the timeline again from the raw tables of a directory that `record -o DIR/` wrote, by
-/// another method or by the same. Counters that were read at every switch stay exact.
+/// another method or by the same, in windows as long or others. Counters that were read at every switch stay exact.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  uncore-trace attribute run/ --method residency -o by-time.parquet")]
 pub struct Args {
@@ -32,20 +36,25 @@ pub struct Args {
     #[arg(long, value_name = "METHOD")]
     method: Option<Choice>,
 
+    /// Time a row covers, a whole number of the recording's ticks [default: as recorded]
+    #[arg(short = 'I', long, value_name = "TIME", value_parser = millis)]
+    interval: Option<Duration>,
+
     /// Replace FILE if it exists
     #[arg(long)]
     force: bool,
 }
 
 /// Makes the file and says what it has.
-pub fn run(args: &Args, _root: &Path) -> Result<u8> {
+pub fn run(args: &Args, _root: &Path) -> anyhow::Result<u8> {
     let named = printable(&args.output.display().to_string()).into_owned();
     if args.output.extension().is_none_or(|extension| extension != "parquet") {
         bail!("cannot write {named}: name a file that ends with .parquet");
     }
     let recording = Recording::open(&args.path)?;
     let target = Target::File(args.output.clone());
-    let finished = replay::attribute(&recording, args.method, target, args.force)?;
+    let again = Again { method: args.method, interval_ns: args.interval.map(nanos) };
+    let finished = replay::attribute(&recording, again, target, args.force)?;
     let size = units::human(finished.bytes as f64, "bytes");
     print(&format!("{named}: {} rows, {size}\n", finished.rows))?;
     Ok(0)

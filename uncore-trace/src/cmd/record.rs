@@ -119,7 +119,7 @@ pub struct Args {
     command: Vec<OsString>,
 }
 
-fn millis(text: &str) -> Result<Duration, String> {
+pub(super) fn millis(text: &str) -> Result<Duration, String> {
     parse_duration(text, Duration::from_millis(1))
 }
 

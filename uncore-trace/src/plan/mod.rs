@@ -142,7 +142,7 @@ pub struct Plan {
 ///
 /// Errors are one line and say what is wrong where, what exists, and what was probably meant.
 pub fn plan(machine: &Machine, catalog: &Catalog, request: &Request) -> Result<Plan> {
-    check_times(request)?;
+    check_times(request.tick_ns, request.window_ns)?;
     let narrowing = Narrowing::new(machine, catalog, &request.devices, request.per_port)?;
     let mut resolver = Resolver::new(machine, catalog, narrowing);
     let mut assembly = Assembly::new(machine, request.tick_ns, request.window_ns);
@@ -206,8 +206,12 @@ fn check_whole(text: &str, events: &[Resolved<'_>]) -> Result<()> {
     Ok(())
 }
 
-fn check_times(request: &Request) -> Result<()> {
-    let Request { tick_ns, window_ns, .. } = *request;
+/// Whether readings every `tick_ns` can make windows of `window_ns`.
+///
+/// # Errors
+///
+/// One of them is out of range, or the window is not a whole number of ticks.
+pub fn check_times(tick_ns: u64, window_ns: u64) -> Result<()> {
     let show = |ns| humantime::format_duration(Duration::from_nanos(ns));
     let ranges = [("an interval", window_ns, MAX_WINDOW_NS), ("a tick", tick_ns, MAX_TICK_NS)];
     for (name, ns, most) in ranges {

@@ -7,11 +7,11 @@ use std::{
 
 use anyhow::{Context as _, Result};
 
-use super::{json, number, recorded};
+use super::{Again, json, number, recorded};
 use crate::{
     align::{cgroups::Cgroups, clock::Snapshot, names::Names},
-    attribute::{Choice, Methods},
-    plan::Plan,
+    attribute::Methods,
+    plan::{Plan, check_times},
     tables::{cgroups, columns, counters, loss, metadata, reader::Recording, runtime},
     timeline::{CpuTime, Told},
 };
@@ -34,14 +34,20 @@ pub struct Facts {
 
 impl Facts {
     /// Reads them.
-    pub fn read(recording: &Recording, method: Option<Choice>) -> Result<Self> {
+    pub fn read(recording: &Recording, again: Again) -> Result<Self> {
         let table = recording.table(&runtime::TABLE)?;
         let mut pairs = table.metadata().clone();
-        let plan: Plan = json(&pairs, metadata::PLAN)?.context("the metadata has no plan")?;
+        let mut plan: Plan = json(&pairs, metadata::PLAN)?.context("the metadata has no plan")?;
         let clocks: Vec<Snapshot> = json(&pairs, metadata::CLOCKS)?.unwrap_or_default();
         let clock = *clocks.first().context("the metadata has no clocks")?;
         let tick_ns = number(&pairs, metadata::TICK_NS)?;
-        let method = method.unwrap_or_else(|| recorded(&pairs));
+        let method = again.method.unwrap_or_else(|| recorded(&pairs));
+        if let Some(interval_ns) = again.interval_ns.filter(|ns| *ns != plan.window_ns) {
+            check_times(tick_ns, interval_ns)?;
+            plan.window_ns = interval_ns;
+            pairs.insert(metadata::INTERVAL_NS.to_owned(), interval_ns.to_string());
+            pairs.insert(metadata::PLAN.to_owned(), serde_json::to_string(&plan)?);
+        }
         pairs.insert(metadata::METHOD.to_owned(), method.name().to_owned());
         let begin = first_tick(recording)?.unwrap_or(0);
         let times: Option<Vec<CpuTime>> = json(&pairs, metadata::CPU_TIME)?;

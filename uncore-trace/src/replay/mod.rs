@@ -1,7 +1,8 @@
-//! Makes `fabric` again from the raw tables of a recording, by another method or by the same.
+//! Makes `fabric` again from the raw tables of a recording: by another method or by the same, in
+//! other windows or in the same.
 //!
-//! Guarantees: nothing of the machine is looked at; with the method of the recording the rows are
-//! those of the recording, in their order. Two things that are not in the tables to the nanosecond may
+//! Guarantees: nothing of the machine is looked at; with the method and the windows of the recording
+//! the rows are those of the recording, in their order. Two things that are not in the tables to the nanosecond may
 //! make a window differ: when a counter that went offline with its CPU was opened again, and the
 //! times of a counter until it was first multiplexed. Memory is bounded by the largest row group of
 //! `readings`, not by the length of the recording.
@@ -32,14 +33,24 @@ const ROWS: usize = 8192;
 /// recorder out of order, by less than this.
 const AHEAD_NS: u64 = 1_000_000_000;
 
-/// Makes `fabric` of `recording` again into `target`; `method` is the recording's own if not given.
+/// What is to be other than it was recorded.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Again {
+    /// How counts are divided.
+    pub method: Option<Choice>,
+    /// Time a row covers, ns.
+    pub interval_ns: Option<u64>,
+}
+
+/// Makes `fabric` of `recording` again into `target`.
 ///
 /// # Errors
 ///
-/// The recording has no raw tables or is damaged, or the target cannot be written.
+/// The recording has no raw tables or is damaged, the interval is not a whole number of its ticks,
+/// or the target cannot be written.
 pub fn attribute(
     recording: &Recording,
-    method: Option<Choice>,
+    again: Again,
     target: Target,
     overwrite: bool,
 ) -> Result<Finished> {
@@ -49,7 +60,7 @@ pub fn attribute(
             recording.path().display()
         );
     }
-    let facts = Facts::read(recording, method)?;
+    let facts = Facts::read(recording, again)?;
     let pairs = facts.pairs.clone();
     let mut writer = Writer::create(target, overwrite, &pairs)?;
     make(recording, facts, &mut writer)?;
