@@ -9,11 +9,11 @@
 //! et al., "Online Prediction Under Model Uncertainty via Dynamic Model Averaging", 2010). Steady
 //! owners are known ever better, and one that changes is noticed within some ten ticks.
 //!
-//! A window's count is divided in proportion to the sum of rate x time over its ticks, each with
-//! the rates as they were right after it, so the parts and the baseline sum to it; the baseline is
-//! `unattributed`. Where ticks do not tell owners apart the prior decides: every owner has the same
+//! A window's count is divided in proportion to the sum of rate x time over its ticks, every ten
+//! with the rates as they were right after them, so the parts and the baseline sum to it; the
+//! baseline is `unattributed`. Where ticks do not tell owners apart the prior decides: every owner has the same
 //! rate, give or take three times that rate (which is `residency`, without idle time), and the
-//! baseline is some hundredths of the mean count. CPUs that never idle leave the baseline
+//! baseline is a hundredth or three of the mean count. CPUs that never idle leave the baseline
 //! undetermined: there it stays at that.
 //!
 //! # Confidence
@@ -26,7 +26,7 @@
 //!   `ln s` by the rates. Owners that always run together have large ones, since only their sum is
 //!   known, and so has one whose rate changed just now;
 //! - what traffic differs by from rate x time within the window: `W (1 - s) / n`, with `W` the
-//!   variance of a count's relative error and `n` the ticks of the window;
+//!   variance of a tick's relative error and `n` the ticks of the window;
 //! - what the memories differ by among each other.
 
 use super::{
@@ -53,6 +53,9 @@ const LONG: usize = MEMORIES.len() - 1;
 /// What is left of the weight of a foretold count at the next.
 const FORGET: f64 = 0.98;
 
+/// Ticks after which rates are settled.
+const STEP: f64 = 10.0;
+
 /// How fast levels follow, per tick.
 const LEVEL_GAIN: f64 = 0.002;
 
@@ -72,6 +75,10 @@ pub struct Regression {
     pending: (Row, f64),
     /// Use within the window, and of how many ticks.
     used: (Row, f64),
+    /// Use that has not been given counts yet.
+    step: Row,
+    /// Ticks since rates were settled.
+    unsettled: f64,
 }
 
 /// One memory.
@@ -92,6 +99,8 @@ impl Default for Regression {
             born: [0; WIDTH],
             pending: ([0.0; WIDTH], 0.0),
             used: ([0.0; WIDTH], 0.0),
+            step: [0.0; WIDTH],
+            unsettled: 0.0,
         }
     }
 }
@@ -110,6 +119,12 @@ impl Attribution for Regression {
 
     fn divide(&mut self, window: &Window<'_>) -> (Method, Vec<Share>) {
         let by_time = residency(window.total, window.time, window.own_cpu, window.running);
+        if let Some(design) = window.design {
+            if 2.0 * self.unsettled >= STEP {
+                self.settle(design.width());
+            }
+            self.give();
+        }
         let shares = window.design.and_then(|design| self.shares(design, window));
         for model in &mut self.models {
             model.given = [0.0; WIDTH];
@@ -150,10 +165,11 @@ impl Regression {
         for column in changed {
             let levels = self.levels;
             for model in &mut self.models {
-                model.rates.reset(column, None, levels);
+                model.rates.reset(column, levels);
                 model.given[column] = 0.0;
             }
             self.used.0[column] = 0.0;
+            self.step[column] = 0.0;
         }
         self.born = *design.born();
     }
@@ -179,14 +195,33 @@ impl Regression {
             };
             let told = model.rates.take(row, count, ticks, width, levels, memory);
             model.log_weight = FORGET * model.log_weight + told;
-            for (given, (rate, used)) in
-                model.given.iter_mut().zip(model.rates.per_tick.iter().zip(row))
-            {
-                *given += rate * used;
-            }
         }
         add(&mut self.used.0, row);
         self.used.1 += ticks;
+        add(&mut self.step, row);
+        self.unsettled += ticks;
+        if self.unsettled >= STEP {
+            self.settle(width);
+            self.give();
+        }
+    }
+
+    fn settle(&mut self, width: usize) {
+        self.unsettled = 0.0;
+        for model in &mut self.models {
+            model.rates.settle(width);
+        }
+    }
+
+    /// Counts for the use since the last.
+    fn give(&mut self) {
+        let step = std::mem::replace(&mut self.step, [0.0; WIDTH]);
+        for model in &mut self.models {
+            let each = model.given.iter_mut().zip(&model.rates.per_tick).zip(&step);
+            for ((given, rate), used) in each {
+                *given += rate * used;
+            }
+        }
     }
 
     /// Divides a window by the rates, if there are any.
@@ -247,7 +282,7 @@ impl Regression {
             if all <= 0.0 || !all.is_finite() {
                 return None;
             }
-            let own = model.variance(used, &made, all, self.used.1.max(1.0), width);
+            let own = model.variance(used, &made, all, self.levels, width);
             for column in 0..width {
                 let part = made[column] / all;
                 parts[column] += weight * part;
@@ -282,7 +317,7 @@ impl Model {
     }
 
     /// Variance of each column's part.
-    fn variance(&self, used: &Row, made: &Row, all: f64, ticks: f64, width: usize) -> Row {
+    fn variance(&self, used: &Row, made: &Row, all: f64, levels: Levels, width: usize) -> Row {
         let scaled = |one: usize, other: usize| {
             self.rates.covariance(one, other) * used[one] * used[other] / (all * all)
         };
@@ -290,11 +325,13 @@ impl Model {
         let common = |one: usize| in_use.iter().map(|&other| scaled(one, other)).sum::<f64>();
         let common: Vec<(usize, f64)> = in_use.iter().map(|&one| (one, common(one))).collect();
         let of_all: f64 = common.iter().map(|(_, common)| common).sum();
+        let ticks = used[BASELINE].max(1.0);
+        let noise = self.rates.noise_of(all / ticks, levels);
         let mut variance = [0.0; WIDTH];
         for (column, common) in common {
             let part = made[column] / all;
             let of_rates = scaled(column, column) - 2.0 * part * common + part * part * of_all;
-            let of_window = self.rates.noise * part * part * (1.0 - part) / ticks;
+            let of_window = noise * part * part * (1.0 - part) / ticks;
             variance[column] = of_rates.max(0.0) + of_window.max(0.0);
         }
         variance
