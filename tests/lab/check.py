@@ -14,6 +14,7 @@ import sys
 
 import duckdb
 
+import attribution
 from expect import Failed, expect
 from host import method, paced, shares, slices, timer
 from metrics import metric, value
@@ -292,6 +293,15 @@ def lost(step, check):
     expect(not missing, f"no loss {sorted(missing)}; there are {sorted(causes)}")
 
 
+def attributed(step, check):
+    found = attribution.recorded(step.dir, check["counters"])
+    expect(found["errors"] > 0, "nobody moved anything: this proves nothing")
+    expect(
+        found["median"] <= check["median"],
+        f"half of the shares are {found['median']:.1%} off or more, by {found['methods']}",
+    )
+
+
 def no_recording(step, check):
     left = sorted(path.name for path in step.dir.glob("run*"))
     expect(not left, f"it left {left} behind")
@@ -316,6 +326,7 @@ CHECKS = {
     "shares": shares,
     "paced": paced,
     "slices": slices,
+    "attributed": attributed,
     "no_recording": no_recording,
 }
 

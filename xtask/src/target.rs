@@ -4,7 +4,7 @@ use std::env;
 use std::path::PathBuf;
 use std::process::Command;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use serde::Deserialize;
 
 /// The part of `cargo metadata` that is read.
@@ -36,4 +36,16 @@ pub fn cargo() -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(uncore_trace_ebpf::stamp::workspace_root());
     command
+}
+
+/// Builds the release binary of `uncore-trace`; gives its path.
+pub fn release() -> Result<PathBuf> {
+    let status = cargo()
+        .args(["build", "--release", "--quiet", "--package", "uncore-trace"])
+        .status()
+        .context("cannot run cargo build")?;
+    ensure!(status.success(), "building uncore-trace failed: {status}");
+    let bin = dir()?.join("release/uncore-trace");
+    ensure!(bin.exists(), "cargo built no {}", bin.display());
+    Ok(bin)
 }

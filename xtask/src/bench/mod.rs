@@ -1,8 +1,9 @@
-//! `cargo xtask bench`: what recording costs. One file per question.
+//! `cargo xtask bench`: what recording costs, and how right it is. One file or directory per question.
 
 use anyhow::Result;
 use clap::Subcommand;
 
+mod attribution;
 mod machine;
 mod overhead;
 mod running;
@@ -13,11 +14,14 @@ mod stats;
 pub enum Bench {
     /// Time a context switch under nothing, an empty program, and the recorders
     Overhead(overhead::Args),
+    /// Hold what each method says of mixes of tenants in the lab against what they moved
+    Attribution(attribution::Args),
 }
 
 /// Runs one benchmark and prints its table.
 pub fn run(bench: &Bench) -> Result<()> {
     match bench {
         Bench::Overhead(args) => overhead::run(args),
+        Bench::Attribution(args) => attribution::run(args),
     }
 }

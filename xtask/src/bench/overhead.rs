@@ -5,7 +5,7 @@
 //! round begins with another one, so that neither drift nor order favours any.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "the table is the result")]
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -160,7 +160,7 @@ pub fn run(args: &Args) -> Result<()> {
     let object = build::compile(&toolchain, "floor", &target::dir()?.join("bpf"))?;
     let bin = match &args.bin {
         Some(bin) => std::path::absolute(bin).context("--bin is no path")?,
-        None if needs_bin => release()?,
+        None if needs_bin => target::release()?,
         None => PathBuf::new(),
     };
     for round in 0..args.rounds as usize {
@@ -294,18 +294,6 @@ fn markdown(report: &Report<'_>) -> String {
 fn last_cpu() -> Result<u32> {
     let cpus = std::thread::available_parallelism().context("cannot count the CPUs")?.get();
     Ok(cpus as u32 - 1)
-}
-
-/// Builds the release binary; returns its path.
-fn release() -> Result<PathBuf> {
-    let status = target::cargo()
-        .args(["build", "--release", "--quiet", "--package", "uncore-trace"])
-        .status()
-        .context("cannot run cargo build")?;
-    ensure!(status.success(), "building uncore-trace failed: {status}");
-    let bin = target::dir()?.join("release/uncore-trace");
-    ensure!(Path::exists(&bin), "cargo built no {}", bin.display());
-    Ok(bin)
 }
 
 #[cfg(test)]

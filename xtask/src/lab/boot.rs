@@ -11,7 +11,8 @@ use uncore_trace_ebpf::stamp::workspace_root;
 use super::acpi::{self, AcpiDevice};
 use super::initrd::{self, GuestFile, Source};
 use super::kernel::{self, Arch, Kernel, Series};
-use super::{guest, modules, note, packages, qemu};
+use super::qemu::{self, Clock};
+use super::{guest, modules, note, packages};
 use crate::target;
 
 /// The model's own module; all others of its directory are drivers.
@@ -49,6 +50,10 @@ pub struct GuestSpec {
     pub cpus: u32,
     /// NUMA nodes, one socket each.
     pub nodes: u32,
+    /// Its CPUs take turns of microseconds.
+    pub fine: bool,
+    /// Size of its second disk, if it has one.
+    pub disk_mib: u64,
     /// Devices of the ACPI namespace (arm64 only).
     pub acpi: Vec<AcpiDevice>,
     /// Files beside those that every guest has.
@@ -86,7 +91,12 @@ fn boot_guest(machine: &GuestSpec, wishes: Wishes) -> Result<PathBuf> {
             Arch::Arm64 => "max,pauth-impdef=on",
             Arch::Amd64 => "max",
         },
-        counts: machine.arch == Arch::Arm64 || machine.series >= PARALLEL_START,
+        program: qemu::program(machine.arch, machine.fine)?,
+        clock: match machine.arch {
+            Arch::Amd64 if machine.series < PARALLEL_START => Clock::Host,
+            _ if machine.fine => Clock::Fine,
+            _ => Clock::Counted,
+        },
         cpus: machine.cpus,
         nodes: machine.nodes,
         image: &kernel.image,
@@ -97,6 +107,7 @@ fn boot_guest(machine: &GuestSpec, wishes: Wishes) -> Result<PathBuf> {
         verbose: wishes.verbose,
         results: &results,
         disk: &work.join("disk"),
+        second: (machine.disk_mib > 0).then(|| (work.join("second"), machine.disk_mib << 20)),
     };
     let ended = run.go();
     if !wishes.keep {

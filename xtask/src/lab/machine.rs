@@ -36,6 +36,12 @@ struct File {
     series: Vec<Series>,
     /// What is tried on it; names of `scenario::ALL`.
     scenarios: Vec<String>,
+    /// Its CPUs take turns of microseconds.
+    #[serde(default)]
+    fine: bool,
+    /// Size of a disk with nothing on it, the second one; 0: it has none.
+    #[serde(default)]
+    disk_mib: u64,
     #[serde(default)]
     pmu: Vec<Placed>,
 }
@@ -74,6 +80,8 @@ pub struct Machine {
     pub cpus_per_socket: u32,
     pub series: Vec<Series>,
     pub scenarios: Vec<String>,
+    pub fine: bool,
+    pub disk_mib: u64,
     pub instances: Vec<Instance>,
 }
 
@@ -146,6 +154,8 @@ impl Machine {
             cpus_per_socket: file.cpus_per_socket,
             series: file.series,
             scenarios: file.scenarios,
+            fine: file.fine,
+            disk_mib: file.disk_mib,
             instances,
         })
     }

@@ -31,14 +31,15 @@ mod guest;
 mod host;
 mod initrd;
 mod kernel;
-mod machine;
+pub mod machine;
+pub mod mixes;
 mod modules;
 mod packages;
 mod pmu;
 mod qemu;
 mod scenario;
 mod sources;
-mod step;
+pub mod step;
 mod traffic;
 mod version;
 
@@ -47,6 +48,9 @@ const BOOT_LIMIT: Duration = Duration::from_mins(5);
 
 /// What a step may take on average before the guest is ended: emulation is slow.
 const STEP_LIMIT: Duration = Duration::from_secs(40);
+
+/// And beside that, what a ms of work may take.
+const WORK_LIMIT: Duration = Duration::from_millis(15);
 
 /// Options of `cargo xtask lab`.
 #[derive(Debug, clap::Args)]
@@ -161,20 +165,38 @@ fn test(machine: &Machine, series: Series, args: &Args, python: &Path) -> Result
     check(&results, &steps, python)
 }
 
+/// Boots a machine of the lab once for steps, on its first kernel; gives the directory that has one
+/// for each step. Until the next guest of this machine is booted.
+pub fn record(machine: &Machine, steps: &[Step], verbose: bool) -> Result<PathBuf> {
+    host::prepare()?;
+    cache::tidy()?;
+    let _alone = alone()?;
+    let series = machine.series.first().copied().context("its file names no kernel")?;
+    let wishes = Wishes { keep: false, shell: false, verbose };
+    let mut spec = guest(&machine.on(series), series, steps)?;
+    // Beside what the checks of the machine have left.
+    spec.name.push_str("-bench");
+    boot::boot(&spec, wishes)
+}
+
 fn guest(machine: &Machine, series: Series, steps: &[Step]) -> Result<GuestSpec> {
     let devices: Vec<_> = machine.instances.iter().map(machine::Instance::definition).collect();
     let pmus: Vec<&str> = machine.instances.iter().map(|it| it.name.as_str()).collect();
-    let steps: Vec<Value> = steps.iter().map(Step::of_guest).collect::<Result<_>>()?;
+    let longest = |step: &Step| step.work.tenants.iter().map(|tenant| tenant.duration_ms).max();
+    let work_ms = steps.iter().filter_map(longest).sum();
+    let json: Vec<Value> = steps.iter().map(Step::of_guest).collect::<Result<_>>()?;
     Ok(GuestSpec {
         name: format!("{}-{series}", machine.name),
         arch: machine.arch,
         series,
         cpus: machine.cpus(),
         nodes: machine.sockets,
+        fine: machine.fine,
+        disk_mib: machine.disk_mib,
         acpi: machine.instances.iter().filter_map(machine::Instance::acpi).collect(),
         files: vec![broken_catalog()?],
-        guest_json: json!({ "devices": devices, "pmus": pmus, "steps": steps }),
-        limit: BOOT_LIMIT + STEP_LIMIT * steps.len() as u32,
+        guest_json: json!({ "devices": devices, "pmus": pmus, "steps": json }),
+        limit: BOOT_LIMIT + STEP_LIMIT * steps.len() as u32 + WORK_LIMIT * work_ms,
     })
 }
 

@@ -27,7 +27,7 @@ pub const SUITES: &[&str] =
 pub const SECURITY_SUITES: &[&str] = &["trixie-security", "bookworm-security"];
 
 /// The index holds packages whose names begin so.
-const INDEXED: &[&str] = &["linux-", "busybox-static"];
+const INDEXED: &[&str] = &["linux-", "busybox-static", "qemu-system-"];
 
 /// Lists older than this are renewed.
 const LISTS_AGE: Duration = Duration::from_hours(24);

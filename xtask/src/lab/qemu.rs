@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use super::acpi;
 use super::kernel::Arch;
+use super::packages::{self, Package};
+use super::{acpi, version};
 use crate::command::{last_lines, quietly};
 
 /// UEFI, without which an arm64 kernel gets no ACPI tables.
@@ -27,6 +28,20 @@ const SUCCESS: &str = "lab: success";
 /// does not stop a CPU in the middle of a step: with a clock of its own a guest saw one of its CPUs
 /// stand still for up to 0.9 s.
 const CLOCK: &str = "shift=1,sleep=off";
+
+/// The clock of a machine whose CPUs take fine turns: twice as many instructions, since what a tick
+/// costs is a part of a CPU that three others have stopped.
+const FINE_CLOCK: &str = "shift=0,sleep=off";
+
+/// CPUs that share one thread take turns at the next timer of the emulated machine, and until then
+/// the others stand still, with an interrupt handler or a reading in the middle. A filter of a network
+/// that nobody is on has a timer and does nothing else: so the four of them share what is left
+/// to it, us (QEMU's accel/tcg/tcg-accel-ops-rr.c and net/filter-buffer.c).
+const FINE_US: u32 = 100;
+
+/// Before this version the first CPU could use up what all have until the next timer ("accel/tcg:
+/// split CPU time more fairly").
+const FINE_SINCE: (u32, u32) = (8, 1);
 
 /// How far an instruction takes that clock: two to the power of its shift.
 pub const NS_PER_INSTRUCTION: u32 = 2;
@@ -43,15 +58,65 @@ pub const NODE_MEMORY: u64 = 1 << 30;
 /// How often the end of the guest is looked for.
 const POLL: Duration = Duration::from_millis(50);
 
+/// What the guest's time is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Clock {
+    /// The host's.
+    Host,
+    /// Instructions.
+    Counted,
+    /// Instructions, and CPUs take turns of microseconds.
+    Fine,
+}
+
+/// The machine's own QEMU, or one that can take fine turns from the backports of its suite.
+pub fn program(arch: Arch, fine: bool) -> Result<PathBuf> {
+    let name = match arch {
+        Arch::Arm64 => "qemu-system-aarch64",
+        Arch::Amd64 => "qemu-system-x86_64",
+    };
+    if !fine || own_version(name)? >= FINE_SINCE {
+        return Ok(PathBuf::from(name));
+    }
+    let release = fs::read_to_string("/etc/os-release").context("cannot read /etc/os-release")?;
+    let number = release.lines().find_map(|line| line.strip_prefix("VERSION_ID="));
+    let backport = format!("~bpo{}+", number.unwrap_or_default().trim_matches('"'));
+    let package = match arch {
+        Arch::Arm64 => "qemu-system-arm",
+        Arch::Amd64 => "qemu-system-x86",
+    };
+    let host = quietly(Command::new("dpkg").arg("--print-architecture"))?;
+    let of_suite = |found: &Package| {
+        found.name == package && found.arch == host.trim() && found.version.contains(&backport)
+    };
+    let found = packages::find(of_suite)?;
+    let Some(found) = found.into_iter().max_by(|a, b| version::compare(&a.version, &b.version))
+    else {
+        let (major, minor) = FINE_SINCE;
+        bail!("{name} is older than {major}.{minor} and {package} has no version {backport}");
+    };
+    let root = packages::unpacked(package, &[found], |_| Ok(()))?;
+    Ok(root.join("usr/bin").join(name))
+}
+
+/// Major and minor version of the installed program.
+fn own_version(name: &str) -> Result<(u32, u32)> {
+    let said = quietly(Command::new(name).arg("--version"))?;
+    let version = said.split("version ").nth(1).unwrap_or_default();
+    let mut numbers = version.split('.').map_while(|part| part.parse().ok());
+    numbers.next().zip(numbers.next()).with_context(|| format!("{name} says {said:?}"))
+}
+
 /// One run of a guest.
 #[derive(Debug)]
 pub struct Run<'a> {
     /// What is emulated.
     pub arch: Arch,
+    /// QEMU.
+    pub program: PathBuf,
     /// QEMU's name of the CPU, with its features.
     pub cpu: &'a str,
-    /// Its clock counts instructions.
-    pub counts: bool,
+    pub clock: Clock,
     /// CPUs of all nodes.
     pub cpus: u32,
     /// NUMA nodes, one socket each.
@@ -72,6 +137,8 @@ pub struct Run<'a> {
     pub results: &'a Path,
     /// The output disk's file.
     pub disk: &'a Path,
+    /// File and size of a second disk with nothing on it.
+    pub second: Option<(PathBuf, u64)>,
 }
 
 impl Run<'_> {
@@ -79,6 +146,10 @@ impl Run<'_> {
     pub fn go(&self) -> Result<()> {
         let disk = File::create(self.disk).and_then(|disk| disk.set_len(DISK));
         disk.with_context(|| format!("cannot create {}", self.disk.display()))?;
+        if let Some((path, size)) = &self.second {
+            let disk = File::create(path).and_then(|disk| disk.set_len(*size));
+            disk.with_context(|| format!("cannot create {}", path.display()))?;
+        }
         let mut command = self.command()?;
         let child = command.spawn().with_context(|| format!("cannot run {command:?}"))?;
         let ended = self.wait(child);
@@ -119,11 +190,11 @@ impl Run<'_> {
     }
 
     fn command(&self) -> Result<Command> {
-        let (program, console) = match self.arch {
-            Arch::Arm64 => ("qemu-system-aarch64", "ttyAMA0"),
-            Arch::Amd64 => ("qemu-system-x86_64", "ttyS0"),
+        let console = match self.arch {
+            Arch::Arm64 => "ttyAMA0",
+            Arch::Amd64 => "ttyS0",
         };
-        let mut command = Command::new(program);
+        let mut command = Command::new(&self.program);
         match self.arch {
             Arch::Arm64 => {
                 ensure!(Path::new(FIRMWARE).is_file(), "no firmware {FIRMWARE}");
@@ -134,9 +205,11 @@ impl Run<'_> {
             }
         }
         command.args(["-accel", "tcg,thread=single"]);
-        if self.counts {
-            command.args(["-icount", CLOCK]);
-        }
+        match self.clock {
+            Clock::Host => &mut command,
+            Clock::Counted => command.args(["-icount", CLOCK]),
+            Clock::Fine => command.args(["-icount", FINE_CLOCK]),
+        };
         command.args(["-cpu", self.cpu]).arg("-smp").arg(self.topology()?);
         self.add_memory(&mut command);
         command.arg("-kernel").arg(self.image).arg("-initrd").arg(self.initrd);
@@ -149,6 +222,15 @@ impl Run<'_> {
             .arg("-drive")
             .arg(with_path("if=none,id=out,format=raw,cache=unsafe,file=", self.disk)?);
         command.args(["-device", "virtio-blk-pci,drive=out"]);
+        if let Some((path, _)) = &self.second {
+            let drive = "if=none,id=second,format=raw,cache=unsafe,file=";
+            command.arg("-drive").arg(with_path(drive, path)?);
+            command.args(["-device", "virtio-blk-pci,drive=second"]);
+        }
+        if self.clock == Clock::Fine {
+            command.args(["-netdev", "hubport,id=nobody,hubid=0", "-object"]);
+            command.arg(format!("filter-buffer,id=turns,netdev=nobody,interval={FINE_US}"));
+        }
         if self.shell {
             let chardev = "stdio,id=console,signal=off,logfile=";
             command.arg("-chardev").arg(with_path(chardev, &self.console())?);

@@ -9,6 +9,7 @@ use anyhow::{Context as _, Result};
 use serde::Serialize;
 use serde_json::Value;
 
+use super::mixes::Counted;
 use super::pmu::Formula;
 
 /// How long a recording may take before the guest gives it up; emulation is slow.
@@ -47,11 +48,30 @@ pub struct Tenant {
     pub flows: Vec<Move>,
     pub duration_ms: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub period_us: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub duty: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stint_us: Option<u32>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub phases: Vec<Phase>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub burst: Option<Burst>,
+    /// In place of the flows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disk: Option<Disk>,
+}
+
+/// Requests to a disk, one after the other.
+#[derive(Clone, Debug, Serialize)]
+pub struct Disk {
+    pub path: &'static str,
+    pub bytes: u32,
+    pub write_every: u32,
+    pub pause_us: u32,
+    /// Moved for each byte of a request that is complete.
+    pub read: Move,
+    pub written: Move,
 }
 
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -148,6 +168,9 @@ pub enum Check {
     Paced { event: String, other: String, ratio: f64, within: f64, cgroups: Vec<String> },
     /// Tasks of each of these cgroups have slices, and no CPU ran two at once.
     Slices { cgroups: Vec<String> },
+    /// Of the errors of a cgroup in a window, the median is at most this, and `residency` would be
+    /// far off.
+    Attributed { counters: Vec<Counted>, median: f64 },
     /// Nothing was written.
     NoRecording,
 }

@@ -10,6 +10,7 @@ use anyhow::{Context, Result, bail};
 
 mod archive;
 mod cgroup;
+mod disk;
 mod flow;
 mod init;
 mod kmsg;

@@ -114,10 +114,14 @@ pub struct Tenant {
     pub period_us: u64,
     /// Share of the time it runs; the rest it sleeps.
     pub duty: f64,
+    /// CPU time between two sleeps, where it sleeps; none: a period.
+    pub stint_us: Option<u64>,
     /// Scales of the flows by time since the start, over and over; none: always 1.
     pub phases: Vec<Phase>,
     /// Extra scale of some periods.
     pub burst: Option<Burst>,
+    /// Requests that each thread sends in place of running its flows.
+    pub disk: Option<Disk>,
 }
 
 impl Default for Tenant {
@@ -132,8 +136,10 @@ impl Default for Tenant {
             duration_ms: 0,
             period_us: 1000,
             duty: 1.0,
+            stint_us: None,
             phases: Vec::new(),
             burst: None,
+            disk: None,
         }
     }
 }
@@ -174,6 +180,26 @@ pub struct Burst {
     pub every: u64,
     /// Scale of that period, on top of the phase's.
     pub factor: f64,
+}
+
+/// Requests to a disk.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Disk {
+    /// The device's file.
+    pub path: String,
+    /// Of each request, a multiple of 4096.
+    pub bytes: usize,
+    /// Every how many requests one is a write; 0: never.
+    #[serde(default)]
+    pub write_every: u64,
+    /// Time between the end of a request and the next.
+    #[serde(default)]
+    pub pause_us: u64,
+    /// Moved when a read is complete; the amount is for each byte.
+    pub read: Option<Move>,
+    /// The same of a write.
+    pub written: Option<Move>,
 }
 
 impl Guest {
@@ -223,8 +249,14 @@ impl Tenant {
         ensure!(self.threads > 0, "it needs a thread");
         ensure!(self.period_us > 0, "it needs a period above 0 us");
         ensure!(self.duty > 0.0 && self.duty <= 1.0, "duty {} is no share", self.duty);
+        ensure!(self.stint_us != Some(0), "it needs a stint above 0 us");
         // Flows that never run would make a scenario pass that tests nothing.
         ensure!(self.flows.is_empty() || self.duration_ms > 0, "flows need a duration_ms");
+        if let Some(disk) = &self.disk {
+            ensure!(self.flows.is_empty(), "it has a disk: its flows would never run");
+            ensure!(disk.bytes > 0 && disk.bytes.is_multiple_of(4096), "{disk:?} is none");
+            ensure!(self.duration_ms > 0, "a disk needs a duration_ms");
+        }
         let scale = |value: f64| (0.0..=1000.0).contains(&value);
         for phase in &self.phases {
             ensure!(phase.ms > 0 && scale(phase.scale), "phase {phase:?} is none");
@@ -289,10 +321,12 @@ mod tests {
             r#"{"threads": 0}"#,
             r#"{"period_us": 0}"#,
             r#"{"duty": 0}"#,
+            r#"{"stint_us": 0}"#,
             r#"{"duty": 1.5}"#,
             r#"{"flows": [{"device": 0, "event": 0, "amount": 1}]}"#,
             r#"{"phases": [{"ms": 0, "scale": 1}]}"#,
             r#"{"burst": {"every": 0, "factor": 1}}"#,
+            r#"{"disk": {"path": "/dev/vdb", "bytes": 4095}, "duration_ms": 1}"#,
             r#"{"cpu": [1]}"#,
         ] {
             let text = format!(r#"{{"tenants": [{tenant}]}}"#);

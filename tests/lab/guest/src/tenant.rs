@@ -1,7 +1,7 @@
 //! `tenant WORK.json N`: one process of a workload.
 //!
 //! Guarantees that each thread moves its flows in proportion to the CPU time it used and to nothing
-//! else, and that all of its traffic happens in its cgroup, on its CPUs.
+//! else, or the bytes of its requests and nothing else, and that all of its traffic happens in its cgroup, on its CPUs.
 
 use std::{
     hint::black_box,
@@ -17,7 +17,7 @@ use rustix::{
 };
 
 use crate::{
-    cgroup,
+    cgroup, disk,
     flow::{self, Flow},
     model::Model,
     spec::{Tenant, Work},
@@ -35,7 +35,7 @@ pub fn run(path: &Path, number: usize) -> Result<()> {
     let work = Work::read(path)?;
     let tenant = work.tenants.get(number).with_context(|| format!("no tenant {number}"))?;
     prepare(tenant).with_context(|| format!("tenant {number}"))?;
-    let moves = !tenant.once.is_empty() || !tenant.flows.is_empty();
+    let moves = !tenant.once.is_empty() || !tenant.flows.is_empty() || tenant.disk.is_some();
     let model = moves.then(Model::open).transpose()?;
     println!("ready");
     io::stdout().flush().context("say that the tenant is ready")?;
@@ -81,12 +81,17 @@ fn threads(tenant: &Tenant, model: Option<&Model>, begin: u64) -> Result<()> {
     })
 }
 
-/// Uses CPU time and reports it to the model, period by period.
+/// Uses CPU time and reports it to the model, period by period; or sends requests.
 fn repeat(tenant: &Tenant, model: Option<&Model>, begin: u64) -> Result<()> {
     let end = begin + tenant.duration_ms * NS_PER_MS;
+    if let Some(disk) = &tenant.disk {
+        return disk::repeat(disk, model, end);
+    }
     let mut flows: Vec<Flow> = tenant.flows.iter().copied().map(Flow::new).collect();
     let first = time::used();
     let mut reported = first;
+    let stint = tenant.stint_us.unwrap_or(tenant.period_us) * NS_PER_US;
+    let mut rested = first;
     for period in 1.. {
         if time::now() >= end {
             break;
@@ -101,7 +106,8 @@ fn repeat(tenant: &Tenant, model: Option<&Model>, begin: u64) -> Result<()> {
             model.moves(&moves)?;
         }
         reported = used;
-        if tenant.duty < 1.0 {
+        if tenant.duty < 1.0 && used - rested >= stint {
+            rested = used;
             // Against the total, so that late wake-ups and a busy CPU do not add up.
             let due = begin + ((used - first) as f64 / tenant.duty) as u64;
             time::sleep_until(due.min(end))?;

@@ -1,0 +1,69 @@
+//! Requests to a disk, one after the other, and the traffic that its root port sees of them.
+//!
+//! Guarantees that each request goes to the device (nothing is cached) and that its bytes are moved
+//! when it is complete, not before.
+
+use std::{
+    fs::{File, OpenOptions},
+    io::{Seek as _, SeekFrom},
+    os::unix::fs::{FileExt as _, OpenOptionsExt as _},
+    path::Path,
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, ensure};
+use rustix::fs::OFlags;
+
+use crate::{
+    model::Model,
+    spec::{Disk, Move},
+    time,
+};
+
+const NS_PER_US: u64 = 1_000;
+/// Requests and their buffers begin at multiples of this: a page, the largest logical block.
+const ALIGN: usize = 4096;
+/// The disk appears a moment after its driver was loaded; emulated machines are slow.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Sends requests until the end.
+pub fn repeat(spec: &Disk, model: Option<&Model>, end: u64) -> Result<()> {
+    let mut disk = open(Path::new(&spec.path))?;
+    let size = disk.seek(SeekFrom::End(0)).with_context(|| format!("measure {}", spec.path))?;
+    let places = size / spec.bytes as u64;
+    ensure!(places > 0, "{} is smaller than a request", spec.path);
+    let mut memory = vec![0; spec.bytes + ALIGN];
+    let skip = memory.as_ptr().align_offset(ALIGN);
+    let buffer = memory.get_mut(skip..skip + spec.bytes).context("align the buffer")?;
+    let mut place = 0;
+    for request in 1_u64.. {
+        if time::now() >= end {
+            break;
+        }
+        let is_write = spec.write_every > 0 && request.is_multiple_of(spec.write_every);
+        let at = place * spec.bytes as u64;
+        let done =
+            if is_write { disk.write_all_at(buffer, at) } else { disk.read_exact_at(buffer, at) };
+        done.with_context(|| format!("request {request} of {}", spec.path))?;
+        let portion = if is_write { spec.written } else { spec.read };
+        if let (Some(model), Some(portion)) = (model, portion) {
+            model.moves(&[Move { amount: portion.amount * spec.bytes as u64, ..portion }])?;
+        }
+        // Somewhere else each time, so that no two requests are merged.
+        place = (place + places / 2 + 1) % places;
+        time::sleep_until(time::now() + spec.pause_us * NS_PER_US)?;
+    }
+    Ok(())
+}
+
+fn open(path: &Path) -> Result<File> {
+    let deadline = Instant::now() + PATIENCE;
+    while !path.exists() {
+        ensure!(Instant::now() < deadline, "no {} (has the machine a disk?)", path.display());
+        thread::sleep(Duration::from_millis(50));
+    }
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).custom_flags(OFlags::DIRECT.bits().cast_signed());
+    options.open(path).with_context(|| format!("open {}", path.display()))
+}
