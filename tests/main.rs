@@ -1,4 +1,4 @@
-//! The tests that need more than one module. `machines`, `devices` and `traps` plan on captured
+//! The tests that need more than one module. `machines`, `devices`, `misses` and `traps` plan on captured
 //! machines, `cli` types what is wrong and `recording` what is right into the real binary, `readme`
 //! compares README.md with the code; the others record for real on the kernel at hand, as root, and
 //! skip with a reason where they cannot.
@@ -14,6 +14,7 @@ mod harness;
 mod hotplug;
 mod machines;
 mod metrics;
+mod misses;
 mod names;
 mod readers;
 mod readme;

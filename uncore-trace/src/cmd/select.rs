@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::catalog::CatalogArgs;
+use crate::plan::misses::Wanted;
 use crate::plan::{Catalog, Request};
 
 // Not a doc comment: clap would make it the description of the command that has these options.
@@ -52,6 +53,7 @@ impl SelectArgs {
             metrics: self.metrics.clone(),
             devices: self.devices.clone(),
             per_port: self.per == Some(Per::Port),
+            misses: Wanted::No,
             tick_ns,
             window_ns,
         }

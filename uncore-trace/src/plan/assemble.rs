@@ -11,7 +11,7 @@ use super::io;
 use super::notes::{self, by_pmu};
 use super::place::{Spot, spots};
 use super::resolve::Resolved;
-use super::{Counter, Plan};
+use super::{Counter, Plan, Role};
 use crate::discover::format::WORDS;
 use crate::discover::{CpuList, Machine};
 use crate::text::printable;
@@ -176,6 +176,7 @@ impl<'a> Assembly<'a> {
             cause: event.words.family.and_then(|its| its.cause(&encoded.event, &encoded.filter)),
             io: io::io(self.machine, event.words, encoded),
             leader,
+            role: Role::Counted,
         });
         (id, true)
     }

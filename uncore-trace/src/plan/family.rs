@@ -218,6 +218,9 @@ pub struct Family {
     /// when that is asked for: what they count is made by who runs, and reading them is cheap.
     #[serde(default)]
     pub at_switch: bool,
+    /// Of a core PMU, the events that count misses of the last cache, the best first.
+    #[serde(default)]
+    pub misses: Vec<String>,
     /// Whether its events can be counted in a group with each other.
     #[serde(default = "yes")]
     pub groupable: bool,

@@ -16,6 +16,7 @@ pub mod group;
 pub mod io;
 pub mod measure;
 pub mod metric;
+pub mod misses;
 mod notes;
 pub mod overlay;
 mod pattern;
@@ -41,6 +42,7 @@ use self::device::Narrowing;
 pub use self::group::Group;
 pub use self::io::{Direction, Io};
 use self::metric::Planned;
+pub use self::misses::Role;
 use self::resolve::{Resolved, Resolver, in_text};
 pub use self::source::Cause;
 use self::spec::Item;
@@ -72,6 +74,8 @@ pub struct Request {
     pub devices: Vec<String>,
     /// Whether PCIe counters are split by root port.
     pub per_port: bool,
+    /// Whether last-level misses are counted, to divide by what CPUs cause.
+    pub misses: misses::Wanted,
     /// Time between readings, in ns.
     pub tick_ns: u64,
     /// Time a row of the timeline covers, in ns: a whole number of ticks.
@@ -121,6 +125,9 @@ pub struct Counter {
     /// The counter that leads its group; `None` for a leader and for one that stands alone. A
     /// leader comes before its siblings.
     pub leader: Option<u32>,
+    /// What it is for.
+    #[serde(default, skip_serializing_if = "Role::is_counted")]
+    pub role: Role,
 }
 
 /// Exactly what will be opened.
@@ -170,6 +177,7 @@ pub fn plan(machine: &Machine, catalog: &Catalog, request: &Request) -> Result<P
         }
     }
     assembly.add_metrics(&resolver.metrics(&request.metrics)?)?;
+    assembly.add_misses(&resolver, request.misses)?;
     for note in resolver.finish(request)? {
         assembly.note(note);
     }

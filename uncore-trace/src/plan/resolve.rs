@@ -69,7 +69,7 @@ impl<'a> Resolver<'a> {
         Ok(notes)
     }
 
-    fn words(&self) -> impl Iterator<Item = Words<'a>> + use<'a> {
+    pub(super) fn words(&self) -> impl Iterator<Item = Words<'a>> + use<'a> {
         let catalog = self.catalog;
         self.machine.pmus.iter().map(move |pmu| Words::new(catalog, pmu))
     }

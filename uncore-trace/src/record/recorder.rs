@@ -447,6 +447,7 @@ fn plan_rows(plan: &Plan, session: &Session, sink: &mut Sink) {
             socket: counter.socket.map(i32::from),
             sees: &counter.sees.to_string(),
             leader: counter.leader.map(|leader| leader as i32),
+            role: counter.role.name(),
             state: if failed.is_some() { "failed" } else { "opened" },
             error: failed.map(|failed| failed.reason.as_str()),
         });

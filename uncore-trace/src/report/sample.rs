@@ -244,6 +244,7 @@ fn write_counters(writer: &mut Writer) {
             socket: Some(0),
             sees: "0-1",
             leader: None,
+            role: "counted",
             state: "opened",
             error: None,
         });

@@ -192,7 +192,7 @@ mod tests {
     use super::*;
     use crate::discover::{CpuList, cpus, machine};
     use crate::open::Count;
-    use crate::plan::{Catalog, Request, plan};
+    use crate::plan::{Catalog, Request, Role, plan};
 
     fn counter(id: u32, pmu: &str, event: &str, cpu: u32) -> Counter {
         let per_cpu = pmu == "software" || pmu.starts_with("cpu");
@@ -215,6 +215,7 @@ mod tests {
             cause: None,
             io: None,
             leader: None,
+            role: Role::Counted,
         }
     }
 

@@ -24,6 +24,7 @@ table! {
     socket: Null<I32> => Plain, "Socket (NUMA node); null where the PMU belongs to none.";
     sees: Text => Plain, "CPU list whose traffic the counter can see.";
     leader: Null<I32> => Plain, "Counter that leads its perf group; null when standalone.";
+    role: Word => Dict, "counted: its counts are divided, in `fabric`; weight: others are divided by its counts; both.";
     state: Word => Dict, "opened or failed.";
     error: Null<Text> => Plain, "Why it could not be opened; null when it was.";
 }

@@ -13,6 +13,7 @@ use arrow::array::RecordBatch;
 
 use super::window::{self, Name, Window, Windows};
 use super::{First, Outcome};
+use crate::plan::Role;
 use crate::tables::columns::{self, get, words};
 use crate::tables::reader::{Recording, Scan};
 use crate::tables::{counters, fabric, metadata, readings};
@@ -126,14 +127,15 @@ type Counters = (HashMap<i32, Track>, HashMap<Name, i32>);
 /// The counters by id, and their ids by the name fabric uses.
 fn load_counters(recording: &Recording) -> Result<Counters> {
     let (mut tracks, mut ids) = (HashMap::new(), HashMap::new());
-    let wanted = ["counter", "pmu", "event", "filter", "cpu", "scale"];
+    let wanted = ["counter", "pmu", "event", "filter", "cpu", "scale", "role"];
     for batch in recording.table(&counters::TABLE)?.scan(&wanted)? {
         let batch = batch?;
         let counter = columns::i32s(&batch, "counter")?;
         let (pmu, event, filter) =
             (words(&batch, "pmu")?, words(&batch, "event")?, words(&batch, "filter")?);
         let (cpu, scale) = (columns::i32s(&batch, "cpu")?, columns::f64s(&batch, "scale")?);
-        for row in 0..batch.num_rows() {
+        let role = words(&batch, "role")?;
+        for row in (0..batch.num_rows()).filter(|&row| role.get(row) != Some(Role::Weight.name())) {
             let word = |words: &columns::Words<'_>| words.get(row).unwrap_or_default().to_owned();
             let id = counter.value(row);
             let (pmu, event, filter) = (word(&pmu), word(&event), word(&filter));
