@@ -8,15 +8,21 @@ mod confidence;
 mod design;
 mod exact;
 mod io;
+mod misses;
+mod per_miss;
 mod rates;
 mod regression;
 mod residency;
 #[cfg(test)]
 mod simulation;
+mod solve;
 
 pub use self::design::Design;
-use self::{exact::Exact, io::Io, regression::Regression, residency::Residency};
-use crate::{align::who::Who, plan::Counter};
+use self::{exact::Exact, io::Io, misses::Misses, regression::Regression, residency::Residency};
+use crate::{
+    align::who::Who,
+    plan::{Counter, Plan},
+};
 
 /// How a share was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +33,8 @@ pub enum Method {
     Residency,
     /// By the bytes moved on the devices that the counter is for.
     Io,
+    /// By misses of the last-level cache on the CPUs whose traffic the counter sees.
+    Misses,
     /// By what each owner makes per unit of time, learnt from ticks.
     Regression,
     /// Not divided: the counter did not run, or its count is 0.
@@ -35,8 +43,8 @@ pub enum Method {
 
 impl Method {
     /// All there are.
-    pub const ALL: [Self; 5] =
-        [Self::Exact, Self::Residency, Self::Io, Self::Regression, Self::None];
+    pub const ALL: [Self; 6] =
+        [Self::Exact, Self::Residency, Self::Io, Self::Misses, Self::Regression, Self::None];
 
     /// The word for the `method` column.
     pub const fn name(self) -> &'static str {
@@ -44,6 +52,7 @@ impl Method {
             Self::Exact => "exact",
             Self::Residency => "residency",
             Self::Io => "io",
+            Self::Misses => "misses",
             Self::Regression => "regression",
             Self::None => "none",
         }
@@ -53,14 +62,17 @@ impl Method {
 /// Which method was asked for. Counters that are read at every switch are exact whatever it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Choice {
-    /// By what the counter sees: I/O for PCIe devices, regression for what is shared by CPUs,
-    /// residency for one CPU's own
+    /// By what the counter sees: I/O for PCIe devices, misses for what CPUs cause, regression for
+    /// all else that they share, residency for one CPU's own
     #[default]
     Auto,
     /// By time on the CPUs that the counter sees
     Residency,
     /// PCIe devices by the bytes moved on disks and interfaces, the others by time
     Io,
+    /// By last-level cache misses what CPUs cause, all else as with auto; costs, as auto does where it
+    /// is used, a reading of the core's miss counter at every switch and tick of every CPU concerned
+    Misses,
     /// By rates learnt from ticks, residency where they tell nothing
     Regression,
 }
@@ -72,13 +84,14 @@ impl Choice {
             Self::Auto => "auto",
             Self::Residency => "residency",
             Self::Io => "io",
+            Self::Misses => "misses",
             Self::Regression => "regression",
         }
     }
 
     /// Whether counters of PCIe devices are divided by what was moved on them.
     pub const fn wants_io(self) -> bool {
-        matches!(self, Self::Auto | Self::Io)
+        matches!(self, Self::Auto | Self::Io | Self::Misses)
     }
 }
 
@@ -92,22 +105,28 @@ pub struct Methods {
 }
 
 impl Methods {
-    /// The method for a counter.
-    pub fn of(self, counter: &Counter) -> Box<dyn Attribution> {
-        match self.kind(counter) {
+    /// The method for a counter of the plan.
+    pub fn of(self, plan: &Plan, counter: &Counter) -> Box<dyn Attribution> {
+        match self.kind(plan, counter) {
             Method::Exact => Box::new(Exact),
             Method::Io => Box::<Io>::default(),
+            Method::Misses => {
+                let other = Box::<Regression>::default();
+                Box::new(Misses::new(other, self.choice == Choice::Auto))
+            }
             Method::Regression => Box::<Regression>::default(),
             Method::Residency | Method::None => Box::new(Residency),
         }
     }
 
-    /// Whether the method for a counter learns from ticks.
-    pub fn learns(self, counter: &Counter) -> bool {
-        self.kind(counter) == Method::Regression
+    /// Whether the method for a counter learns from ticks; where misses are not known, regression
+    /// does.
+    pub fn learns(self, plan: &Plan, counter: &Counter) -> bool {
+        matches!(self.kind(plan, counter), Method::Misses | Method::Regression)
     }
 
-    fn kind(self, counter: &Counter) -> Method {
+    /// What divides a counter, where that can.
+    pub fn kind(self, plan: &Plan, counter: &Counter) -> Method {
         let Self { choice, io } = self;
         if counter.at_switch {
             Method::Exact
@@ -115,9 +134,10 @@ impl Methods {
             Method::Io
         } else {
             match choice {
+                Choice::Auto | Choice::Misses if plan.has_misses_of(counter) => Method::Misses,
                 Choice::Regression => Method::Regression,
-                Choice::Auto if !counter.per_cpu => Method::Regression,
-                Choice::Auto | Choice::Residency | Choice::Io => Method::Residency,
+                Choice::Auto | Choice::Misses if !counter.per_cpu => Method::Regression,
+                Choice::Auto | Choice::Misses | Choice::Residency | Choice::Io => Method::Residency,
             }
         }
     }
@@ -151,6 +171,9 @@ pub struct Window<'a> {
     pub time: &'a [(Who, u64)],
     /// Raw counts by owner, where it is read at every switch, sorted.
     pub counts: &'a [(Who, u64)],
+    /// Last-level misses by owner on the CPUs that it sees, sorted; `None` where those of one of them
+    /// are not known.
+    pub misses: Option<&'a [(Who, u64)]>,
     /// Bytes by owner on the devices below the counter's root ports, in its direction, sorted;
     /// `None` where I/O is not seen.
     pub io: Option<&'a [(Who, f64)]>,
@@ -166,4 +189,9 @@ pub trait Attribution: std::fmt::Debug {
 
     /// Divides a window: the shares sum to its total, and none is negative.
     fn divide(&mut self, window: &Window<'_>) -> (Method, Vec<Share>);
+}
+
+/// How much of the count is said with confidence.
+fn trust(shares: &[Share]) -> f64 {
+    shares.iter().map(|share| share.value * f64::from(share.confidence)).sum()
 }

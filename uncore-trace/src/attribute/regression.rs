@@ -35,6 +35,7 @@ use super::{
     design::{BASELINE, Design, REST, Row, WIDTH},
     rates::{Levels, Memory, Rates},
     residency::residency,
+    trust,
 };
 use crate::align::who::Who;
 
@@ -135,11 +136,6 @@ impl Attribution for Regression {
             _ => (Method::Residency, by_time),
         }
     }
-}
-
-/// How much of the count is said with confidence.
-fn trust(shares: &[Share]) -> f64 {
-    shares.iter().map(|share| share.value * f64::from(share.confidence)).sum()
 }
 
 fn add(sum: &mut Row, row: &Row) {

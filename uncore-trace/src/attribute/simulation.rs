@@ -16,7 +16,7 @@ const WINDOW: usize = 10;
 /// Steps of a tick in which a CPU does one thing.
 const STEPS: u64 = 10;
 
-struct Random(u64);
+pub struct Random(pub u64);
 
 impl Random {
     fn next(&mut self) -> u64 {
@@ -32,7 +32,7 @@ impl Random {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    fn below(&mut self, n: usize) -> usize {
+    pub fn below(&mut self, n: usize) -> usize {
         (self.next() % n as u64) as usize
     }
 
@@ -184,7 +184,7 @@ struct Outcome {
     windows: usize,
 }
 
-fn run(mix: &Mix, truth: &[Truth], mut method: impl Attribution) -> Outcome {
+fn run(mix: &Mix, truth: &[Truth], mut method: impl Attribution, spread: f64) -> Outcome {
     let mut design = Design::new(TICK_NS);
     let count = mix.tenants.len();
     let (mut given, mut moved) = (vec![0.0; count], vec![0.0; count]);
@@ -211,6 +211,10 @@ fn run(mix: &Mix, truth: &[Truth], mut method: impl Attribution) -> Outcome {
             ns.iter().enumerate().map(|(at, ns)| (Who::Irq(at as u32), *ns)).collect();
         let len_ns = WINDOW as u64 * TICK_NS;
         time.push((Who::Idle, mix.cpus as u64 * len_ns - ns.iter().sum::<u64>()));
+        let lines = |(at, bytes): (usize, &f64)| {
+            (Who::Irq(at as u32), (bytes * lines_per_byte(at, spread)).round() as u64)
+        };
+        let misses: Vec<_> = bytes.iter().enumerate().map(lines).collect();
         let (_, shares) = method.divide(&Window {
             total,
             factor: 1.0,
@@ -219,6 +223,7 @@ fn run(mix: &Mix, truth: &[Truth], mut method: impl Attribution) -> Outcome {
             len_ns,
             time: &time,
             counts: &[],
+            misses: Some(&misses),
             io: None,
             design: Some(&design),
         });
@@ -250,6 +255,12 @@ fn run(mix: &Mix, truth: &[Truth], mut method: impl Attribution) -> Outcome {
     result
 }
 
+/// Misses for a byte, which differ between tenants by up to this part.
+fn lines_per_byte(tenant: usize, spread: f64) -> f64 {
+    let place = (tenant * 7 % 11) as f64 / 5.0 - 1.0;
+    (1.0 + spread * place) / 64.0
+}
+
 fn median(values: &mut [f64]) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(0.0)
@@ -278,8 +289,8 @@ fn regression_is_five_times_nearer_and_knows_how_near() {
         let mut random = Random(seed);
         for mix in mixes(&mut random) {
             let truth = simulate(&mix, 2500, &mut random);
-            let learnt = run(&mix, &truth, Regression::default());
-            let timed = run(&mix, &truth, Residency);
+            let learnt = run(&mix, &truth, Regression::default(), 0.0);
+            let timed = run(&mix, &truth, Residency, 0.0);
             let both = by_mix.entry(mix.name).or_default();
             both[0].extend(&learnt.errors);
             both[1].extend(&timed.errors);
@@ -300,15 +311,50 @@ fn regression_is_five_times_nearer_and_knows_how_near() {
     for (n, p, near) in calibration(&rows) {
         println!("{n:7} rows say {p:.3}, {near:.3} are");
     }
-    for (low, high, most) in [(0.9, 1.0, 0.05), (0.4, 0.9, 0.15)] {
-        let of = |p: f32| (low..=high).contains(&f64::from(p));
-        let mine: Vec<_> = rows.iter().filter(|(p, _)| of(*p)).collect();
-        let n = mine.len() as f64;
-        let said = mine.iter().map(|(p, _)| f64::from(*p)).sum::<f64>() / n;
-        let near = mine.iter().filter(|(_, near)| *near).count() as f64 / n;
-        println!("{low} to {high}: {said:.3} said, {near:.3} near");
-        assert!((said - near).abs() <= most, "{low} to {high}: {said} said, {near} near");
+    agrees(&rows, 0.9, 1.0, 0.05);
+    agrees(&rows, 0.4, 0.9, 0.15);
+}
+
+/// Holds the mean confidence of rows that say from `low` to `high` against how many of them are near.
+fn agrees(rows: &[(f32, bool)], low: f64, high: f64, most: f64) {
+    let of = |p: f32| (low..=high).contains(&f64::from(p));
+    let mine: Vec<_> = rows.iter().filter(|(p, _)| of(*p)).collect();
+    let n = mine.len() as f64;
+    let said = mine.iter().map(|(p, _)| f64::from(*p)).sum::<f64>() / n;
+    let near = mine.iter().filter(|(_, near)| *near).count() as f64 / n;
+    println!("{low} to {high}: {said:.3} said, {near:.3} near of {n}");
+    assert!((said - near).abs() <= most, "{low} to {high}: {said} said, {near} near");
+}
+
+#[test]
+fn misses_are_near_and_know_how_near() {
+    let mut rows = Vec::new();
+    for (spread, most) in [(0.1, 0.01), (0.4, 0.05)] {
+        let (mut own, mut all) = (Vec::new(), Vec::new());
+        let mut by_mix: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+        for seed in SEEDS {
+            let mut random = Random(seed);
+            for mix in mixes(&mut random) {
+                let truth = simulate(&mix, 2500, &mut random);
+                let outcome = run(&mix, &truth, Misses::new(Box::new(Residency), false), spread);
+                by_mix.entry(mix.name).or_default().extend(&outcome.errors);
+                all.extend(outcome.errors);
+                own.extend(&outcome.rows);
+            }
+        }
+        println!("bytes per miss differ by {spread}");
+        for (name, errors) in &mut by_mix {
+            println!("    {name:25} misses {:.3}", median(errors));
+        }
+        for (n, p, near) in calibration(&own) {
+            println!("    {n:7} rows say {p:.3}, {near:.3} are");
+        }
+        let all = median(&mut all);
+        assert!(all <= most, "{all}");
+        rows.extend(own);
     }
+    agrees(&rows, 0.9, 1.0, 0.05);
+    agrees(&rows, 0.4, 0.9, 0.1);
 }
 
 /// One counter of two owners that always run together, and a third.
@@ -348,6 +394,7 @@ const fn window<'a>(total: f64, time: &'a [(Who, u64)], design: &'a Design) -> W
         len_ns: WINDOW as u64 * TICK_NS,
         time,
         counts: &[],
+        misses: None,
         io: None,
         design: Some(design),
     }

@@ -12,7 +12,7 @@ use crate::{
     attribute::Choice,
     discover,
     open::Timer,
-    plan::{self, Plan},
+    plan::{self, Plan, Request, misses::Wanted},
     record::{self, Options, Outcome, Sampling, parse_duration},
     text::printable,
 };
@@ -136,6 +136,7 @@ pub fn run(args: &Args, root: &Path) -> Result<u8> {
         log::warn!("{problem}");
     }
     let request = args.select.request(nanos(tick), nanos(interval));
+    let request = Request { misses: misses(args.method), ..request };
     let catalog = args.select.catalog()?;
     let mut plan = plan::plan(&machine, &catalog, &request)?;
     if args.min_gap.is_zero() && args.sample_on.contains(&Sampling::Sched) {
@@ -223,6 +224,15 @@ fn options(
         quiet: args.quiet,
         command: args.command.clone(),
     })
+}
+
+/// Whether a method needs the core's miss counters.
+const fn misses(method: Choice) -> Wanted {
+    match method {
+        Choice::Auto => Wanted::IfAny,
+        Choice::Misses => Wanted::Surely,
+        Choice::Residency | Choice::Io | Choice::Regression => Wanted::No,
+    }
 }
 
 /// Size of the ring buffer in bytes.

@@ -61,6 +61,12 @@ pub fn attribute(
         );
     }
     let facts = Facts::read(recording, again)?;
+    if facts.told.methods.choice == Choice::Misses && !facts.told.plan.has_misses() {
+        bail!(
+            "{} has no counts of misses: choose another --method, or record with --method misses",
+            recording.path().display()
+        );
+    }
     let pairs = facts.pairs.clone();
     let mut writer = Writer::create(target, overwrite, &pairs)?;
     make(recording, facts, &mut writer)?;

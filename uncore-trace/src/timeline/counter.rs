@@ -17,7 +17,7 @@ use crate::{
     align::{clock::Snapshot, who::Who},
     attribute::{Attribution, Design, Method, Methods, Share, Window},
     drain::{Comm, Reading},
-    plan::Counter,
+    plan::{Counter, Plan},
     tables::fabric,
 };
 
@@ -45,6 +45,8 @@ pub struct Track {
     method: Box<dyn Attribution>,
     /// Whether the method learns from ticks.
     pub learns: bool,
+    /// What divides it, where that can.
+    pub kind: Method,
     /// Readings of the ticks since the last window, where it learns from them.
     pub ticks: VecDeque<(u64, Reading)>,
     last_tick: Option<Reading>,
@@ -80,6 +82,36 @@ struct Delta {
     running: f32,
 }
 
+/// How a window of a counter ended.
+#[derive(Debug)]
+pub enum Ended {
+    /// It did not, or there is nothing to tell of it.
+    No,
+    /// The recording is over, and its reading never came.
+    Unread,
+    /// With a reading.
+    Read(Span),
+}
+
+/// What a counter counted in a window, and who was there.
+#[derive(Debug)]
+pub struct Span {
+    /// The tick with which it began.
+    pub from: u64,
+    delta: Delta,
+    /// Nanoseconds by owner.
+    time: Vec<(Who, u64)>,
+    /// Raw counts by owner, sorted, where it is read at every switch.
+    pub counts: Vec<(Who, u64)>,
+}
+
+impl Span {
+    /// Factor from a raw count to the unit, multiplexing included; `None` if it never ran.
+    pub fn factor(&self) -> Option<f64> {
+        self.delta.total.map(|_| self.delta.factor)
+    }
+}
+
 /// The window that is closed.
 pub struct Close {
     pub tick: u64,
@@ -93,11 +125,18 @@ impl Track {
     ///
     /// It was enabled within a tick before `start_tick` with a count of zero. That stands for the
     /// reading of the start tick until it comes: if it never does, nothing is lost with it.
-    pub fn new(counter: Counter, set: usize, start_tick: u64, methods: Methods) -> Self {
+    pub fn new(
+        plan: &Plan,
+        counter: Counter,
+        set: usize,
+        start_tick: u64,
+        methods: Methods,
+    ) -> Self {
         Self {
             set,
-            method: methods.of(&counter),
-            learns: methods.learns(&counter),
+            kind: methods.kind(plan, &counter),
+            method: methods.of(plan, &counter),
+            learns: methods.learns(plan, &counter),
             ticks: VecDeque::new(),
             last_tick: None,
             counter,
@@ -160,18 +199,14 @@ impl Track {
     }
 
     /// Ends its window, or goes on with it where there is no reading.
-    #[expect(clippy::too_many_arguments, reason = "one call site; a struct would only rename them")]
     pub fn close(
         &mut self,
         window: &Close,
         reading: Option<Reading>,
         time: &[(Who, u64)],
         counts: HashMap<Who, u64>,
-        design: Option<&Design>,
-        labels: &mut Labels<'_>,
-        fabric: &mut fabric::Builder,
         ledger: &mut Ledger,
-    ) {
+    ) -> Ended {
         let now = window.tick * window.tick_ns;
         let (cpu, id) = (Some(self.counter.cpu), Some(self.counter.id));
         let mut counts = counts;
@@ -226,9 +261,9 @@ impl Track {
                         let text = "no CPU can read it any longer";
                         ledger.explain(Cause::ReadFailed, now, id, text);
                     }
-                    self.unread(window, labels, fabric);
+                    return Ended::Unread;
                 }
-                return;
+                return Ended::No;
             }
         };
         let after = not_below(self.last.1, after);
@@ -236,7 +271,7 @@ impl Track {
         let mut time: Vec<_> = mem::take(&mut self.carried_time).into_iter().collect();
         let mut counts: Vec<_> = mem::take(&mut self.carried_counts).into_iter().collect();
         let Some(delta) = delta(before, after, self.counter.scale) else {
-            return;
+            return Ended::No;
         };
         if delta.total.is_none() {
             let span = (window.tick - from) * window.tick_ns;
@@ -244,8 +279,35 @@ impl Track {
         }
         time.sort_unstable();
         counts.sort_unstable();
-        let len_ns = (window.tick - from) * window.tick_ns;
-        let (method, shares) = self.shares(delta, len_ns, &time, &counts, design);
+        Ended::Read(Span { from, delta, time, counts })
+    }
+
+    /// Divides a window that ended.
+    pub fn divide(
+        &mut self,
+        window: &Close,
+        span: &Span,
+        misses: Option<&[(Who, u64)]>,
+        design: Option<&Design>,
+        labels: &mut Labels<'_>,
+        fabric: &mut fabric::Builder,
+    ) {
+        let Span { from, delta, ref time, ref counts } = *span;
+        let (method, shares) = match delta.total {
+            Some(total) if total > 0.0 => self.method.divide(&Window {
+                total,
+                factor: delta.factor,
+                running: delta.running,
+                own_cpu: self.counter.per_cpu,
+                len_ns: (window.tick - from) * window.tick_ns,
+                time,
+                counts,
+                misses,
+                io: None,
+                design,
+            }),
+            _ => (Method::None, Vec::new()),
+        };
         self.rows(window, from, delta, method, &shares, labels, fabric);
     }
 
@@ -279,39 +341,15 @@ impl Track {
         }
     }
 
-    fn shares(
-        &mut self,
-        delta: Delta,
-        len_ns: u64,
-        time: &[(Who, u64)],
-        counts: &[(Who, u64)],
-        design: Option<&Design>,
-    ) -> (Method, Vec<Share>) {
-        match delta.total {
-            Some(total) if total > 0.0 => self.method.divide(&Window {
-                total,
-                factor: delta.factor,
-                running: delta.running,
-                own_cpu: self.counter.per_cpu,
-                len_ns,
-                time,
-                counts,
-                io: None,
-                design,
-            }),
-            _ => (Method::None, Vec::new()),
-        }
-    }
-
     /// A row for the end of a recording whose last window never got its reading.
-    fn unread(&self, window: &Close, labels: &mut Labels<'_>, fabric: &mut fabric::Builder) {
+    pub fn unread(&self, window: &Close, labels: &mut Labels<'_>, fabric: &mut fabric::Builder) {
         let delta = Delta { total: None, factor: 1.0, running: 0.0 };
         self.rows(window, self.last.0, delta, Method::None, &[], labels, fabric);
     }
 
     /// One row an owner; a window in which nothing was counted, or the counter did not run, is
     /// one row that nobody owns.
-    #[expect(clippy::too_many_arguments, reason = "as for close")]
+    #[expect(clippy::too_many_arguments, reason = "a struct would only rename them")]
     fn rows(
         &self,
         window: &Close,

@@ -4,14 +4,15 @@
 use std::collections::HashMap;
 
 use super::{
-    counter::{Close, Track},
+    counter::{Close, Ended, Track},
     loss::Ledger,
+    misses::Misses,
     sink::Labels,
     window::{self, TickUse, Times},
 };
 use crate::{
     align::who::Who,
-    attribute::{Design, Methods},
+    attribute::{Design, Method, Methods},
     drain::Reading,
     plan::Plan,
     tables::fabric,
@@ -28,6 +29,9 @@ pub type Boundaries = HashMap<usize, (Reading, HashMap<Who, u64>)>;
 pub struct Division {
     /// Each with what it had counted so far.
     pub tracks: Vec<Track>,
+    /// The sets of CPUs that they see.
+    sets: Vec<Vec<u32>>,
+    misses: Misses,
     /// The ticks of each set of CPUs, where a counter that sees it learns from them.
     designs: Vec<Option<Design>>,
     tick_ns: u64,
@@ -41,12 +45,14 @@ impl Division {
             let counter = plan.counters.iter().find(|counter| counter.id == *id)?.clone();
             let seen: Vec<u32> = counter.sees.iter().collect();
             let set = sets.iter().position(|set| *set == seen)?;
-            Some(Track::new(counter, set, start_tick, methods))
+            Some(Track::new(plan, counter, set, start_tick, methods))
         };
         let learnt = window::learnt(plan, methods).into_iter();
         Self {
             tracks: ids.iter().filter_map(track).collect(),
+            misses: Misses::default(),
             designs: learnt.map(|learnt| learnt.then(|| Design::new(plan.tick_ns))).collect(),
+            sets,
             tick_ns: plan.tick_ns,
         }
     }
@@ -88,14 +94,36 @@ impl Division {
         fabric: &mut fabric::Builder,
         ledger: &mut Ledger,
     ) {
+        let mut ended = Vec::with_capacity(self.tracks.len());
         for (index, track) in self.tracks.iter_mut().enumerate() {
             let time = times.get(track.set).map(Vec::as_slice).unwrap_or_default();
             let (reading, counts) = match found.remove(&index) {
                 Some((reading, counts)) => (Some(reading), counts),
                 None => (None, HashMap::new()),
             };
-            let design = self.designs.get(track.set).and_then(Option::as_ref);
-            track.close(window, reading, time, counts, design, labels, fabric, ledger);
+            let end = track.close(window, reading, time, counts, ledger);
+            if let Ended::Read(span) = &end
+                && track.counter.role.weighs()
+                && let Some(factor) = span.factor()
+            {
+                let factor = factor / track.counter.scale;
+                self.misses.add(track.counter.cpu, (span.from, window.tick), &span.counts, factor);
+            }
+            ended.push(end);
+        }
+        for (track, end) in self.tracks.iter_mut().zip(ended) {
+            match end {
+                _ if !track.counter.role.counts() => {}
+                Ended::No => {}
+                Ended::Unread => track.unread(window, labels, fabric),
+                Ended::Read(span) => {
+                    let design = self.designs.get(track.set).and_then(Option::as_ref);
+                    let cpus = self.sets.get(track.set).filter(|_| track.kind == Method::Misses);
+                    let misses =
+                        cpus.and_then(|cpus| self.misses.of(cpus, (span.from, window.tick)));
+                    track.divide(window, &span, misses.as_deref(), design, labels, fabric);
+                }
+            }
         }
     }
 }

@@ -8,6 +8,7 @@ mod counter;
 mod division;
 mod irqnames;
 mod loss;
+mod misses;
 mod offline;
 mod owners;
 mod replay;

@@ -74,9 +74,9 @@ pub fn sets(plan: &Plan) -> Vec<Vec<u32>> {
 /// Whether a counter that sees it learns from ticks, for each of [`sets`].
 pub fn learnt(plan: &Plan, methods: Methods) -> Vec<bool> {
     let learns = |set: &Vec<u32>| {
-        plan.counters
-            .iter()
-            .any(|counter| methods.learns(counter) && counter.sees.iter().eq(set.iter().copied()))
+        plan.counters.iter().any(|counter| {
+            methods.learns(plan, counter) && counter.sees.iter().eq(set.iter().copied())
+        })
     };
     sets(plan).iter().map(learns).collect()
 }
@@ -110,11 +110,11 @@ impl WindowUse {
         else {
             return;
         };
-        let mut in_tick = self.tick.iter_mut().zip(&self.sets);
+        let in_tick = self.tick.iter_mut().zip(&self.sets);
         let mut in_tick: Vec<_> = in_tick
-            .by_ref()
+            .filter_map(|(tick, set)| Some((tick.as_mut()?, set)))
             .filter(|(_, set)| set.contains(&cpu))
-            .filter_map(|(tick, _)| tick.as_mut())
+            .map(|(tick, _)| tick)
             .collect();
         let mut give = |who: Who, ns: u64| {
             *use_of.entry(who).or_default() += ns;

@@ -10,6 +10,7 @@ use arrow::array::{Array as _, RecordBatch, TimestampNanosecondArray};
 use super::facts::{Clock, Facts};
 use super::window::{Window, Windows};
 use super::{First, Outcome};
+use crate::attribute::Method;
 use crate::tables::columns::{self, get};
 use crate::tables::reader::Recording;
 use crate::tables::{TableDef, fabric};
@@ -21,8 +22,11 @@ const CONSERVATION: f64 = 1e-9;
 const CLOCK_NS: i64 = 1_000_000;
 /// The owners there are.
 const OWNERS: [&str; 6] = ["task", "irq", "softirq", "idle", "device", "unattributed"];
-/// The methods there are.
-const METHODS: [&str; 4] = ["exact", "residency", "regression", "none"];
+
+/// Whether there is such a method.
+fn known(method: &str) -> bool {
+    Method::ALL.iter().any(|one| one.name() == method)
+}
 
 /// The outcomes of one pass over `fabric`.
 pub(super) struct Rows {
@@ -176,7 +180,7 @@ impl Pass {
                     confidence: get(confidence, row),
                 };
                 let method = method.get(row).unwrap_or("(null)");
-                let unknown = (!METHODS.contains(&method)).then(|| format!("method {method:?}"));
+                let unknown = (!known(method)).then(|| format!("method {method:?}"));
                 let wrong = who.wrong().or(unknown).or_else(|| count.wrong(excused))?;
                 Some(format!("row {}: {wrong}", first + row as u64))
             });
