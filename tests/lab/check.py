@@ -16,7 +16,7 @@ import duckdb
 
 import attribution
 from expect import Failed, expect
-from host import method, paced, shares, slices, timer
+from host import divided, method, paced, shares, slices, timer
 from metrics import metric, value
 
 # struct lab_truth of model/abi.h.
@@ -42,6 +42,20 @@ class Step:
 
     def rows(self, query, *values):
         return self.db.execute(query, values).fetchall()
+
+    def by_cgroup(self, truth):
+        """What a counter must have seen, by the path of the cgroup that moved it."""
+        paths = {number: path for path, number in self.cgroups().items()}
+        sums = {}
+        for record in TRUTH.iter_unpack((self.dir / "truth.bin").read_bytes()):
+            if (record[4], record[5]) == (truth["device"], truth["event"]):
+                path = paths.get(record[1])
+                sums[path] = sums.get(path, 0) + record[8] * truth["factor"]
+        return sums
+
+    def cgroups(self):
+        """Their numbers by path."""
+        return json.loads((self.dir / "cgroups.json").read_text())
 
     def sources(self, truth):
         """Where what a counter must have seen came from."""
@@ -247,7 +261,7 @@ def conserved(step, check):
     for counter, scale, first, last in step.rows(
         """SELECT p.counter, p.scale, min(r.value), max(r.value)
            FROM pmus p JOIN readings r USING (counter)
-           WHERE r.mono_ns <= (SELECT max(mono_ns) FROM fabric) GROUP BY ALL
+           WHERE p.role <> 'weight' AND r.mono_ns <= (SELECT max(mono_ns) FROM fabric) GROUP BY ALL
            HAVING bool_and(r.enabled IS NULL OR r.enabled = r.running)"""
     ):
         if last is not None:
@@ -302,6 +316,34 @@ def attributed(step, check):
     )
 
 
+def given(step, check):
+    truth = step.by_cgroup(check["truth"])
+    scale = step.rows("SELECT DISTINCT scale FROM pmus WHERE event = ?", check["event"])
+    of_cgroup = dict(
+        step.rows(
+            """SELECT cgroup, sum(value) FROM fabric
+               WHERE event = ? AND owner = 'task' GROUP BY cgroup""",
+            check["event"],
+        )
+    )
+    for cgroup in check["cgroups"]:
+        moved = truth.get(cgroup, 0) * scale[0][0]
+        expect(moved > 0, f"{cgroup} moved nothing: this proves nothing; of {sorted(map(str, truth))}")
+        off = of_cgroup.get(cgroup, 0) / moved - 1
+        expect(abs(off) <= check["within"], f"{cgroup} got {off:+.1%} of what it moved")
+
+
+def again(step, check):
+    one = step.dir / check["file"]
+    other = step.dir.parent / check["step"] / "run" / "fabric.parquet"
+    for left, right in ((one, other), (other, one)):
+        rows = step.rows(
+            f"""SELECT count(*) FROM (SELECT * FROM read_parquet('{left}')
+                EXCEPT ALL SELECT * FROM read_parquet('{right}'))"""
+        )
+        expect(rows[0][0] == 0, f"{rows[0][0]} rows of {left} are not in {right}")
+
+
 def no_recording(step, check):
     left = sorted(path.name for path in step.dir.glob("run*"))
     expect(not left, f"it left {left} behind")
@@ -324,6 +366,9 @@ CHECKS = {
     "timer": timer,
     "method": method,
     "shares": shares,
+    "divided": divided,
+    "given": given,
+    "again": again,
     "paced": paced,
     "slices": slices,
     "attributed": attributed,

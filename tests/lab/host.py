@@ -25,6 +25,21 @@ def method(step, check):
     expect(set(methods) == {check["method"]}, f"rows by method: {methods}")
 
 
+def divided(step, check):
+    parts = dict(
+        step.rows(
+            "SELECT method, sum(value) FROM fabric WHERE event = ? AND total > 0 GROUP BY method",
+            check["event"],
+        )
+    )
+    expect(parts, f"{check['event']} counted nothing: this proves nothing")
+    part = parts.get(check["method"], 0) / sum(parts.values())
+    expect(
+        check["least"] <= part <= check["most"],
+        f"{part:.1%} of {check['event']} was divided by {check['method']}, of {sorted(parts)}",
+    )
+
+
 def shares(step, check):
     total = step.rows(
         """SELECT sum(total) FROM (SELECT DISTINCT mono_ns, cpu, pmu, filter, total FROM fabric

@@ -27,6 +27,7 @@ enum lab_kind_id {
 	LAB_CMN   = 4, /* cmn.c */
 	LAB_DWC   = 5, /* dwc.c */
 	LAB_DRW   = 6, /* drw.c */
+	LAB_CPU   = 7, /* cpu.c */
 };
 
 struct lab_define {

@@ -13,6 +13,7 @@ extern const struct lab_kind lab_c2c;
 extern const struct lab_kind lab_cmn;
 extern const struct lab_kind lab_dwc;
 extern const struct lab_kind lab_drw;
+extern const struct lab_kind lab_cpu;
 
 static const struct lab_kind *const lab_kinds[] = {
 	&lab_cspmu,
@@ -21,6 +22,7 @@ static const struct lab_kind *const lab_kinds[] = {
 	&lab_cmn,
 	&lab_dwc,
 	&lab_drw,
+	&lab_cpu,
 };
 
 #endif

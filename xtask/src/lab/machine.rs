@@ -241,6 +241,7 @@ impl Instance {
                 arg[1] = define.lanes;
                 arg[3] = 1;
             }
+            Kind::Cpu => text.clone_from(&self.name),
             Kind::Cmem | Kind::Drw => {}
         }
         Definition { kind: self.pmu.kind as u32, node: self.socket, cpus: self.cpus, arg, text }
@@ -260,7 +261,7 @@ impl Instance {
             Kind::Cspmu if !define.hid.is_empty() => {
                 define.page.iter().map(|offset| (base + offset, PAGE)).collect()
             }
-            Kind::Cspmu | Kind::Dwc => return None,
+            Kind::Cspmu | Kind::Dwc | Kind::Cpu => return None,
         };
         let mut properties: Vec<(String, u64)> =
             self.pmu.properties.iter().map(|(name, value)| (name.clone(), *value)).collect();

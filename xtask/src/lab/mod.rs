@@ -20,7 +20,7 @@ use self::boot::{GuestSpec, Wishes};
 use self::initrd::{GuestFile, Source};
 use self::kernel::Series;
 use self::machine::Machine;
-use self::scenario::{Setting, broken};
+use self::scenario::{Setting, broken, misses};
 use self::step::Step;
 use crate::{setup, target};
 
@@ -194,7 +194,7 @@ fn guest(machine: &Machine, series: Series, steps: &[Step]) -> Result<GuestSpec>
         fine: machine.fine,
         disk_mib: machine.disk_mib,
         acpi: machine.instances.iter().filter_map(machine::Instance::acpi).collect(),
-        files: vec![broken_catalog()?],
+        files: vec![broken_catalog()?, catalog()?],
         guest_json: json!({ "devices": devices, "pmus": pmus, "steps": json }),
         limit: BOOT_LIMIT + STEP_LIMIT * steps.len() as u32 + WORK_LIMIT * work_ms,
     })
@@ -209,6 +209,12 @@ fn broken_catalog() -> Result<GuestFile> {
     ensure!(text.contains(right), "{} does not say {right}", path.display());
     let bytes = text.replace(right, wrong).into_bytes();
     Ok((format!("{}/{file}", broken::CATALOG), Source::Bytes(bytes), 0o644))
+}
+
+/// The family of the model's core PMU.
+fn catalog() -> Result<GuestFile> {
+    let path = workspace_root().join("tests/lab/catalog").join(misses::FAMILY);
+    Ok((format!("{}/{}", misses::CATALOG, misses::FAMILY), Source::File(path), 0o644))
 }
 
 /// Holds the results against what moved; prints what is wrong.

@@ -22,6 +22,7 @@ pub enum Kind {
     Cmn = 4,
     Dwc = 5,
     Drw = 6,
+    Cpu = 7,
 }
 
 /// One PMU, whatever its instance.
@@ -215,6 +216,11 @@ impl Event {
 }
 
 impl Pmu {
+    /// Whether each CPU has a counter of its own for an event.
+    pub fn is_per_cpu(&self) -> bool {
+        self.kind == Kind::Cpu
+    }
+
     /// Reads `NAME.toml` of `dir`.
     pub fn read(dir: &Path, name: &str) -> Result<Self> {
         let path = dir.join(name).with_extension("toml");

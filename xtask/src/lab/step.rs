@@ -161,6 +161,12 @@ pub enum Check {
     Timer { timer: String },
     /// Every count that was divided was divided by this method.
     Method { method: String },
+    /// This part of an event's sum, at least and at most, was divided by this method.
+    Divided { event: String, method: String, least: f64, most: f64 },
+    /// The tasks of each of these cgroups got what they moved.
+    Given { event: String, truth: Truth, cgroups: Vec<String>, within: f64 },
+    /// The timeline that was made again, of another step's raw tables, is the one recorded there.
+    Again { step: String, file: String },
     /// The tasks of each of these cgroups got this part of an event's sum at the least.
     Shares { event: String, cgroups: Vec<String>, least: f64 },
     /// The tasks of each of these cgroups counted so many of the one event for one of the other, and

@@ -21,7 +21,8 @@ pub fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
     let mut steps = Vec::new();
     for model in setting.machine.models() {
         let instances = setting.machine.of(model);
-        let Some(first) = instances.first() else {
+        // What each CPU counts for itself is the scenario `misses`'s.
+        let Some(first) = instances.first().filter(|first| !first.pmu.is_per_cpu()) else {
             continue;
         };
         let items = items(first);

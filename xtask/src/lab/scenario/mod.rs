@@ -15,6 +15,7 @@ mod exact;
 mod host;
 mod hotplug;
 mod metrics;
+pub mod misses;
 mod multiplexing;
 mod sockets;
 mod tenants;
@@ -45,6 +46,7 @@ const ALL: &[Scenario] = &[
     Scenario { name: "multiplexing", steps: multiplexing::steps },
     Scenario { name: "traps", steps: traps::steps },
     Scenario { name: "tenants", steps: tenants::steps },
+    Scenario { name: "misses", steps: misses::steps },
     Scenario { name: "broken", steps: broken::steps },
     Scenario { name: "hotplug", steps: hotplug::steps },
     Scenario { name: "attribution", steps: attribution::steps },

@@ -1,0 +1,192 @@
+//! Equal CPU time, 10:1 bytes, and a core PMU whose misses say so: the counts of what CPUs cause are
+//! divided by the misses of each task, as near as its bytes per miss are to those of all; and by
+//! something else where a CPU has none.
+//!
+//! The core PMU is one that the program knows from a file given with `--catalog`.
+
+use anyhow::{Context as _, Result};
+
+use super::super::machine::Instance;
+use super::super::step::{Action, Check, Move, Step, Tenant, Work, recording};
+use super::super::traffic;
+use super::Setting;
+
+/// Where the guest has the family of the core PMU.
+pub const CATALOG: &str = "/lab/catalog";
+
+/// Its file, there and in `tests/lab/catalog`.
+pub const FAMILY: &str = "lab_core.toml";
+
+const MODEL: &str = "grace-scf";
+const EVENT: &str = "remote_socket_rd_data";
+
+const CORE: &str = "lab-core";
+const MISS: &str = "ll_cache_miss_rd";
+
+/// Cgroup, counts of the fabric a ms, misses a ms: a count is 32 bytes and a line 64, times 0.9 to 1.1.
+const TENANTS: &[(&str, u64, u64)] = &[
+    ("heavy", 20_000, 9_000),
+    ("heavier", 20_000, 11_000),
+    ("light", 2_000, 1_100),
+    ("lighter", 2_000, 900),
+];
+
+/// What 0.9 and 1.1 in place of 1 make of a share until they are learnt, and windows without misses.
+const WITHIN: f64 = 0.12;
+
+const DURATION_MS: u32 = 2500;
+
+pub fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
+    let lab = Lab::new(setting)?;
+    let name = "misses";
+    let mut checks = lab.checks();
+    checks.push(Check::Divided {
+        event: EVENT.to_owned(),
+        method: "misses".to_owned(),
+        least: 0.95,
+        most: 1.0,
+    });
+    let run = recording(name);
+    let file = "again.parquet";
+    let again = format!("/out/misses-again/{file}");
+    let attribute = ["/bin/uncore-trace", "attribute", &run, "-o", &again];
+    let check = ["/bin/uncore-trace", "check", &run];
+    let exit = || vec![Check::Exit { code: 0, says: Vec::new() }];
+    let same = Check::Again { step: name.to_owned(), file: file.to_owned() };
+    Ok(vec![
+        lab.record(name, "misses", Work { tenants: lab.tenants(), ..lab.work() }, checks),
+        Step::command("misses-again", &attribute, [exit(), vec![same]].concat()),
+        Step::command("misses-check", &check, exit()),
+        lab.both()?,
+        lab.hotplug(),
+        lab.absent(),
+    ])
+}
+
+struct Lab<'a> {
+    scf: &'a Instance,
+    core: &'a Instance,
+    spec: String,
+    cpus: Vec<u32>,
+}
+
+impl<'a> Lab<'a> {
+    fn new(setting: &Setting<'a>) -> Result<Self> {
+        let instance = |model: &str| {
+            let found = setting.machine.of(model).first().copied();
+            found.with_context(|| format!("no {model}"))
+        };
+        let (scf, core) = (instance(MODEL)?, instance(CORE)?);
+        let cpus = (0..setting.machine.cpus()).filter(|&cpu| scf.is_near(cpu)).collect();
+        Ok(Self { scf, core, spec: traffic::counted(scf, EVENT)?.0, cpus })
+    }
+
+    /// Bytes and the misses that they are.
+    fn flows(&self, counts: u64, misses: u64) -> Vec<Move> {
+        let flow = |instance: &Instance, event: &str, amount| {
+            let flows = traffic::of_event(instance, event).into_iter().take(1);
+            flows.map(|flow| Move { amount, ..flow }).collect::<Vec<_>>()
+        };
+        [flow(self.core, MISS, misses), flow(self.scf, EVENT, counts)].concat()
+    }
+
+    /// All on the CPUs of one socket, with the same time each.
+    fn tenants(&self) -> Vec<Tenant> {
+        let tenant = |&(cgroup, counts, misses): &(&str, u64, u64)| Tenant {
+            cgroup: cgroup.to_owned(),
+            cpus: Some(self.cpus.clone()),
+            flows: self.flows(counts, misses),
+            start_ms: 100,
+            duration_ms: DURATION_MS,
+            ..Tenant::default()
+        };
+        TENANTS.iter().map(tenant).collect()
+    }
+
+    fn work(&self) -> Work {
+        Work { settle_ms: 50, ..Work::default() }
+    }
+
+    fn checks(&self) -> Vec<Check> {
+        let given = |truth| Check::Given {
+            event: EVENT.to_owned(),
+            truth,
+            cgroups: TENANTS.iter().map(|(cgroup, ..)| format!("/lab/{cgroup}")).collect(),
+            within: WITHIN,
+        };
+        let truth = traffic::counted(self.scf, EVENT).ok().map(|(_, truth)| truth);
+        let exit = Check::Exit { code: 0, says: Vec::new() };
+        [exit, Check::Conserved].into_iter().chain(truth.map(given)).collect()
+    }
+
+    fn record(&self, name: &str, method: &str, work: Work, checks: Vec<Check>) -> Step {
+        let options = [
+            "--catalog",
+            CATALOG,
+            "-e",
+            &self.spec,
+            "--method",
+            method,
+            "--tick",
+            "2ms",
+            "--interval",
+            "20ms",
+        ];
+        Step::record(name, &options, work, checks)
+    }
+
+    /// The user asks for the misses too: they are counted once, and exactly.
+    fn both(&self) -> Result<Step> {
+        let (spec, truth) = traffic::counted(self.core, MISS)?;
+        let tenant = Tenant {
+            cgroup: "one".to_owned(),
+            cpus: Some(vec![0]),
+            flows: self.flows(1000, 500),
+            duration_ms: 500,
+            ..Tenant::default()
+        };
+        let work = Work { tenants: vec![tenant], ..self.work() };
+        let pmu = self.core.name.clone();
+        // Counter 0 is that of the fabric, 1 that of CPU 0.
+        let exact = Check::Exact { counter: 1, pmu, event: MISS.to_owned(), truth };
+        let checks = vec![Check::Exit { code: 0, says: Vec::new() }, Check::Conserved, exact];
+        let options = [
+            "--catalog",
+            CATALOG,
+            "-e",
+            &self.spec,
+            "-e",
+            &spec,
+            "--tick",
+            "5ms",
+            "--interval",
+            "20ms",
+        ];
+        Ok(Step::record("misses-both", &options, work, checks))
+    }
+
+    /// A CPU whose misses are not counted for a while.
+    fn hotplug(&self) -> Step {
+        let cpu = self.cpus.last().copied().unwrap_or_default();
+        let action = |after_ms, what| Action { after_ms, r#do: what, cpu };
+        let actions = vec![action(800, "offline"), action(1600, "online")];
+        let work = Work { tenants: self.tenants(), actions, ..self.work() };
+        let divided = Check::Divided {
+            event: EVENT.to_owned(),
+            method: "misses".to_owned(),
+            least: 0.3,
+            most: 0.8,
+        };
+        // The miss counter of the CPU stops with it, which is told.
+        let checks = vec![Check::Exit { code: 1, says: Vec::new() }, Check::Conserved, divided];
+        self.record("misses-hotplug", "misses", work, checks)
+    }
+
+    /// Without the file nobody knows what counts misses here.
+    fn absent(&self) -> Step {
+        let says = "choose --method regression".to_owned();
+        let checks = vec![Check::Exit { code: 2, says: vec![says] }, Check::NoRecording];
+        let options = ["-e", &self.spec, "--method", "misses"];
+        Step::record("misses-absent", &options, self.work(), checks)
+    }
+}
