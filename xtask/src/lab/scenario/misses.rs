@@ -54,13 +54,17 @@ pub fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
     let exit = || vec![Check::Exit { code: 0, says: Vec::new() }];
     let same = Check::Again { step: name.to_owned(), file: file.to_owned() };
     Ok(vec![
-        lab.record(name, "misses", Work { tenants: lab.tenants(), ..lab.work() }, checks),
+        lab.record(name, "misses", Work { tenants: lab.tenants(), ..work() }, checks),
         Step::command("misses-again", &attribute, [exit(), vec![same]].concat()),
         Step::command("misses-check", &check, exit()),
         lab.both()?,
         lab.hotplug(),
         lab.absent(),
     ])
+}
+
+fn work() -> Work {
+    Work { settle_ms: 50, ..Work::default() }
 }
 
 struct Lab<'a> {
@@ -103,10 +107,6 @@ impl<'a> Lab<'a> {
         TENANTS.iter().map(tenant).collect()
     }
 
-    fn work(&self) -> Work {
-        Work { settle_ms: 50, ..Work::default() }
-    }
-
     fn checks(&self) -> Vec<Check> {
         let given = |truth| Check::Given {
             event: EVENT.to_owned(),
@@ -145,7 +145,7 @@ impl<'a> Lab<'a> {
             duration_ms: 500,
             ..Tenant::default()
         };
-        let work = Work { tenants: vec![tenant], ..self.work() };
+        let work = Work { tenants: vec![tenant], ..work() };
         let pmu = self.core.name.clone();
         // Counter 0 is that of the fabric, 1 that of CPU 0.
         let exact = Check::Exact { counter: 1, pmu, event: MISS.to_owned(), truth };
@@ -170,7 +170,7 @@ impl<'a> Lab<'a> {
         let cpu = self.cpus.last().copied().unwrap_or_default();
         let action = |after_ms, what| Action { after_ms, r#do: what, cpu };
         let actions = vec![action(800, "offline"), action(1600, "online")];
-        let work = Work { tenants: self.tenants(), actions, ..self.work() };
+        let work = Work { tenants: self.tenants(), actions, ..work() };
         let divided = Check::Divided {
             event: EVENT.to_owned(),
             method: "misses".to_owned(),
@@ -187,6 +187,6 @@ impl<'a> Lab<'a> {
         let says = "choose --method regression".to_owned();
         let checks = vec![Check::Exit { code: 2, says: vec![says] }, Check::NoRecording];
         let options = ["-e", &self.spec, "--method", "misses"];
-        Step::record("misses-absent", &options, self.work(), checks)
+        Step::record("misses-absent", &options, work(), checks)
     }
 }
