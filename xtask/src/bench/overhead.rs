@@ -63,6 +63,14 @@ const VARIANTS: &[Variant] = &[
         name: "record -e page-faults",
         start: |b| b.record(&["-e", "page-faults", "-o", "run.parquet"]),
     },
+    // One that is read at every switch, as those of misses are: what it costs beside the other.
+    Variant {
+        name: "record -e page-faults at every switch",
+        start: |b| {
+            let options = ["--sample-on", "sched", "--min-gap", "0", "-o", "run.parquet"];
+            b.record(&[&["-e", "page-faults"][..], &options].concat())
+        },
+    },
     // Nearly without the timer, which only owner CPUs have: the switches alone.
     Variant {
         name: "record -e page-faults --tick 10ms",
