@@ -13,9 +13,9 @@ use super::machine::Machine;
 use super::step::{Burst, Disk, Move, Phase, Step, Tenant, Truth, Work};
 use super::traffic;
 
-/// CPU time between two moves of a tenant, us: a tenth of a tick, so that a tick's count is what
+/// CPU time between two moves of a tenant, us: a twentieth of a tick, so that a tick's count is what
 /// ran in it.
-const PERIOD_US: u32 = 100;
+const PERIOD_US: u32 = 50;
 
 /// Bytes per beat of `cmem_rd_data` (NVIDIA Grace Performance Tuning Guide).
 const BEAT: f64 = 32.0;

@@ -37,7 +37,7 @@ const FINE_CLOCK: &str = "shift=0,sleep=off";
 /// the others stand still, with an interrupt handler or a reading in the middle. A filter of a network
 /// that nobody is on has a timer and does nothing else: so the four of them share what is left
 /// to it, us (QEMU's accel/tcg/tcg-accel-ops-rr.c and net/filter-buffer.c).
-const FINE_US: u32 = 100;
+const FINE_US: u32 = 20;
 
 /// Before this version the first CPU could use up what all have until the next timer ("accel/tcg:
 /// split CPU time more fairly").

@@ -44,8 +44,8 @@ pub struct Args {
         default_value = "residency,regression,auto"
     )]
     methods: Vec<String>,
-    /// Time that each mix runs, in seconds
-    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(3..=12))]
+    /// Time that each mix runs, in seconds; the log of what moved is full after 7
+    #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u32).range(3..=7))]
     seconds: u32,
     /// Keep the recordings in DIR, and use those that are there
     #[arg(long, value_name = "DIR")]
