@@ -384,3 +384,56 @@ fn inseparable(draw: &mut Draw<'_>) -> Vec<Tenant> {
     }
     tenants
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use uncore_trace_ebpf::stamp::workspace_root;
+
+    use super::*;
+
+    fn planned(mix: &Mix, seed: u64) -> Planned {
+        let machine = Machine::read(&workspace_root().join("tests/lab"), "grace-mixes").unwrap();
+        mix.plan(&machine, seed, 6000).unwrap()
+    }
+
+    #[test]
+    fn a_seed_decides_everything() {
+        for mix in ALL {
+            let work = |seed| serde_json::to_string(&planned(mix, seed).step.work).unwrap();
+            assert_eq!(work(1), work(1), "{}", mix.name);
+            let different: BTreeSet<String> = (0..20).map(work).collect();
+            assert_eq!(different.len(), 20, "{}", mix.name);
+        }
+    }
+
+    #[test]
+    fn tenants_move_only_what_their_cpus_fabric_counts() {
+        for mix in ALL {
+            for seed in 0..20 {
+                let Planned { step, counters } = planned(mix, seed);
+                for tenant in &step.work.tenants {
+                    let cpus = tenant.cpus.as_deref().unwrap();
+                    for flow in &tenant.flows {
+                        let counted = counters.iter().find(|it| it.truth.device == flow.device);
+                        let socket = counted.unwrap().pmu.ends_with('1');
+                        assert!(cpus.iter().all(|&cpu| (cpu >= 2) == socket), "{}", mix.name);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_log_has_room_for_what_moves() {
+        // BLOCKS of tests/lab/model/truth.c, and struct lab_truth.
+        let room = (64 << 20) / 56;
+        for mix in ALL {
+            let Planned { step, .. } = planned(mix, 1);
+            let flows = step.work.tenants.iter().map(|tenant| tenant.flows.len()).max().unwrap();
+            let moves = 4 * 6_000_000 / PERIOD_US as usize * flows;
+            assert!(moves < room, "{}: {moves} moves", mix.name);
+        }
+    }
+}
