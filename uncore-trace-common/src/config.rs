@@ -25,3 +25,57 @@ pub const CGROUP_ROOT: &str = "CGROUP_ROOT";
 pub const KERNFS_ID: &str = "KERNFS_ID";
 /// Byte offset of `hierarchy_id` in `struct cgroup_root`; 0 is the v2 hierarchy.
 pub const ROOT_HIERARCHY: &str = "ROOT_HIERARCHY";
+/// 1: what block and network devices move is recorded.
+pub const IO_WANTED: &str = "IO_WANTED";
+/// In the place of an offset: the running kernel has no such member.
+pub const MISSING: u64 = u64::MAX;
+/// Byte offset of `q` in `struct request`.
+pub const REQUEST_QUEUE: &str = "REQUEST_QUEUE";
+/// Byte offset of `cmd_flags` in `struct request`.
+pub const REQUEST_FLAGS: &str = "REQUEST_FLAGS";
+/// Byte offset of `__data_len` in `struct request`.
+pub const REQUEST_LEN: &str = "REQUEST_LEN";
+/// Byte offset of `bio` in `struct request`.
+pub const REQUEST_BIO: &str = "REQUEST_BIO";
+/// Byte offset of `disk` in `struct request_queue`.
+pub const QUEUE_DISK: &str = "QUEUE_DISK";
+/// Byte offset of `disk_name` in `struct gendisk`.
+pub const DISK_NAME: &str = "DISK_NAME";
+/// Byte offset of `flags` in `struct task_struct`.
+pub const TASK_FLAGS: &str = "TASK_FLAGS";
+/// Byte offset of `bi_blkg` in `struct bio`, or [`MISSING`].
+pub const BIO_BLKG: &str = "BIO_BLKG";
+/// Byte offset of `blkcg` in `struct blkcg_gq`, or [`MISSING`].
+pub const BLKG_BLKCG: &str = "BLKG_BLKCG";
+/// Byte offset of `css.cgroup` in `struct blkcg`, or [`MISSING`].
+pub const BLKCG_CGROUP: &str = "BLKCG_CGROUP";
+/// Byte offset of `len` in `struct sk_buff`.
+pub const SKB_LEN: &str = "SKB_LEN";
+/// Byte offset of `sk` in `struct sk_buff`.
+pub const SKB_SK: &str = "SKB_SK";
+/// Byte offset of `dev` in `struct sk_buff`.
+pub const SKB_DEV: &str = "SKB_DEV";
+/// Byte offset of `skb_iif` in `struct sk_buff`.
+pub const SKB_IIF: &str = "SKB_IIF";
+/// Byte offset of `__sk_common.skc_state` in `struct sock`.
+pub const SOCK_STATE: &str = "SOCK_STATE";
+/// Byte offset of `sk_cgrp_data.cgroup` in `struct sock`, or [`MISSING`].
+pub const SOCK_CGROUP: &str = "SOCK_CGROUP";
+/// Byte offset of `name` in `struct net_device`.
+pub const NETDEV_NAME: &str = "NETDEV_NAME";
+/// Byte offset of `ifindex` in `struct net_device`.
+pub const NETDEV_IFINDEX: &str = "NETDEV_IFINDEX";
+/// Byte offset of `nd_net.net` in `struct net_device`, or [`MISSING`].
+pub const NETDEV_NET: &str = "NETDEV_NET";
+/// Byte offset of `ns.inum` in `struct net`.
+pub const NET_INUM: &str = "NET_INUM";
+/// Byte offset of `nsproxy` in `struct task_struct`.
+pub const TASK_NSPROXY: &str = "TASK_NSPROXY";
+/// Byte offset of `net_ns` in `struct nsproxy`.
+pub const NSPROXY_NET: &str = "NSPROXY_NET";
+/// Value of `REQ_OP_ZONE_APPEND` in `enum req_op`.
+pub const OP_ZONE_APPEND: &str = "OP_ZONE_APPEND";
+/// Value of `REQ_OP_DRV_IN` in `enum req_op`.
+pub const OP_DRV_IN: &str = "OP_DRV_IN";
+/// Value of `REQ_OP_DRV_OUT` in `enum req_op`.
+pub const OP_DRV_OUT: &str = "OP_DRV_OUT";

@@ -20,7 +20,7 @@ pub mod state;
 mod pod {
     #![expect(unsafe_code, reason = "aya::Pod is an unsafe marker trait")]
 
-    use crate::state::{CpuState, Drops, Sampler};
+    use crate::state::{CpuState, Drops, IoState, Sampler};
 
     // SAFETY: `repr(C)`, integers and arrays of integers only, asserted to have no padding.
     unsafe impl aya::Pod for CpuState {}
@@ -28,4 +28,6 @@ mod pod {
     unsafe impl aya::Pod for Sampler {}
     // SAFETY: as above.
     unsafe impl aya::Pod for Drops {}
+    // SAFETY: as above.
+    unsafe impl aya::Pod for IoState {}
 }

@@ -19,8 +19,10 @@ pub const KIND_IRQ: u32 = 3;
 pub const KIND_TASK: u32 = 4;
 /// `Header::kind` of a [`CgroupEvent`].
 pub const KIND_CGROUP: u32 = 5;
+/// `Header::kind` of a [`crate::state::Io`].
+pub const KIND_IO: u32 = 6;
 /// One more than the highest kind.
-pub const KINDS: usize = 6;
+pub const KINDS: usize = 7;
 
 /// A reading made by the sampler's timer; its tick number counts.
 pub const TRIGGER_TIMER: u32 = 0;
@@ -39,6 +41,19 @@ pub const CONTEXT_TASK: u32 = 0;
 pub const CONTEXT_IRQ: u32 = 1;
 /// The CPU was in a softirq.
 pub const CONTEXT_SOFTIRQ: u32 = 2;
+/// Nobody is known who did it.
+pub const CONTEXT_NOBODY: u32 = 3;
+
+/// A disk's read, from the device into memory.
+pub const IO_READ: u32 = 0;
+/// A disk's write.
+pub const IO_WRITE: u32 = 1;
+/// A packet that an interface was given to send.
+pub const IO_SENT: u32 = 2;
+/// A packet that an interface received.
+pub const IO_RECEIVED: u32 = 3;
+/// What a task read of what an interface had received.
+pub const IO_TAKEN: u32 = 4;
 
 /// `Reading::enabled` of a reading that failed; `value` is then the errno.
 ///

@@ -13,6 +13,13 @@ pub const RUN_SLOTS: usize = 16;
 /// Distinct interrupt sources of one kind that a CPU keeps before it flushes.
 pub const IRQ_SLOTS: usize = 8;
 
+/// Distinct owners, devices and directions of I/O that a CPU keeps before it flushes.
+pub const IO_SLOTS: usize = 8;
+
+/// Bytes of a device's name: `DISK_NAME_LEN` (include/linux/blkdev.h); an interface's name is shorter
+/// (`IFNAMSIZ`, include/uapi/linux/if.h). Linux 6.1 to 7.2.
+pub const MAX_DEVICE: usize = 32;
+
 /// The time that one task ran.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
@@ -140,6 +147,85 @@ pub struct IrqTrack {
     pub pending: Irq,
 }
 
+/// What a device moved for one owner.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct IoSlot {
+    /// Whose, if `context` is `CONTEXT_TASK`; `tid` and `pid` are 0 where only the cgroup is known.
+    pub task: Task,
+    /// The disk's or interface's name, NUL-padded, any bytes; all 0 for [`crate::record::IO_TAKEN`].
+    pub device: [u8; MAX_DEVICE],
+    /// Which device, as long as it exists.
+    pub key: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// Requests that ended, packets, or reads by a task.
+    pub requests: u32,
+    /// One of the `IO_` constants.
+    pub what: u32,
+    /// One of the `CONTEXT_` constants.
+    pub context: u32,
+    /// Interrupt number or softirq vector of `context`, else 0.
+    pub number: u32,
+    /// Number of the interface in its network namespace, or 0.
+    pub ifindex: u32,
+    /// Inode number of that namespace, or 0.
+    pub netns: u32,
+}
+
+/// What was moved in a tick, as far as one CPU saw it. Also a ring record: sent with `len` slots
+/// only.
+///
+/// Requests that begin and end in one tick are combined. One that spans ticks is sent at once and
+/// alone, with its `begin` and `end`; so is one that was seen in the middle of another's being
+/// combined, by an interrupt.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Io {
+    /// `KIND_IO`.
+    pub header: Header,
+    /// End of the tick in which it lies.
+    pub boundary: u64,
+    /// 0, or when the only slot's request began.
+    pub begin: u64,
+    /// 0, or when the only slot's request ended.
+    pub end: u64,
+    /// Number of the combined record on its CPU, so that one which was looked at before it was sent
+    /// is not counted twice; 0 for what was sent at once.
+    pub sequence: u64,
+    /// Slots in use.
+    pub len: u64,
+    /// Bytes of all slots.
+    pub total: u64,
+    /// The slots.
+    pub slots: [IoSlot; IO_SLOTS],
+}
+
+/// Bytes of an [`Io`] before its slots.
+pub const IO_PREFIX: usize = size_of::<Io>() - size_of::<[IoSlot; IO_SLOTS]>();
+
+impl Io {
+    /// Whether a copy taken while its CPU may have been writing is one consistent state.
+    #[must_use]
+    pub fn is_consistent(&self) -> bool {
+        let mut total = 0u64;
+        for slot in self.slots.iter().take(self.len as usize) {
+            total = total.wrapping_add(slot.bytes);
+        }
+        self.len as usize <= IO_SLOTS && total == self.total
+    }
+}
+
+/// What one CPU saw being moved and has not sent. Array map, indexed by CPU.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct IoState {
+    /// The slots.
+    pub pending: Io,
+    /// 1 while they are written: whoever interrupts that sends its own at once.
+    pub busy: u64,
+}
+
 /// What the BPF programs of one CPU know. Array map, indexed by CPU.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
@@ -210,6 +296,8 @@ pub struct Drops {
     pub timer: u64,
     /// Timers of other CPUs that fired here: their CPU went offline.
     pub moved: u64,
+    /// Block requests that there was no room to remember the owner of.
+    pub unowned: u64,
 }
 
 const _: () = {
@@ -217,9 +305,12 @@ const _: () = {
     assert!(RUN_PREFIX == 8 * 8);
     assert!(size_of::<IrqSlot>() == 24);
     assert!(IRQ_PREFIX == 8 * 5);
+    assert!(size_of::<IoSlot>() == 32 + MAX_DEVICE + 8 * 2 + 4 * 6);
+    assert!(IO_PREFIX == 8 * 7);
+    assert!(size_of::<IoState>() == size_of::<Io>() + 8);
     assert!(size_of::<IrqTrack>() == size_of::<Irq>() + 8 * 4);
     assert!(size_of::<CpuState>() == size_of::<Run>() + 2 * size_of::<IrqTrack>());
     assert!(size_of::<Sampler>() == 20);
     assert!(size_of::<Sweep>() == 24);
-    assert!(size_of::<Drops>() == 8 * (KINDS + 3));
+    assert!(size_of::<Drops>() == 8 * (KINDS + 4));
 };

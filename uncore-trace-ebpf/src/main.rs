@@ -1,9 +1,10 @@
 //! The BPF programs of `uncore-trace`: one hook per file under `hooks`, which only name their
-//! event and hand over to the three things that are kept:
+//! event and hand over to the four things that are kept:
 //!
 //! - [`run`]: who ran on a CPU and how long,
 //! - [`irq`]: how long interrupts took,
-//! - [`sample`]: the readings of the counters that this CPU owns.
+//! - [`sample`]: the readings of the counters that this CPU owns,
+//! - [`io`]: what block and network devices moved.
 //!
 //! All leave through [`emit`], the only place that writes to the ring and the only one that
 //! counts what the ring refused.
@@ -20,7 +21,11 @@ mod globals;
 #[cfg(target_arch = "bpf")]
 mod hooks;
 #[cfg(target_arch = "bpf")]
+mod io;
+#[cfg(target_arch = "bpf")]
 mod irq;
+#[cfg(target_arch = "bpf")]
+mod kernel;
 #[cfg(target_arch = "bpf")]
 mod maps;
 #[cfg(target_arch = "bpf")]

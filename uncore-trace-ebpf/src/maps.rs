@@ -7,7 +7,7 @@ use aya_ebpf::{
 };
 use uncore_trace_common::{
     record::{Sample, TRIGGERS},
-    state::{CpuState, Drops, Sampler, Sweep},
+    state::{CpuState, Drops, IoState, Sampler, Sweep},
 };
 
 /// A timer alone in its value: up to Linux 6.12 the verifier refuses maps that hold a timer to
@@ -28,6 +28,10 @@ pub static COUNTERS: PerfEventArray = PerfEventArray::new();
 /// What ran on each CPU.
 #[btf_map]
 pub static CPUS: Array<CpuState, 1> = Array::new();
+
+/// What each CPU saw being moved.
+#[btf_map]
+pub static IO: Array<IoState, 1> = Array::new();
 
 /// What the sampler of each CPU has to do.
 #[btf_map]

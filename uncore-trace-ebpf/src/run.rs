@@ -13,8 +13,8 @@ use uncore_trace_common::{
 
 use crate::{
     emit,
-    globals::{SLICES, tick_end},
-    irq,
+    globals::{IO_WANTED, SLICES, tick_end},
+    io, irq,
     maps::CPUS,
     task,
 };
@@ -78,6 +78,9 @@ fn leave(state: &mut CpuState, tid: u32, now: u64, irq_now: u64) {
     if crosses {
         irq::flush_ended(&mut state.hard, now);
         irq::flush_ended(&mut state.soft, now);
+        if IO_WANTED.load() != 0 {
+            io::flush_ended(state.run.header.cpu, now);
+        }
         state.run.last = began;
         flush(&mut state.run);
         state.run.boundary = tick_end(now);

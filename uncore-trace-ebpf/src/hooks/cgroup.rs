@@ -6,10 +6,7 @@
 
 use aya_ebpf::{
     btf_maps::PerCpuArray,
-    helpers::{
-        bpf_get_smp_processor_id, bpf_ktime_get_ns, bpf_probe_read_kernel,
-        generated::bpf_probe_read_kernel_str,
-    },
+    helpers::{bpf_get_smp_processor_id, bpf_ktime_get_ns, generated::bpf_probe_read_kernel_str},
     macros::{btf_map, raw_tracepoint},
     programs::RawTracePointContext,
 };
@@ -20,6 +17,7 @@ use uncore_trace_common::record::{
 use crate::{
     emit,
     globals::{CGROUP_KN, CGROUP_ROOT, KERNFS_ID, ROOT_HIERARCHY, TASK_PID},
+    kernel::field,
 };
 
 /// Where an event is put together: it is too large for the stack. These events happen in process
@@ -47,15 +45,6 @@ fn cgroup_attach_task(ctx: RawTracePointContext) -> i32 {
         send(&ctx, CGROUP_ATTACH, tid);
     }
     0
-}
-
-/// # Safety
-///
-/// None beyond that of `bpf_probe_read_kernel`, which checks the address.
-#[inline(always)]
-unsafe fn field<T>(base: *const u8, offset: u64) -> Result<T, i32> {
-    // SAFETY: the helper checks the address.
-    unsafe { bpf_probe_read_kernel(base.wrapping_add(offset as usize).cast::<T>()) }
 }
 
 #[inline(always)]

@@ -400,7 +400,7 @@ mod tests {
     fn time_offline_is_nobodys() {
         let mut track = CpuTrack::new(1000, 100);
         let run = Run { cpu: 0, begin: 1000, last: 1050, end: 1050, slots: vec![slot(1, 50, 0)] };
-        track.leave(Some(&Peek { run, next_tid: 0, irqs: Vec::new() }));
+        track.leave(Some(&Peek { run, next_tid: 0, irqs: Vec::new(), io: None }));
         assert!(track.is_away());
         assert_eq!(track.stay_away(1200), Some((1050, 1200)));
         let bins = [track.close(1100), track.close(1200)];
@@ -493,7 +493,7 @@ mod tests {
         let mut track = CpuTrack::new(1000, 100);
         let mut names = names();
         let run = Run { cpu: 0, begin: 1000, last: 1040, end: 1040, slots: vec![slot(1, 40, 0)] };
-        let peek = Peek { run: run.clone(), next_tid: 2, irqs: Vec::new() };
+        let peek = Peek { run: run.clone(), next_tid: 2, irqs: Vec::new(), io: None };
         track.peek(&peek, &task(2), 1200, &mut names);
         assert_eq!(track.close(1100).tasks, [slot(1, 40, 0), slot(2, 60, 0)]);
         assert_eq!(track.close(1200).tasks, [slot(2, 100, 0)]);

@@ -5,6 +5,7 @@ pub mod cgroups;
 pub mod clock;
 pub mod containers;
 pub mod cpu;
+pub mod io;
 pub mod names;
 pub mod runtimes;
 pub mod who;

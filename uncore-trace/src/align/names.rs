@@ -93,6 +93,15 @@ impl Names {
         Who::Task { pid: task.pid, comm, cgroup_id }
     }
 
+    /// The owner of what somebody in a cgroup did, where it was not seen who.
+    pub fn who_in(&mut self, cgroup_id: u64, now: u64) -> Who {
+        if !self.only.is_empty() && !self.is_inside(cgroup_id, now) {
+            return Who::OtherTasks;
+        }
+        let cgroup_id = self.depth.map_or(cgroup_id, |depth| self.roll_up(cgroup_id, depth, now));
+        Who::Task { pid: 0, comm: Comm::default(), cgroup_id }
+    }
+
     fn roll_up(&mut self, id: u64, depth: usize, now: u64) -> u64 {
         if let Some(&above) = self.rolled_up.get(&id) {
             return above;

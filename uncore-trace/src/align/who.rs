@@ -9,7 +9,7 @@ use crate::drain::Comm;
 pub enum Who {
     /// A process under the name it had then.
     Task {
-        /// Process id.
+        /// Process id; 0, without a name, where only the cgroup is known.
         pid: u32,
         /// The process's name.
         comm: Comm,

@@ -88,6 +88,10 @@ pub struct Args {
     #[arg(long, value_name = "METHOD", default_value = "auto")]
     method: Choice,
 
+    /// Record what block and network devices move, and for whom, in the table `io`
+    #[arg(long)]
+    io: bool,
+
     /// How often what was recorded is made to survive a kill; a bare number is seconds [default: 1s, or
     /// the interval if that is longer]
     #[arg(long, value_name = "TIME", value_parser = seconds)]
@@ -218,6 +222,7 @@ fn options(
         cgroups,
         cgroup_depth: args.cgroup_depth,
         method: args.method,
+        io: args.io,
         timer: args.timer,
         buffer,
         catalog,

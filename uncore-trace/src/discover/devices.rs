@@ -74,6 +74,16 @@ impl Devices {
     }
 }
 
+/// The functions behind the disk or interface of this name below `root`, in ascending order, as it is
+/// now; none for one that is not on PCI or not there.
+pub fn functions(root: &Path, name: &str) -> Vec<Address> {
+    let mut functions = BTreeSet::new();
+    for class in ["block", "net"] {
+        behind(root, class, name, DEPTH, &mut functions);
+    }
+    functions.into_iter().collect()
+}
+
 /// Adds the functions behind one device of a class.
 fn behind(root: &Path, class: &str, name: &str, depth: usize, functions: &mut BTreeSet<Address>) {
     let Some(depth) = depth.checked_sub(1) else { return };

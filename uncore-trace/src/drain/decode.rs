@@ -5,10 +5,12 @@ use std::{borrow::Cow, fmt};
 
 use bytes::Buf;
 use uncore_trace_common::record::{
-    CGROUP_ATTACH, CGROUP_MKDIR, CGROUP_RMDIR, CONTEXT_IRQ, CONTEXT_SOFTIRQ, CONTEXT_TASK,
-    KIND_CGROUP, KIND_IRQ, KIND_RUN, KIND_SAMPLE, KIND_TASK, MAX_PATH, READ_FAILED, TASK_EXEC,
-    TASK_EXIT, TRIGGER_IRQ, TRIGGER_SCHED, TRIGGER_SOFTIRQ, TRIGGER_TIMER,
+    CGROUP_ATTACH, CGROUP_MKDIR, CGROUP_RMDIR, CONTEXT_IRQ, CONTEXT_NOBODY, CONTEXT_SOFTIRQ,
+    CONTEXT_TASK, IO_READ, IO_RECEIVED, IO_SENT, IO_TAKEN, IO_WRITE, KIND_CGROUP, KIND_IO,
+    KIND_IRQ, KIND_RUN, KIND_SAMPLE, KIND_TASK, MAX_PATH, READ_FAILED, TASK_EXEC, TASK_EXIT,
+    TRIGGER_IRQ, TRIGGER_SCHED, TRIGGER_SOFTIRQ, TRIGGER_TIMER,
 };
+use uncore_trace_common::state::MAX_DEVICE;
 
 /// A thread's name as the kernel keeps it: up to 15 bytes of anything.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
@@ -190,6 +192,66 @@ pub struct Irq {
     pub slots: Vec<IrqSlot>,
 }
 
+/// What a device was seen to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IoKind {
+    /// A disk read.
+    Read,
+    /// A disk wrote.
+    Write,
+    /// An interface was given a packet to send.
+    Sent,
+    /// An interface received a packet.
+    Received,
+    /// A task read what an interface had received.
+    Taken,
+}
+
+/// Who did it, as far as it was seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mover {
+    /// A task, in the cgroup that the bytes are of.
+    Task(Task),
+    /// Somebody in a cgroup.
+    Cgroup(u64),
+    /// An interrupt handler or a softirq.
+    Interrupt(Context),
+    /// Not seen.
+    Nobody,
+}
+
+/// What a device moved for one owner.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IoSlot {
+    /// What was seen.
+    pub kind: IoKind,
+    /// For whom.
+    pub mover: Mover,
+    /// Name of the disk or interface; empty for [`IoKind::Taken`].
+    pub device: String,
+    /// Namespace and number of an interface.
+    pub interface: (u32, u32),
+    /// Bytes.
+    pub bytes: u64,
+    /// Requests that ended, packets, or reads by a task.
+    pub requests: u64,
+}
+
+/// What a CPU saw being moved.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Io {
+    /// Which CPU.
+    pub cpu: u32,
+    /// End of the tick in which it lies.
+    pub boundary: u64,
+    /// Begin and end of a single request that spans ticks.
+    pub span: Option<(u64, u64)>,
+    /// Number of the combined record on its CPU; `None` for what was sent at once.
+    pub sequence: Option<u64>,
+    /// The slots.
+    pub slots: Vec<IoSlot>,
+}
+
 /// What happened to a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TaskChange {
@@ -247,6 +309,8 @@ pub enum Record {
     Task(TaskEvent),
     /// Cgroup change.
     Cgroup(CgroupEvent),
+    /// Bytes of devices.
+    Io(Io),
 }
 
 /// A record that this program does not understand.
@@ -280,6 +344,7 @@ pub fn decode(mut bytes: &[u8]) -> Result<Record, Undecodable> {
         KIND_IRQ => irq(data, cpu).map(Record::Irq),
         KIND_TASK => task_event(data).map(Record::Task),
         KIND_CGROUP => cgroup_event(data).map(Record::Cgroup),
+        KIND_IO => io(data, cpu).map(Record::Io),
         unknown => Err(Undecodable::Kind(unknown)),
     }
 }
@@ -412,6 +477,64 @@ fn cgroup_event(data: &mut &[u8]) -> Result<CgroupEvent, Undecodable> {
     let path = (end > 0 && end < MAX_PATH - 1)
         .then(|| String::from_utf8_lossy(path.get(..end).unwrap_or_default()).into_owned());
     Ok(CgroupEvent { time, change, cgroup_id, path })
+}
+
+fn io(data: &mut &[u8], cpu: u32) -> Result<Io, Undecodable> {
+    let boundary = data.try_get_u64_ne()?;
+    let begin = data.try_get_u64_ne()?;
+    let end = data.try_get_u64_ne()?;
+    let sequence = data.try_get_u64_ne()?;
+    let len = data.try_get_u64_ne()?;
+    let _total = data.try_get_u64_ne()?;
+    let span = (begin != 0 && end > begin).then_some((begin, end));
+    let slots = (0..len).map(|_| io_slot(data)).collect::<Result<_, _>>()?;
+    Ok(Io { cpu, boundary, span, sequence: (sequence != 0).then_some(sequence), slots })
+}
+
+fn io_slot(data: &mut &[u8]) -> Result<IoSlot, Undecodable> {
+    let task = task(data)?;
+    let mut device = [0; MAX_DEVICE];
+    data.try_copy_to_slice(&mut device)?;
+    // The address of the device means something to the programs only.
+    let _key = data.try_get_u64_ne()?;
+    let bytes = data.try_get_u64_ne()?;
+    let requests = u64::from(data.try_get_u32_ne()?);
+    let kind = io_kind(data.try_get_u32_ne()?)?;
+    let (context, number) = (data.try_get_u32_ne()?, data.try_get_u32_ne()?);
+    let (ifindex, netns) = (data.try_get_u32_ne()?, data.try_get_u32_ne()?);
+    let mover = mover(context, number, task)?;
+    let (device, interface) = (device_name(&device), (netns, ifindex));
+    Ok(IoSlot { kind, mover, device, interface, bytes, requests })
+}
+
+/// What a slot of the programs means.
+pub fn io_kind(what: u32) -> Result<IoKind, Undecodable> {
+    Ok(match what {
+        IO_READ => IoKind::Read,
+        IO_WRITE => IoKind::Write,
+        IO_SENT => IoKind::Sent,
+        IO_RECEIVED => IoKind::Received,
+        IO_TAKEN => IoKind::Taken,
+        _ => return Err(Undecodable::Value(KIND_IO)),
+    })
+}
+
+/// Whose a slot of the programs is.
+pub const fn mover(context: u32, number: u32, task: Task) -> Result<Mover, Undecodable> {
+    Ok(match context {
+        CONTEXT_TASK if task.tid == 0 => Mover::Cgroup(task.cgroup_id),
+        CONTEXT_TASK => Mover::Task(task),
+        CONTEXT_IRQ => Mover::Interrupt(Context::Irq(number)),
+        CONTEXT_SOFTIRQ => Mover::Interrupt(Context::Softirq(number)),
+        CONTEXT_NOBODY => Mover::Nobody,
+        _ => return Err(Undecodable::Value(KIND_IO)),
+    })
+}
+
+/// The name of a device up to its first NUL, with what is not UTF-8 replaced.
+pub fn device_name(name: &[u8]) -> String {
+    let end = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
+    String::from_utf8_lossy(name.get(..end).unwrap_or_default()).into_owned()
 }
 
 #[cfg(test)]

@@ -5,8 +5,8 @@ mod peek;
 
 pub use self::{
     decode::{
-        CgroupChange, CgroupEvent, Comm, Context, Irq, IrqSlot, Reading, Record, Run, Sample, Slot,
-        Task, TaskChange, TaskEvent, Trigger, Undecodable, decode,
+        CgroupChange, CgroupEvent, Comm, Context, Io, IoKind, IoSlot, Irq, IrqSlot, Mover, Reading,
+        Record, Run, Sample, Slot, Task, TaskChange, TaskEvent, Trigger, Undecodable, decode,
     },
     peek::{Peek, peek},
 };

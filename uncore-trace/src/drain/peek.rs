@@ -2,11 +2,13 @@
 //! it.
 
 use uncore_trace_common::{
-    record::{CONTEXT_IRQ, CONTEXT_SOFTIRQ},
-    state::{CpuState, IrqTrack, RUN_SLOTS},
+    record::{self, CONTEXT_IRQ, CONTEXT_SOFTIRQ},
+    state::{self, CpuState, IO_SLOTS, IoState, IrqTrack, RUN_SLOTS},
 };
 
-use super::decode::{Comm, Context, Irq, IrqSlot, Run, Slot, Task};
+use super::decode::{
+    Comm, Context, Io, IoSlot, Irq, IrqSlot, Run, Slot, Task, device_name, io_kind, mover,
+};
 
 /// A consistent copy of a CPU's state.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,23 +19,21 @@ pub struct Peek {
     pub next_tid: u32,
     /// Interrupt time that was not sent.
     pub irqs: Vec<Irq>,
+    /// What was moved and not sent.
+    pub io: Option<Io>,
 }
 
 /// Interprets a copy of a CPU's state; `None` if it was taken while the CPU was writing it, or
-/// before the CPU's first switch.
-pub fn peek(cpu: u32, state: &CpuState) -> Option<Peek> {
+/// before the CPU's first switch. `io` is there where I/O is recorded.
+pub fn peek(cpu: u32, state: &CpuState, io: Option<&IoState>) -> Option<Peek> {
     let run = &state.run;
-    if run.end == 0 || !run.is_consistent() {
+    let io = io.map(|io| &io.pending);
+    if run.end == 0 || !run.is_consistent() || io.is_some_and(|io| !io.is_consistent()) {
         return None;
     }
     let len = (run.len as usize).min(RUN_SLOTS);
     let slots = run.slots.iter().take(len).map(|slot| Slot {
-        task: Task {
-            tid: slot.task.tid,
-            pid: slot.task.pid,
-            cgroup_id: slot.task.cgroup_id,
-            comm: Comm(slot.task.comm),
-        },
+        task: task(&slot.task),
         wall_ns: slot.wall_ns,
         irq_ns: slot.irq_ns,
         slices: u64::from(slot.slices),
@@ -41,7 +41,33 @@ pub fn peek(cpu: u32, state: &CpuState) -> Option<Peek> {
     let run_copy =
         Run { cpu, begin: run.begin, last: run.end, end: run.end, slots: slots.collect() };
     let irqs = [&state.hard, &state.soft].into_iter().filter_map(|track| pending(cpu, track));
-    Some(Peek { run: run_copy, next_tid: run.next_tid(), irqs: irqs.collect() })
+    Some(Peek {
+        run: run_copy,
+        next_tid: run.next_tid(),
+        irqs: irqs.collect(),
+        io: io.map(|io| moved(cpu, io)),
+    })
+}
+
+const fn task(task: &record::Task) -> Task {
+    let record::Task { tid, pid, cgroup_id, comm } = *task;
+    Task { tid, pid, cgroup_id, comm: Comm(comm) }
+}
+
+fn moved(cpu: u32, pending: &state::Io) -> Io {
+    let slots = pending.slots.iter().take((pending.len as usize).min(IO_SLOTS));
+    let slots = slots.filter_map(|slot| {
+        Some(IoSlot {
+            kind: io_kind(slot.what).ok()?,
+            mover: mover(slot.context, slot.number, task(&slot.task)).ok()?,
+            device: device_name(&slot.device),
+            interface: (slot.netns, slot.ifindex),
+            bytes: slot.bytes,
+            requests: u64::from(slot.requests),
+        })
+    });
+    let sequence = Some(pending.sequence);
+    Io { cpu, boundary: pending.boundary, span: None, sequence, slots: slots.collect() }
 }
 
 fn pending(cpu: u32, track: &IrqTrack) -> Option<Irq> {

@@ -1,9 +1,10 @@
-//! Offsets of structure members in the running kernel, from its BTF.
+//! Offsets of structure members in the running kernel, values of its enumerations and the names of its
+//! tracepoints, from its BTF.
 //!
-//! Only what is needed to find `struct NAME { .. MEMBER .. }` is parsed. The format is that of
+//! Only what is needed to find these by name is parsed. The format is that of
 //! Documentation/bpf/btf.rst, Linux 6.18.
 
-use std::{collections::HashMap, path::Path};
+use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
 
@@ -13,54 +14,113 @@ pub const VMLINUX: &str = "/sys/kernel/btf/vmlinux";
 const MAGIC: u16 = 0xeb9f;
 const KIND_STRUCT: u32 = 4;
 const KIND_UNION: u32 = 5;
+const KIND_ENUM: u32 = 6;
 
-/// Byte offsets of `wanted` (structure, member) pairs, in their order.
-///
-/// # Errors
-///
-/// The file is not BTF, or a structure or member is not in it.
-pub fn offsets(path: &Path, wanted: &[(&str, &str)]) -> Result<Vec<u64>> {
-    let data = std::fs::read(path).with_context(|| {
-        format!("cannot read the kernel's BTF at {} (a kernel with CONFIG_DEBUG_INFO_BTF=y is needed; `uncore-trace doctor` tells more)", path.display())
-    })?;
-    parse(&data, wanted).with_context(|| format!("{} cannot be used", path.display()))
+/// Anonymous structures within each other that are looked into; the kernel has three.
+const MAX_DEPTH: u32 = 8;
+
+/// The kernel's types, as far as they are asked for by name.
+pub struct Types {
+    data: Vec<u8>,
+    /// Where each type begins in the type section; type 1 is the first.
+    at: Vec<u32>,
 }
 
-fn parse(data: &[u8], wanted: &[(&str, &str)]) -> Result<Vec<u64>> {
-    let Some((types, strings)) = sections(data) else {
-        bail!("it is not BTF");
-    };
-    let mut found: HashMap<(&str, &str), u64> = HashMap::new();
-    let mut at = 0;
-    while at + 12 <= types.len() {
-        let (name, info, size) = (word(types, at), word(types, at + 4), at + 12);
-        let (kind, len) = ((info >> 24) & 0x1f, (info & 0xffff) as usize);
-        at = size + tail(kind, len)?;
-        if kind != KIND_STRUCT {
-            continue;
+impl Types {
+    /// Reads the file.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be read or is not BTF.
+    pub fn read(path: &Path) -> Result<Self> {
+        let data = std::fs::read(path).with_context(|| {
+            format!("cannot read the kernel's BTF at {} (a kernel with CONFIG_DEBUG_INFO_BTF=y is needed; `uncore-trace doctor` tells more)", path.display())
+        })?;
+        Self::parse(data).with_context(|| format!("{} cannot be used", path.display()))
+    }
+
+    fn parse(data: Vec<u8>) -> Result<Self> {
+        let Some((types, _)) = sections(&data) else {
+            bail!("it is not BTF");
+        };
+        let mut at = Vec::new();
+        let mut place = 0;
+        while place + 12 <= types.len() {
+            at.push(place as u32);
+            let (kind, len) = kind(word(types, place + 4));
+            place += 12 + tail(kind, len)?;
         }
-        let name = string(strings, name);
+        Ok(Self { data, at })
+    }
+
+    /// Byte offset of a member of a structure, be it in an anonymous structure or union in it.
+    ///
+    /// # Errors
+    ///
+    /// There is none.
+    pub fn offset(&self, structure: &str, member: &str) -> Result<u64> {
+        let found = self.named(structure).find_map(|place| self.member(place, member, 0));
+        found.with_context(|| format!("struct {structure} has no member {member}"))
+    }
+
+    /// Value of an enumerator of an enumeration.
+    ///
+    /// # Errors
+    ///
+    /// There is none.
+    pub fn value(&self, enumeration: &str, enumerator: &str) -> Result<u64> {
+        let found = self.named(enumeration).find_map(|place| {
+            let (types, strings) = sections(&self.data)?;
+            let (kind, len) = kind(word(types, place + 4));
+            let entries = types.get(place + 12..)?.chunks_exact(8).take(len);
+            let mut entries = entries.filter(|_| kind == KIND_ENUM);
+            let entry = entries.find(|entry| is(strings, word(entry, 0), enumerator))?;
+            Some(u64::from(word(entry, 4)))
+        });
+        found.with_context(|| format!("enum {enumeration} has no value {enumerator}"))
+    }
+
+    /// Whether there is a tracepoint of this name: its functions have a type for each.
+    pub fn has_tracepoint(&self, name: &str) -> bool {
+        self.named(&format!("btf_trace_{name}")).next().is_some()
+    }
+
+    /// Where types of this name begin.
+    fn named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = usize> + 'a {
+        let sections = sections(&self.data);
+        self.at.iter().map(|&place| place as usize).filter(move |&place| {
+            sections.is_some_and(|(types, strings)| is(strings, word(types, place), name))
+        })
+    }
+
+    /// Byte offset of a member in the structure or union that begins there, `depth` levels of
+    /// anonymous ones within a named one.
+    fn member(&self, place: usize, member: &str, depth: u32) -> Option<u64> {
+        let (types, strings) = sections(&self.data)?;
+        let info = word(types, place + 4);
+        let (kind, len) = kind(info);
+        if !(kind == KIND_STRUCT || kind == KIND_UNION) || depth > MAX_DEPTH {
+            return None;
+        }
         // A bit offset, and above it the width of a bit field where `kind_flag` is set.
         let mask = if info >> 31 == 1 { 0x00ff_ffff } else { u32::MAX };
-        for &(structure, member) in wanted.iter().filter(|(structure, _)| *structure == name) {
-            let members = types.get(size..at).unwrap_or_default().chunks_exact(12);
-            for entry in members {
-                if string(strings, word(entry, 0)) == member {
-                    let bit = word(entry, 8) & mask;
-                    found.entry((structure, member)).or_insert(u64::from(bit / 8));
-                }
+        let members = types.get(place + 12..)?.chunks_exact(12).take(len);
+        members.into_iter().find_map(|entry| {
+            let (name, kind) = (word(entry, 0), word(entry, 4));
+            let offset = u64::from((word(entry, 8) & mask) / 8);
+            if is(strings, name, member) {
+                return Some(offset);
             }
-        }
-    }
-    wanted
-        .iter()
-        .map(|&(structure, member)| {
-            found
-                .get(&(structure, member))
-                .copied()
-                .with_context(|| format!("struct {structure} has no member {member}"))
+            let inner = *self.at.get((kind as usize).checked_sub(1)?)?;
+            let inner = is(strings, name, "").then_some(inner as usize)?;
+            Some(offset + self.member(inner, member, depth + 1)?)
         })
-        .collect()
+    }
+}
+
+/// Kind of a type and how many members it has.
+const fn kind(info: u32) -> (u32, usize) {
+    ((info >> 24) & 0x1f, (info & 0xffff) as usize)
 }
 
 /// The type and string sections that the header points at.
@@ -88,7 +148,7 @@ fn tail(kind: u32, len: usize) -> Result<usize> {
         3 => 12,
         KIND_STRUCT | KIND_UNION | 15 | 19 => 12 * len,
         // enumeration, function prototype
-        6 | 13 => 8 * len,
+        KIND_ENUM | 13 => 8 * len,
         other => bail!("it holds a type of the unknown kind {other}"),
     })
 }
@@ -97,25 +157,32 @@ fn word(data: &[u8], at: usize) -> u32 {
     data.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_ne_bytes)
 }
 
-fn string(strings: &[u8], at: u32) -> &str {
-    let rest = strings.get(at as usize..).unwrap_or_default();
-    let end = rest.iter().position(|&byte| byte == 0).unwrap_or(rest.len());
-    std::str::from_utf8(rest.get(..end).unwrap_or_default()).unwrap_or_default()
+/// Whether the string that begins there is this one.
+fn is(strings: &[u8], at: u32, text: &str) -> bool {
+    let rest = strings.get(at as usize..).and_then(|rest| rest.strip_prefix(text.as_bytes()));
+    rest.and_then(<[u8]>::first) == Some(&0)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// BTF of `int; struct pair { int first; int second; }`.
+    /// BTF of `int; struct pair { int first; union { int second; int third; }; }; enum op { .. }`.
     fn sample() -> Vec<u8> {
-        let strings = b"\0int\0pair\0first\0second\0";
+        let strings = b"\0int\0pair\0first\0second\0third\0op\0read\0write\0btf_trace_x\0";
         let types: Vec<u8> = [
             [1u32, 1 << 24, 4].as_slice(),
             &[32],
             &[5, (4 << 24) | 2, 8],
             &[10, 1, 0],
-            &[16, 1, 32],
+            &[0, 3, 32],
+            &[0, (5 << 24) | 2, 4],
+            &[16, 1, 0],
+            &[23, 1, 0],
+            &[29, (6 << 24) | 2, 4],
+            &[32, 0],
+            &[37, 7],
+            &[43, 8 << 24, 1],
         ]
         .concat()
         .iter()
@@ -132,23 +199,32 @@ mod tests {
     }
 
     #[test]
-    fn finds_members() {
-        let found = parse(&sample(), &[("pair", "second"), ("pair", "first")]).unwrap();
-        assert_eq!(found, [4, 0]);
+    fn finds_members_also_of_anonymous_ones() {
+        let types = Types::parse(sample()).unwrap();
+        for (member, offset) in [("first", 0), ("second", 4), ("third", 4)] {
+            assert_eq!(types.offset("pair", member).unwrap(), offset, "{member}");
+        }
+        assert_eq!(types.value("op", "write").unwrap(), 7);
+        assert!(types.has_tracepoint("x") && !types.has_tracepoint("y"));
     }
 
     #[test]
     fn says_what_is_missing() {
-        let error = parse(&sample(), &[("pair", "third")]).unwrap_err();
-        assert_eq!(error.to_string(), "struct pair has no member third");
-        assert!(parse(b"garbage", &[]).is_err());
+        let types = Types::parse(sample()).unwrap();
+        let error = types.offset("pair", "fourth").unwrap_err();
+        assert_eq!(error.to_string(), "struct pair has no member fourth");
+        assert!(types.offset("op", "write").is_err() && types.value("pair", "first").is_err());
+        assert!(types.offset("pai", "first").is_err());
+        assert!(Types::parse(b"garbage".to_vec()).is_err());
     }
 
     #[test]
     fn survives_every_truncation() {
         let data = sample();
         for len in 0..data.len() {
-            let _either = parse(&data[..len], &[("pair", "second")]);
+            if let Ok(types) = Types::parse(data[..len].to_vec()) {
+                let _either = types.offset("pair", "second");
+            }
         }
     }
 }

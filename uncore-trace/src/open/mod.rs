@@ -9,6 +9,7 @@ mod counters;
 mod counting;
 mod held;
 mod hotplug;
+mod io;
 mod options;
 mod perf;
 mod programs;

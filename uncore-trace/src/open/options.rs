@@ -2,6 +2,7 @@
 
 /// How to record, beyond what the plan says.
 #[derive(Clone, Copy, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a thing of its own to do or not")]
 pub struct Options {
     /// Nanoseconds from one reading to the next.
     pub tick_ns: u64,
@@ -13,6 +14,8 @@ pub struct Options {
     pub sample_on_irq: bool,
     /// Least nanoseconds between readings that the timer did not make.
     pub min_gap_ns: u64,
+    /// See what block and network devices move.
+    pub io: bool,
     /// What makes the readings.
     pub timer: Timer,
     /// Size of the ring; a power of two and a multiple of the page size.

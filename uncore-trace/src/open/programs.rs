@@ -8,7 +8,7 @@ use aya::{
 };
 use uncore_trace_common::config;
 
-use super::{btf, counters::CounterArray, options::Options};
+use super::{btf::Types, counters::CounterArray, io, options::Options};
 
 /// The object that the build script put here.
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/uncore-trace.bpf.o"));
@@ -37,14 +37,18 @@ const OFFSETS: [(&str, (&str, &str)); 5] = [
 ];
 
 /// Loads the object with its globals set, sized for `cpus` possible CPUs, reading its counters
-/// from `counters`, some of them `at_switch`. No program is loaded or attached yet.
+/// from `counters`, some of them `at_switch`, and with `io` seeing what devices move. No program is
+/// loaded or attached yet.
 pub fn load(
     options: &Options,
     cpus: u32,
     at_switch: bool,
     counters: &CounterArray,
+    types: &Types,
+    io: Option<&io::Kernel>,
 ) -> Result<Ebpf> {
-    let offsets = btf::offsets(btf::VMLINUX.as_ref(), &OFFSETS.map(|(_, member)| member))?;
+    let offset = |(_, (structure, member)): &(_, (&str, &str))| types.offset(structure, member);
+    let offsets: Vec<u64> = OFFSETS.iter().map(offset).collect::<Result<_>>()?;
     let settings = [
         (config::TICK_NS, options.tick_ns),
         (config::SLICES, u64::from(options.slices)),
@@ -62,6 +66,9 @@ pub fn load(
     }
     for map in ["CPUS", "SAMPLERS", "SWEEPS", "TIMERS"] {
         loader.map_max_entries(map, cpus);
+    }
+    if let Some(io) = io {
+        io.set(&mut loader, cpus);
     }
     loader.map_max_entries("RECORDS", options.buffer_bytes);
     let ebpf = loader

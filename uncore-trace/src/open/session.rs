@@ -11,13 +11,15 @@ use aya::{
 use aya_log::EbpfLogger;
 use uncore_trace_common::{
     record::{KINDS, MAX_COUNTERS},
-    state::{CpuState, Drops as DropsAbi, SAMPLER_OFF, Sampler},
+    state::{CpuState, Drops as DropsAbi, IoState, SAMPLER_OFF, Sampler},
 };
 
 use super::{
+    btf::{Types, VMLINUX},
     counters::CounterArray,
     held::{self, Held, Layout},
     hotplug::Follower,
+    io,
     options::{Options, Timer},
     perf::Count,
     programs,
@@ -46,6 +48,16 @@ pub struct Drops {
     /// Timers that the kernel moved to another CPU because theirs went offline. Nothing was
     /// dropped, but [`Session::follow`] has to look.
     pub moved: u64,
+    /// Block requests that there was no room to remember the owner of.
+    pub unowned: u64,
+    /// Requests, packets and reads that were not seen because the CPU was at one already.
+    pub missed: u64,
+}
+
+/// What devices move is recorded too.
+struct Io {
+    kernel: io::Kernel,
+    cpus: Array<MapData, IoState>,
 }
 
 /// An open recording. Fields are in the order in which they must be dropped: the sampler's thread
@@ -56,6 +68,7 @@ pub struct Session {
     pub(super) cpus: Array<MapData, CpuState>,
     pub(super) samplers: Array<MapData, Sampler>,
     drops: PerCpuArray<MapData, DropsAbi>,
+    io: Option<Io>,
     logger: EbpfLogger<&'static dyn log::Log>,
     pub(super) ebpf: Ebpf,
     /// Parsed, the kernel's BTF takes tens of MiB: gone once the programs are loaded.
@@ -101,7 +114,11 @@ impl Session {
             .context("cannot make the perf event array (root, or CAP_BPF and CAP_PERFMON, is needed; `uncore-trace doctor` tells more)")?;
         let kernel = Btf::from_sys_fs().context("cannot read the kernel's BTF")?;
         let at_switch = layouts.values().any(|layout| layout.at_switch > 0);
-        let mut ebpf = programs::load(&options, possible, at_switch, &counters)?;
+        let types = Types::read(VMLINUX.as_ref())?;
+        let io = options.io.then(|| io::Kernel::of(&types));
+        let mut ebpf =
+            programs::load(&options, possible, at_switch, &counters, &types, io.as_ref())?;
+        drop(types);
         let ring = take(&mut ebpf, "RECORDS")?;
         let cpus = take(&mut ebpf, "CPUS")?;
         let mut samplers: Array<MapData, Sampler> = take(&mut ebpf, "SAMPLERS")?;
@@ -115,13 +132,21 @@ impl Session {
         for (&cpu, layout) in &layouts {
             sampler::assign(&mut samplers, cpu, layout, SAMPLER_OFF)?;
         }
+        if let Some(io) = &io {
+            io.attach(&mut ebpf)?;
+        }
         programs::attach(&mut ebpf, &kernel)?;
+        let io = match io {
+            Some(kernel) => Some(Io { kernel, cpus: take(&mut ebpf, "IO")? }),
+            None => None,
+        };
         Ok(Self {
             running: None,
             ring,
             cpus,
             samplers,
             drops,
+            io,
             logger,
             ebpf,
             kernel: Some(kernel),
@@ -212,9 +237,18 @@ impl Session {
         &mut self.ring
     }
 
-    /// What the programs of `cpu` know and have not sent yet.
-    pub fn cpu_state(&self, cpu: u32) -> Result<CpuState> {
-        self.cpus.get(&cpu, 0).with_context(|| format!("cannot read the state of CPU {cpu}"))
+    /// What cannot be seen of devices that move data, and why, where that is recorded.
+    pub fn unseen(&self) -> &[String] {
+        self.io.as_ref().map_or(&[], |io| io.kernel.unseen())
+    }
+
+    /// What the programs of `cpu` know and have not sent yet, and of devices if that is recorded.
+    pub fn cpu_state(&self, cpu: u32) -> Result<(CpuState, Option<IoState>)> {
+        let state = self.cpus.get(&cpu, 0);
+        let io = self.io.as_ref().map(|io| io.cpus.get(&cpu, 0)).transpose();
+        state
+            .and_then(|state| Ok((state, io?)))
+            .with_context(|| format!("cannot read the state of CPU {cpu}"))
     }
 
     /// What was dropped so far.
@@ -228,7 +262,9 @@ impl Session {
             sum.timer += drops.timer;
             sum.nested += drops.nested;
             sum.moved += drops.moved;
+            sum.unowned += drops.unowned;
         }
+        sum.missed = self.io.as_ref().map_or(0, |io| io.kernel.missed(&self.ebpf));
         Ok(sum)
     }
 

@@ -15,6 +15,7 @@ pub enum Sampling {
 
 /// How and where to record.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a thing of its own to do or not")]
 pub struct Options {
     /// Where machine files are.
     pub root: PathBuf,
@@ -44,6 +45,8 @@ pub struct Options {
     pub cgroup_depth: Option<usize>,
     /// How counts are divided.
     pub method: Choice,
+    /// Record what block and network devices move, and for whom.
+    pub io: bool,
     /// What makes the readings.
     pub timer: Timer,
     /// Ring size in bytes.

@@ -50,6 +50,7 @@ pub fn at_start(
         (metadata::INTERVAL_NS, options.interval.as_nanos().to_string()),
         (metadata::TICK_NS, options.tick.as_nanos().to_string()),
         (metadata::METHOD, options.method.name().to_owned()),
+        (metadata::IO, options.io.to_string()),
         (metadata::PLAN, json(plan)?),
         (metadata::CATALOG, json(&options.catalog)?),
         (metadata::COMPLETE, "false".to_owned()),

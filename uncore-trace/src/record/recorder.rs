@@ -129,12 +129,15 @@ pub async fn record_into(
         cgroup_mount: machine.cgroups.v2.as_deref(),
         only_cgroups: options.cgroups.clone(),
         cgroup_depth: options.cgroup_depth,
-        methods: Methods { choice: options.method, io: false },
+        methods: Methods { choice: options.method, io: options.io },
     };
     let mut sink = Sink::new(&writer, options.slices);
     plan_rows(plan, &session, &mut sink);
     let mut timeline = Timeline::new(&setup, &sink);
     metadata::unopened(&mut timeline.ledger, session.unopened(), mono_ns() as u64);
+    for unseen in session.unseen() {
+        timeline.ledger.explain(Cause::IoUnseen, mono_ns() as u64, None, unseen);
+    }
     let mut recorder = Recorder {
         options,
         root: &machine.root,
@@ -284,7 +287,7 @@ impl Recorder<'_> {
         let mut failed = None;
         let session = &self.session;
         let mut look = |cpu| match session.cpu_state(cpu) {
-            Ok(state) => peek(cpu, &state),
+            Ok((state, io)) => peek(cpu, &state, io.as_ref()),
             Err(error) => {
                 failed = Some(error);
                 None
@@ -307,7 +310,10 @@ impl Recorder<'_> {
             change.gone.retain(|cpu| !back.contains(cpu));
         }
         let session = &self.session;
-        let mut look = |cpu| session.cpu_state(cpu).ok().and_then(|state| peek(cpu, &state));
+        let mut look = |cpu| {
+            let (state, io) = session.cpu_state(cpu).ok()?;
+            peek(cpu, &state, io.as_ref())
+        };
         self.timeline.follow(&change, mono_ns() as u64, &mut self.sink, &mut look);
         for &cpu in &change.gone {
             self.session.forget(cpu)?;
@@ -328,6 +334,15 @@ impl Recorder<'_> {
         if drops.nested > before.nested {
             let ledger = &mut self.timeline.ledger;
             ledger.add(Cause::NestedReading, now, 0, None, None, drops.nested - before.nested);
+        }
+        for (after, before, what) in [
+            (drops.unowned, before.unowned, "requests whose owners there was no room for"),
+            (drops.missed, before.missed, "requests, packets or reads in the middle of another"),
+        ] {
+            if after > before {
+                let detail = format!("{} {what}", after - before);
+                self.timeline.ledger.explain(Cause::IoUnseen, now, None, &detail);
+            }
         }
         if drops.timer > before.timer {
             let ledger = &mut self.timeline.ledger;
@@ -399,6 +414,7 @@ fn session_options(options: &Options) -> open::Options {
         sample_on_sched: options.sample_on.contains(&Sampling::Sched),
         sample_on_irq: options.sample_on.contains(&Sampling::Irq),
         min_gap_ns: options.min_gap.as_nanos() as u64,
+        io: options.io,
         timer: options.timer,
         buffer_bytes: options.buffer,
     }

@@ -48,6 +48,7 @@ impl Facts {
             pairs.insert(metadata::INTERVAL_NS.to_owned(), interval_ns.to_string());
             pairs.insert(metadata::PLAN.to_owned(), serde_json::to_string(&plan)?);
         }
+        let io = pairs.get(metadata::IO).is_some_and(|io| io == "true");
         pairs.insert(metadata::METHOD.to_owned(), method.name().to_owned());
         let begin = first_tick(recording)?.unwrap_or(0);
         let times: Option<Vec<CpuTime>> = json(&pairs, metadata::CPU_TIME)?;
@@ -63,7 +64,7 @@ impl Facts {
         let told = Told {
             opened: opened(recording, &plan)?,
             plan,
-            methods: Methods { choice: method, io: false },
+            methods: Methods { choice: method, io },
             start_tick: start / tick_ns,
             stop_tick: stop.map(|stop| stop / tick_ns),
             clock,

@@ -8,14 +8,16 @@
 //! `readings`, not by the length of the recording.
 
 mod facts;
+mod io;
 mod readings;
+mod rows;
 mod time;
 
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result, bail};
 
-use self::{facts::Facts, readings::Readings, time::Time};
+use self::{facts::Facts, io::Io, readings::Readings, time::Time};
 use crate::{
     attribute::Choice,
     tables::{
@@ -76,6 +78,7 @@ pub fn attribute(
 fn make(recording: &Recording, facts: Facts, writer: &mut Writer) -> Result<()> {
     let mut readings = Readings::open(recording, &facts)?;
     let mut time = Time::open(recording, &facts)?;
+    let mut io = Io::open(recording)?;
     let tick_ns = facts.told.plan.tick_ns;
     let (mut tick, stop) = (facts.told.start_tick, facts.told.stop_tick);
     let mut replay = Replay::new(facts.told);
@@ -88,6 +91,7 @@ fn make(recording: &Recording, facts: Facts, writer: &mut Writer) -> Result<()> 
         }
         readings.feed(end + AHEAD_NS, &mut replay)?;
         time.feed(end, &mut replay)?;
+        io.feed(end, &mut replay)?;
         replay.close(tick, &mut fabric);
         if fabric.len() >= ROWS {
             writer.write(&fabric::TABLE, &fabric.finish())?;

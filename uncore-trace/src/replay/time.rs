@@ -1,19 +1,18 @@
 //! Who used each CPU in each tick: the rows of `runtime` and `irqs`, tick by tick.
 
-use std::{collections::BTreeMap, iter::Peekable, vec::IntoIter};
+use std::collections::BTreeMap;
 
 use anyhow::{Result, bail};
 use arrow::array::RecordBatch;
 
-use super::facts::{Facts, Spans};
+use super::{
+    facts::{Facts, Spans},
+    rows::Rows,
+};
 use crate::{
     align::{cpu::Bin, who::Who},
     drain::{Context, IrqSlot, Slot, Task},
-    tables::{
-        columns, irqs,
-        reader::{Recording, Scan},
-        runtime,
-    },
+    tables::{columns, irqs, reader::Recording, runtime},
     timeline::Replay,
 };
 
@@ -45,30 +44,6 @@ struct Interrupted {
     name: String,
 }
 
-/// The rows of a table, one batch in memory.
-#[derive(Debug)]
-struct Rows<T> {
-    scan: Scan,
-    decode: fn(&RecordBatch) -> Result<Vec<T>>,
-    batch: Peekable<IntoIter<T>>,
-}
-
-impl<T> Rows<T> {
-    fn peek(&mut self) -> Result<Option<&T>> {
-        while self.batch.peek().is_none() {
-            match self.scan.next().transpose()? {
-                Some(batch) => self.batch = (self.decode)(&batch)?.into_iter().peekable(),
-                None => return Ok(None),
-            }
-        }
-        Ok(self.batch.peek())
-    }
-
-    fn next_if(&mut self, wanted: impl Fn(&T) -> bool) -> Result<Option<T>> {
-        Ok(if self.peek()?.is_some_and(wanted) { self.batch.next() } else { None })
-    }
-}
-
 impl Time {
     /// Before the first row.
     pub fn open(recording: &Recording, facts: &Facts) -> Result<Self> {
@@ -78,12 +53,8 @@ impl Time {
         let irqs = recording.table(&irqs::TABLE)?;
         let irqs = irqs.scan(&["mono_ns", "cpu", "kind", "number", "name", "ns", "count"])?;
         Ok(Self {
-            runtime: Rows { scan: runtime, decode: ran, batch: Vec::new().into_iter().peekable() },
-            irqs: Rows {
-                scan: irqs,
-                decode: interrupted,
-                batch: Vec::new().into_iter().peekable(),
-            },
+            runtime: Rows::new(runtime, ran),
+            irqs: Rows::new(irqs, interrupted),
             tick_ns: facts.told.plan.tick_ns,
             spans: facts.spans.clone(),
             offline: facts.offline.clone(),

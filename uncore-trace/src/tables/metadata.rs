@@ -28,6 +28,8 @@ pub const INTERVAL_NS: &str = "uncore_trace.interval_ns";
 pub const TICK_NS: &str = "uncore_trace.tick_ns";
 /// How counts were to be divided: what `--method` takes.
 pub const METHOD: &str = "uncore_trace.method";
+/// `true` when what block and network devices move was recorded.
+pub const IO: &str = "uncore_trace.io";
 /// JSON: every counter with its encoding.
 pub const PLAN: &str = "uncore_trace.plan";
 /// JSON list: the files of the catalog that are not the tool's own.

@@ -17,6 +17,7 @@ pub mod counters;
 mod disk;
 pub mod fabric;
 mod finish;
+pub mod io;
 pub mod irqs;
 pub mod kind;
 pub mod loss;
@@ -45,6 +46,7 @@ pub static ALL: &[&TableDef] = &[
     &runtime::TABLE,
     &slices::TABLE,
     &irqs::TABLE,
+    &io::TABLE,
     &tasks::TABLE,
     &cgroups::TABLE,
     &counters::TABLE,

@@ -5,7 +5,7 @@
 //! interval and says so in `window_ns`. Nothing is interpolated.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{BTreeMap, HashMap, VecDeque},
     mem,
 };
 
@@ -14,7 +14,7 @@ use super::{
     sink::Labels,
 };
 use crate::{
-    align::{clock::Snapshot, who::Who},
+    align::{clock::Snapshot, io::Moved, who::Who},
     attribute::{Attribution, Design, Method, Methods, Share, Window},
     drain::{Comm, Reading},
     plan::{Counter, Plan},
@@ -32,6 +32,8 @@ pub struct Track {
     /// Time and raw counts by owner of the window's intervals so far, where it goes on.
     carried_time: HashMap<Who, u64>,
     pub carried_counts: HashMap<Who, u64>,
+    /// Bytes by owner on the devices that it is for, likewise.
+    carried_io: BTreeMap<Who, u64>,
     /// Raw counts by owner since the last boundary.
     pub exact: HashMap<Who, u64>,
     /// The count of the last sample.
@@ -103,6 +105,8 @@ pub struct Span {
     time: Vec<(Who, u64)>,
     /// Raw counts by owner, sorted, where it is read at every switch.
     pub counts: Vec<(Who, u64)>,
+    /// Bytes by owner on the devices below it, sorted.
+    io: Vec<(Who, f64)>,
 }
 
 impl Span {
@@ -118,6 +122,8 @@ pub struct Close {
     pub tick_ns: u64,
     pub clock: Snapshot,
     pub is_last: bool,
+    /// What devices moved in it, by device, direction and owner.
+    pub moved: Vec<Moved>,
 }
 
 impl Track {
@@ -132,6 +138,8 @@ impl Track {
         start_tick: u64,
         methods: Methods,
     ) -> Self {
+        let io = counter.io.clone().filter(|_| methods.io);
+        let counter = Counter { io, ..counter };
         Self {
             set,
             kind: methods.kind(plan, &counter),
@@ -143,6 +151,7 @@ impl Track {
             last: (start_tick, ZERO),
             carried_time: HashMap::new(),
             carried_counts: HashMap::new(),
+            carried_io: BTreeMap::new(),
             exact: HashMap::new(),
             previous: None,
             parted: false,
@@ -182,6 +191,7 @@ impl Track {
             *until = tick;
             // Who ran while it did not count owns nothing of what it counts from here.
             self.carried_time.clear();
+            self.carried_io.clear();
         }
     }
 
@@ -236,6 +246,7 @@ impl Track {
         };
         add(&mut self.carried_time, time.iter().copied());
         add(&mut self.carried_counts, counts);
+        self.carry(&window.moved);
         let after = match reading {
             Some(after @ Reading::Counted { .. }) => {
                 self.failing = false;
@@ -270,6 +281,8 @@ impl Track {
         let (from, before) = mem::replace(&mut self.last, (window.tick, after));
         let mut time: Vec<_> = mem::take(&mut self.carried_time).into_iter().collect();
         let mut counts: Vec<_> = mem::take(&mut self.carried_counts).into_iter().collect();
+        let io = mem::take(&mut self.carried_io).into_iter();
+        let io: Vec<_> = io.map(|(who, bytes)| (who, bytes as f64)).collect();
         let Some(delta) = delta(before, after, self.counter.scale) else {
             return Ended::No;
         };
@@ -279,7 +292,7 @@ impl Track {
         }
         time.sort_unstable();
         counts.sort_unstable();
-        Ended::Read(Span { from, delta, time, counts })
+        Ended::Read(Span { from, delta, time, counts, io })
     }
 
     /// Divides a window that ended.
@@ -292,7 +305,7 @@ impl Track {
         labels: &mut Labels<'_>,
         fabric: &mut fabric::Builder,
     ) {
-        let Span { from, delta, ref time, ref counts } = *span;
+        let Span { from, delta, ref time, ref counts, ref io } = *span;
         let (method, shares) = match delta.total {
             Some(total) if total > 0.0 => self.method.divide(&Window {
                 total,
@@ -303,12 +316,24 @@ impl Track {
                 time,
                 counts,
                 misses,
-                io: None,
+                io: self.counter.io.is_some().then_some(io),
                 design,
             }),
             _ => (Method::None, Vec::new()),
         };
         self.rows(window, from, delta, method, &shares, labels, fabric);
+    }
+
+    /// Adds what was moved on the devices that it is for, in its direction.
+    fn carry(&mut self, moved: &[Moved]) {
+        let Some(io) = &self.counter.io else {
+            return;
+        };
+        for moved in moved.iter().filter(|moved| moved.direction == io.direction) {
+            if io.devices.iter().any(|device| **device == *moved.device) {
+                *self.carried_io.entry(moved.who).or_default() += moved.bytes;
+            }
+        }
     }
 
     /// Whether a reading failed as that of a counter does which is on another CPU: -EINVAL, see

@@ -35,6 +35,8 @@ pub enum Cause {
     OwnerOffline,
     /// A counter went offline with its CPU: what it might have counted until it was opened again.
     CounterStopped,
+    /// What devices moved for somebody who was not seen, or was not seen at all.
+    IoUnseen,
     /// The last windows could not be closed: their readings or their CPUs' time did not come.
     Unfinished,
 }
@@ -57,6 +59,7 @@ impl Cause {
             Self::CpuOffline => crate::tables::loss::CPU_OFFLINE,
             Self::OwnerOffline => "owner_offline",
             Self::CounterStopped => crate::tables::loss::COUNTER_STOPPED,
+            Self::IoUnseen => "io_unseen",
             Self::Unfinished => "unfinished",
         }
     }

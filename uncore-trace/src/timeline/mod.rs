@@ -6,6 +6,7 @@
 
 mod counter;
 mod division;
+mod io;
 mod irqnames;
 mod loss;
 mod misses;
@@ -20,7 +21,7 @@ use std::{
     path::Path,
 };
 
-use self::{irqnames::IrqNames, offline::Offline, owners::Owners, window::WindowUse};
+use self::{io::IoUse, irqnames::IrqNames, offline::Offline, owners::Owners, window::WindowUse};
 pub use self::{
     loss::{Cause, Ledger},
     replay::{Made, Replay, Reread, Told},
@@ -91,6 +92,7 @@ pub struct Timeline {
     irq_names: IrqNames,
     owners: Owners,
     window: WindowUse,
+    io: Option<IoUse>,
     offline: Offline,
     /// End of the last closed bin.
     closed: u64,
@@ -113,7 +115,8 @@ impl Timeline {
         let start = setup.start_tick * tick_ns;
         let raw = sink.wants(&runtime::TABLE);
         let owners = Owners::new(setup);
-        let bin_ns = if raw || owners.division.learns() { tick_ns } else { window_ns };
+        let bin_ns =
+            if raw || setup.methods.io || owners.division.learns() { tick_ns } else { window_ns };
         let tracks = setup.cpus.iter().map(|&cpu| (cpu, CpuTrack::new(start, bin_ns))).collect();
         let cgroups = Cgroups::new(setup.cgroup_mount, setup.root);
         Self {
@@ -126,6 +129,7 @@ impl Timeline {
             irq_names: IrqNames::new(setup.root),
             owners,
             window: WindowUse::new(setup.plan, setup.methods, setup.cpus, start),
+            io: setup.methods.io.then(|| IoUse::new(setup.root, tick_ns, start)),
             offline: Offline::default(),
             closed: start,
             newest: start,
@@ -146,7 +150,7 @@ impl Timeline {
             Record::Task(event) => event.time,
             Record::Cgroup(event) => event.time,
             // Kept back until its CPU has something to send.
-            Record::Irq(_) => 0,
+            Record::Irq(_) | Record::Io(_) => 0,
         });
         match record {
             Record::Run(run) => self.run(&run, sink),
@@ -167,6 +171,11 @@ impl Timeline {
             }
             Record::Task(event) => self.task_event(&event, sink),
             Record::Cgroup(event) => self.cgroup_event(event, sink),
+            Record::Io(moved) => {
+                if let Some(io) = &mut self.io {
+                    io.feed(&moved, &mut self.names);
+                }
+            }
         }
     }
 
@@ -181,7 +190,12 @@ impl Timeline {
     ) {
         for cpu in &change.gone {
             if let Some(track) = self.tracks.get_mut(cpu) {
-                track.leave(peek(*cpu).as_ref());
+                let state = peek(*cpu);
+                track.leave(state.as_ref());
+                let moved = state.as_ref().and_then(|state| state.io.as_ref());
+                if let Some((io, moved)) = self.io.as_mut().zip(moved) {
+                    io.peek(moved, u64::MAX, &mut self.names);
+                }
             }
         }
         for &cpu in &change.came {
@@ -251,6 +265,8 @@ impl Timeline {
         sink: &mut Sink,
         peek: &mut dyn FnMut(u32) -> Option<Peek>,
     ) {
+        let lag = if self.io.is_some() { io::LAG_NS } else { 0 };
+        let horizon = horizon.saturating_sub(lag);
         let mut peeked: BTreeMap<u32, (Peek, Task)> = BTreeMap::new();
         loop {
             let mut end = (self.closed / self.bin_ns + 1) * self.bin_ns;
@@ -322,6 +338,9 @@ impl Timeline {
                 && state.run.end < end
             {
                 track.peek(state, running, end, &mut self.names);
+                if let Some((io, moved)) = self.io.as_mut().zip(state.io.as_ref()) {
+                    io.peek(moved, end, &mut self.names);
+                }
             }
             if track.accounted() < end {
                 // The CPU has switched since the ring was drained: its record is there.
@@ -347,6 +366,9 @@ impl Timeline {
             self.window.add(cpu, &bin, &owners);
         }
         self.window.end_bin(end / self.tick_ns);
+        if let Some(io) = &mut self.io {
+            io.close(end, self.stop == Some(end), sink);
+        }
         self.closed = end;
         self.offline.tell(self.is_done(), &mut self.ledger);
         if self.ends_window(end) || self.owners.division.ends_lesson(end) {
@@ -355,9 +377,10 @@ impl Timeline {
         if self.ends_window(end) {
             let tick = end / self.tick_ns;
             let times = self.window.take();
+            let moved = self.io.as_mut().map(IoUse::take).unwrap_or_default();
             let mut labels =
                 sink::Labels { names: &mut self.names, irq_names: &mut self.irq_names, now: end };
-            self.owners.close(tick, &times, &mut labels, &mut sink.fabric, &mut self.ledger);
+            self.owners.close(tick, &times, moved, &mut labels, &mut sink.fabric, &mut self.ledger);
         }
         self.cgroup_rows(sink);
         self.ledger.rows(sink);

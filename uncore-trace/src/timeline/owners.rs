@@ -19,7 +19,7 @@ use super::{
     window,
 };
 use crate::{
-    align::{clock::Snapshot, who::Who},
+    align::{clock::Snapshot, io::Moved, who::Who},
     drain::{Reading, Sample, Trigger},
     open::{Change, Count, Layout},
     tables::{fabric, readings},
@@ -362,6 +362,7 @@ impl Owners {
         &mut self,
         tick: u64,
         times: &window::Times,
+        moved: Vec<Moved>,
         labels: &mut Labels<'_>,
         fabric: &mut fabric::Builder,
         ledger: &mut Ledger,
@@ -371,6 +372,7 @@ impl Owners {
             tick_ns: self.tick_ns,
             clock: self.clock,
             is_last: self.stop_tick == Some(tick),
+            moved,
         };
         let mut found = Boundaries::new();
         let tracks = &mut self.division.tracks;

@@ -12,7 +12,13 @@ use super::{
     window::WindowUse,
 };
 use crate::{
-    align::{clock::Snapshot, cpu::Bin, names::Names, who::Who},
+    align::{
+        clock::Snapshot,
+        cpu::Bin,
+        io::{Moved, Sum},
+        names::Names,
+        who::Who,
+    },
     attribute::Methods,
     drain::Reading,
     plan::Plan,
@@ -88,6 +94,7 @@ pub struct Replay {
     told: Told,
     division: Division,
     window: WindowUse,
+    moved: Sum,
     irq_names: IrqNames,
     index_of: HashMap<u32, usize>,
     boundaries: Vec<VecDeque<Boundary>>,
@@ -107,6 +114,7 @@ impl Replay {
         let index_of = division.tracks.iter().enumerate().map(|(at, track)| (track.counter.id, at));
         Self {
             window: WindowUse::new(&told.plan, told.methods, &told.cpus, begin),
+            moved: Sum::default(),
             irq_names: IrqNames::new(std::path::Path::new("")),
             index_of: index_of.collect(),
             boundaries: division.tracks.iter().map(|_| VecDeque::new()).collect(),
@@ -175,6 +183,11 @@ impl Replay {
         self.window.add(cpu, bin, owners);
     }
 
+    /// Takes what a device moved in the tick that is to be closed.
+    pub fn moved(&mut self, moved: &Moved) {
+        self.moved.add(moved);
+    }
+
     /// Closes a tick; all readings up to it have been taken, and the time of every CPU.
     pub fn close(&mut self, tick: u64, fabric: &mut fabric::Builder) {
         let end = tick * self.told.plan.tick_ns;
@@ -202,6 +215,7 @@ impl Replay {
             tick_ns: self.told.plan.tick_ns,
             clock: self.told.clock,
             is_last: self.told.stop_tick == Some(tick),
+            moved: self.moved.take(),
         };
         let times = self.window.take();
         let Self { told, division, irq_names, ledger, .. } = self;

@@ -8,7 +8,7 @@ use crate::{
     align::{cgroups::Place, names::Names, who::Who},
     drain::{Comm, Task},
     tables::{
-        TableDef, cgroups, counters, fabric, irqs, loss, readings, runtime, slices, tasks,
+        TableDef, cgroups, counters, fabric, io, irqs, loss, readings, runtime, slices, tasks,
         thread::WriterHandle,
     },
 };
@@ -23,6 +23,7 @@ pub struct Sink {
     pub runtime: runtime::Builder,
     pub slices: slices::Builder,
     pub irqs: irqs::Builder,
+    pub io: io::Builder,
     pub tasks: tasks::Builder,
     pub cgroups: cgroups::Builder,
     pub counters: counters::Builder,
@@ -55,6 +56,7 @@ impl Sink {
             runtime,
             slices,
             irqs,
+            io,
             tasks,
             cgroups,
             counters,
@@ -69,6 +71,7 @@ impl Sink {
         write(&runtime::TABLE, runtime.len(), &mut || runtime.finish())?;
         write(&slices::TABLE, slices.len(), &mut || slices.finish())?;
         write(&irqs::TABLE, irqs.len(), &mut || irqs.finish())?;
+        write(&io::TABLE, io.len(), &mut || io.finish())?;
         write(&tasks::TABLE, tasks.len(), &mut || tasks.finish())?;
         write(&cgroups::TABLE, cgroups.len(), &mut || cgroups.finish())?;
         write(&counters::TABLE, counters.len(), &mut || counters.finish())?;
@@ -143,9 +146,10 @@ impl Labels<'_> {
         match who {
             Who::Task { pid, cgroup_id, .. } => {
                 let place = self.names.cgroups.place(cgroup_id, self.now);
+                let known = pid != 0;
                 Label {
-                    pid: Some(pid as i32),
-                    comm: Some(comm.text()),
+                    pid: known.then_some(pid as i32),
+                    comm: known.then(|| comm.text()),
                     cgroup_id: Some(cgroup_id),
                     cgroup: place.map(|place| place.path.as_str()),
                     container: place.and_then(|place| place.container.as_deref()),

@@ -1,0 +1,175 @@
+//! Block requests: whose each is, from its start, and what it moved, at its completion.
+//!
+//! `block_io_start(struct request *rq)` (Linux >= 6.5) is called in the context of the submitter;
+//! before that, `block_rq_insert` and `block_rq_issue` of the same form are, where no worker of the
+//! block layer comes first. `block_rq_complete(struct request *rq, blk_status_t error, unsigned int
+//! nr_bytes)` is called where `blk_account_io_completion` adds the same bytes to the disk's statistics
+//! (`blk_update_request` and `blk_complete_request`, block/blk-mq.c, Linux 6.1 to 7.2), several times
+//! for a request that completes in parts. A request that `block_rq_merge(struct request *rq)` tells of
+//! has gone into another, which has its bytes from then on.
+
+use aya_ebpf::{
+    btf_maps::HashMap,
+    helpers::{bpf_get_current_task, bpf_ktime_get_ns},
+    macros::{btf_map, raw_tracepoint},
+    programs::RawTracePointContext,
+};
+use uncore_trace_common::record::{CONTEXT_TASK, IO_READ, IO_WRITE, Task};
+
+use crate::{
+    globals::{
+        BIO_BLKG, BLKCG_CGROUP, BLKG_BLKCG, CGROUP_KN, CGROUP_ROOT, DISK_NAME, KERNFS_ID,
+        OP_DRV_IN, OP_DRV_OUT, OP_ZONE_APPEND, QUEUE_DISK, REQUEST_BIO, REQUEST_FLAGS, REQUEST_LEN,
+        REQUEST_QUEUE, ROOT_HIERARCHY, TASK_FLAGS,
+    },
+    io::{self, Event, NO_TASK, Owner},
+    kernel::{field, follow, text},
+    maps::DROPS,
+    task,
+};
+
+/// A request that is under way.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Request {
+    begin: u64,
+    task: Task,
+}
+
+/// The requests under way, by their address: a request has it to itself until it has ended.
+#[btf_map]
+static REQUESTS: HashMap<u64, Request, 1> = HashMap::new();
+
+/// `BPF_ANY` and `BPF_NOEXIST`, include/uapi/linux/bpf.h.
+const ANY: u64 = 0;
+const FIRST: u64 = 1;
+
+/// `PF_KTHREAD`, include/linux/sched.h, Linux 6.1 to 7.2.
+const PF_KTHREAD: u32 = 0x0020_0000;
+
+/// `REQ_OP_MASK`, `REQ_OP_READ` and `REQ_OP_WRITE`, include/linux/blk_types.h, Linux 6.1 to 7.2.
+const OP_MASK: u32 = 0xff;
+const OP_READ: u64 = 0;
+const OP_WRITE: u64 = 1;
+
+#[raw_tracepoint(tracepoint = "block_io_start")]
+fn block_io_start(ctx: RawTracePointContext) -> i32 {
+    begin(ctx.arg(0), ANY);
+    0
+}
+
+#[raw_tracepoint(tracepoint = "block_rq_insert")]
+fn block_rq_insert(ctx: RawTracePointContext) -> i32 {
+    begin(ctx.arg(0), FIRST);
+    0
+}
+
+#[raw_tracepoint(tracepoint = "block_rq_issue")]
+fn block_rq_issue(ctx: RawTracePointContext) -> i32 {
+    begin(ctx.arg(0), FIRST);
+    0
+}
+
+#[raw_tracepoint(tracepoint = "block_rq_merge")]
+fn block_rq_merge(ctx: RawTracePointContext) -> i32 {
+    // It may have begun before the recording.
+    let _gone = REQUESTS.remove(ctx.arg::<u64>(0));
+    0
+}
+
+#[raw_tracepoint(tracepoint = "block_rq_complete")]
+fn block_rq_complete(ctx: RawTracePointContext) -> i32 {
+    let request: *const u8 = ctx.arg(0);
+    let bytes: u32 = ctx.arg(2);
+    if bytes != 0
+        && let Some(what) = direction(request)
+    {
+        complete(request, what, bytes);
+    }
+    0
+}
+
+#[inline(always)]
+fn complete(request: *const u8, what: u32, bytes: u32) {
+    let key = request as u64;
+    // SAFETY: the request is not submitted again before this program is over.
+    let (begin, owner) = match unsafe { REQUESTS.get(key) } {
+        Some(known) => (known.begin, Owner { context: CONTEXT_TASK, number: 0, task: known.task }),
+        None => (0, Owner::NOBODY),
+    };
+    let disk =
+        follow(request, REQUEST_QUEUE.load()).and_then(|queue| follow(queue, QUEUE_DISK.load()));
+    if let Some(disk) = disk {
+        let event = Event { what, key: disk as u64, bytes: u64::from(bytes), begin };
+        let name = disk.wrapping_add(DISK_NAME.load() as usize);
+        io::add(&event, &owner, |slot| text(&mut slot.device, name));
+    }
+    // SAFETY: any bit pattern is a number.
+    let left = unsafe { field::<u32>(request, REQUEST_LEN.load()) };
+    if left.is_ok_and(|left| left > bytes) {
+        return;
+    }
+    // It may have begun before the recording.
+    let _gone = REQUESTS.remove(key);
+}
+
+/// Remembers who submits a request, if it moves data.
+#[inline(always)]
+fn begin(request: *const u8, flags: u64) {
+    if direction(request).is_none() {
+        return;
+    }
+    // SAFETY: plain helper.
+    let mut value = Request { begin: unsafe { bpf_ktime_get_ns() }, task: NO_TASK };
+    task::fill(&mut value.task);
+    // SAFETY: plain helper, and any bit pattern is a number.
+    let kernel = unsafe { field::<u32>(bpf_get_current_task() as *const u8, TASK_FLAGS.load()) };
+    if kernel.is_ok_and(|flags| flags & PF_KTHREAD != 0)
+        && let Some(id) = cgroup_of(request)
+    {
+        value.task.cgroup_id = id;
+    }
+    // -EEXIST: somebody was seen before.
+    const KNOWN: i32 = -17;
+    match REQUESTS.insert(request as u64, value, flags) {
+        Ok(()) | Err(KNOWN) => {}
+        Err(_) => {
+            if let Some(drops) = DROPS.get_ptr_mut(0) {
+                // SAFETY: a per-CPU value.
+                unsafe { (*drops).unowned += 1 };
+            }
+        }
+    }
+}
+
+/// `IO_READ` or `IO_WRITE`; none for what moves no data, as a discard or a flush.
+#[inline(always)]
+fn direction(request: *const u8) -> Option<u32> {
+    // SAFETY: any bit pattern is a number.
+    let flags = unsafe { field::<u32>(request, REQUEST_FLAGS.load()) }.ok()?;
+    let op = u64::from(flags & OP_MASK);
+    if op == OP_READ || op == OP_DRV_IN.load() {
+        Some(IO_READ)
+    } else if op == OP_WRITE || op == OP_DRV_OUT.load() || op == OP_ZONE_APPEND.load() {
+        Some(IO_WRITE)
+    } else {
+        None
+    }
+}
+
+/// The cgroup in the v2 hierarchy that the first bio of a request is charged to: a worker writes for
+/// whoever made the page dirty. That is the nearest one with the io controller.
+#[inline(always)]
+fn cgroup_of(request: *const u8) -> Option<u64> {
+    let bio = follow(request, REQUEST_BIO.load())?;
+    let blkcg = follow(follow(bio, BIO_BLKG.load())?, BLKG_BLKCG.load())?;
+    let cgroup = follow(blkcg, BLKCG_CGROUP.load())?;
+    let root = follow(cgroup, CGROUP_ROOT.load())?;
+    // SAFETY: any bit pattern is a number.
+    let hierarchy = unsafe { field::<u32>(root, ROOT_HIERARCHY.load()) };
+    if hierarchy != Ok(0) {
+        return None;
+    }
+    // SAFETY: as above.
+    unsafe { field::<u64>(follow(cgroup, CGROUP_KN.load())?, KERNFS_ID.load()) }.ok()
+}

@@ -1,0 +1,220 @@
+//! What was moved: a small array of combining slots per CPU.
+//!
+//! Bytes of one owner, device and direction within a tick are added up, and leave as one record when
+//! the tick has ended or no slot is free. A request that spans ticks leaves at once with its span.
+
+use aya_ebpf::helpers::{bpf_get_smp_processor_id, bpf_ktime_get_ns};
+use uncore_trace_common::{
+    record::{CONTEXT_IRQ, CONTEXT_NOBODY, CONTEXT_SOFTIRQ, CONTEXT_TASK, Header, KIND_IO, Task},
+    state::{IO_PREFIX, IO_SLOTS, Io, IoSlot, IoState, MAX_DEVICE},
+};
+
+use crate::{
+    emit,
+    globals::{TICK_NS, tick_end},
+    maps::{CPUS, IO},
+};
+
+/// Whose bytes are.
+pub struct Owner {
+    /// One of the `CONTEXT_` constants.
+    pub context: u32,
+    /// Interrupt number or softirq vector.
+    pub number: u32,
+    /// The task.
+    pub task: Task,
+}
+
+/// A task that is none.
+pub const NO_TASK: Task = Task { tid: 0, pid: 0, cgroup_id: 0, comm: [0; 16] };
+
+impl Owner {
+    /// Nobody was seen.
+    pub const NOBODY: Self = Self { context: CONTEXT_NOBODY, number: 0, task: NO_TASK };
+}
+
+/// Bytes that were moved.
+pub struct Event {
+    /// One of the `IO_` constants.
+    pub what: u32,
+    /// Which device.
+    pub key: u64,
+    /// How many.
+    pub bytes: u64,
+    /// When it began; 0: now.
+    pub begin: u64,
+}
+
+/// A record with one slot.
+#[repr(C)]
+struct Alone {
+    header: Header,
+    boundary: u64,
+    begin: u64,
+    end: u64,
+    sequence: u64,
+    len: u64,
+    total: u64,
+    slot: IoSlot,
+}
+
+const _: () = assert!(size_of::<Alone>() == IO_PREFIX + size_of::<IoSlot>());
+
+/// What this CPU is doing: one of the `CONTEXT_` constants and the number that goes with it.
+#[inline(always)]
+pub fn context() -> (u32, u32) {
+    // SAFETY: plain helper.
+    match CPUS.get(unsafe { bpf_get_smp_processor_id() }) {
+        Some(state) if state.hard.begin != 0 => (CONTEXT_IRQ, state.hard.number as u32),
+        Some(state) if state.soft.begin != 0 => (CONTEXT_SOFTIRQ, state.soft.number as u32),
+        _ => (CONTEXT_TASK, 0),
+    }
+}
+
+/// Adds what was moved until now; `fill` names the device in a fresh slot.
+#[inline(always)]
+pub fn add(event: &Event, owner: &Owner, fill: impl Fn(&mut IoSlot)) {
+    // SAFETY: plain helpers.
+    let (now, cpu) = unsafe { (bpf_ktime_get_ns(), bpf_get_smp_processor_id()) };
+    let Some(state) = IO.get_ptr_mut(cpu) else {
+        return;
+    };
+    // SAFETY: only programs on this CPU write its value, and `busy` keeps them apart.
+    let state = unsafe { &mut *state };
+    let boundary = tick_end(now);
+    let spans = event.begin != 0 && event.begin + TICK_NS.load() < boundary;
+    if spans || is_busy(state) {
+        let mut record = Alone {
+            header: Header { kind: KIND_IO, cpu },
+            boundary,
+            begin: if spans { event.begin } else { 0 },
+            end: if spans { now } else { 0 },
+            sequence: 0,
+            len: 1,
+            total: event.bytes,
+            slot: empty(event, owner),
+        };
+        fill(&mut record.slot);
+        record.slot.bytes = event.bytes;
+        record.slot.requests = 1;
+        // SAFETY: the whole record, on the stack.
+        unsafe { emit::send(KIND_IO, (&raw const record).cast::<Io>(), size_of::<Alone>() as u64) };
+        return;
+    }
+    set_busy(state, 1);
+    combine(&mut state.pending, cpu, now, boundary, event, owner, fill);
+    set_busy(state, 0);
+}
+
+#[inline(always)]
+fn combine(
+    pending: &mut Io,
+    cpu: u32,
+    now: u64,
+    boundary: u64,
+    event: &Event,
+    owner: &Owner,
+    fill: impl Fn(&mut IoSlot),
+) {
+    if now >= pending.boundary {
+        if pending.len != 0 {
+            flush(pending);
+        }
+        pending.header = Header { kind: KIND_IO, cpu };
+        pending.boundary = boundary;
+    }
+    let mut index = find(pending, event, owner);
+    if index >= IO_SLOTS as u64 {
+        flush(pending);
+        index = 0;
+    }
+    if pending.len == 0 {
+        pending.sequence += 1;
+    }
+    // SAFETY: `index` is below IO_SLOTS; the unchecked form leaves no panic path.
+    let slot = unsafe { pending.slots.get_unchecked_mut(index as usize) };
+    if index == pending.len {
+        *slot = empty(event, owner);
+        fill(slot);
+        pending.len += 1;
+    }
+    slot.bytes += event.bytes;
+    slot.requests += 1;
+    pending.total += event.bytes;
+}
+
+/// A slot without bytes.
+#[inline(always)]
+fn empty(event: &Event, owner: &Owner) -> IoSlot {
+    IoSlot {
+        task: owner.task,
+        device: [0; MAX_DEVICE],
+        key: event.key,
+        bytes: 0,
+        requests: 0,
+        what: event.what,
+        context: owner.context,
+        number: owner.number,
+        ifindex: 0,
+        netns: 0,
+    }
+}
+
+/// The slot of this owner, device and direction, or the number of slots in use if it has none.
+#[inline(always)]
+fn find(pending: &Io, event: &Event, owner: &Owner) -> u64 {
+    let mut index = 0;
+    for slot in &pending.slots {
+        let same = slot.key == event.key
+            && slot.what == event.what
+            && slot.task.pid == owner.task.pid
+            && slot.task.cgroup_id == owner.task.cgroup_id
+            && slot.context == owner.context
+            && slot.number == owner.number;
+        if index >= pending.len || same {
+            break;
+        }
+        index += 1;
+    }
+    index
+}
+
+/// Sends the slots of a tick that has ended, if nobody is writing them.
+#[inline(always)]
+pub fn flush_ended(cpu: u32, now: u64) {
+    let Some(state) = IO.get_ptr_mut(cpu) else {
+        return;
+    };
+    // SAFETY: as in `add`.
+    let state = unsafe { &mut *state };
+    if state.pending.len != 0 && now >= state.pending.boundary && !is_busy(state) {
+        set_busy(state, 1);
+        flush(&mut state.pending);
+        set_busy(state, 0);
+    }
+}
+
+#[inline(always)]
+fn flush(pending: &mut Io) {
+    let len = pending.len;
+    if len <= IO_SLOTS as u64 {
+        let size = IO_PREFIX as u64 + len * size_of::<IoSlot>() as u64;
+        // SAFETY: `size` covers the prefix and `len` slots, all inside the map value.
+        unsafe { emit::send(KIND_IO, pending, size) };
+    }
+    pending.len = 0;
+    pending.total = 0;
+}
+
+/// Whether a program that this one interrupted, or preempted, is writing.
+#[inline(always)]
+fn is_busy(state: &IoState) -> bool {
+    // SAFETY: a reference is readable.
+    unsafe { (&raw const state.busy).read_volatile() != 0 }
+}
+
+#[inline(always)]
+fn set_busy(state: &mut IoState, busy: u64) {
+    // SAFETY: a reference is writable. Volatile, so that it is set before and cleared after.
+    unsafe { (&raw mut state.busy).write_volatile(busy) };
+}

@@ -1,0 +1,39 @@
+//! Members of the kernel's own structures, at the offsets that the loader found in its BTF.
+
+use aya_ebpf::helpers::{bpf_probe_read_kernel, generated::bpf_probe_read_kernel_str};
+use uncore_trace_common::config::MISSING;
+
+/// Reads the member at `offset` of the structure at `base`.
+///
+/// # Safety
+///
+/// None beyond that of `bpf_probe_read_kernel`, which checks the address: a wrong one is an error,
+/// not a fault. Any bit pattern must be a valid `T`.
+#[inline(always)]
+pub unsafe fn field<T>(base: *const u8, offset: u64) -> Result<T, i32> {
+    // SAFETY: the helper checks the address.
+    unsafe { bpf_probe_read_kernel(base.wrapping_add(offset as usize).cast::<T>()) }
+}
+
+/// Follows the pointer at `offset`; none where it is null, cannot be read, or the running kernel has
+/// no such member.
+#[inline(always)]
+pub fn follow(base: *const u8, offset: u64) -> Option<*const u8> {
+    if offset == MISSING {
+        return None;
+    }
+    // SAFETY: any bit pattern is a pointer.
+    match unsafe { field::<*const u8>(base, offset) } {
+        Ok(found) if !found.is_null() => Some(found),
+        _ => None,
+    }
+}
+
+/// Copies the text at `from`, cut off where `to` ends; `to` stays as it is where that fails.
+#[inline(always)]
+pub fn text<const LEN: usize>(to: &mut [u8; LEN], from: *const u8) {
+    // SAFETY: the helper checks the address, and writes at most `LEN` bytes, terminated.
+    unsafe {
+        bpf_probe_read_kernel_str(to.as_mut_ptr().cast(), LEN as u32, from.cast());
+    }
+}

@@ -1,0 +1,88 @@
+//! What devices moved in each tick: the rows of `io`, tick by tick; none where there is no such table.
+
+use std::{collections::HashMap, rc::Rc};
+
+use anyhow::Result;
+use arrow::array::RecordBatch;
+
+use super::rows::Rows;
+use crate::{
+    align::{io::Moved, who::Who},
+    plan::Direction,
+    tables::{
+        columns::{self, get},
+        io,
+        reader::Recording,
+    },
+    timeline::Replay,
+};
+
+const COLUMNS: [&str; 8] =
+    ["mono_ns", "device", "direction", "pid", "comm", "cgroup_id", "bytes", "requests"];
+
+/// The table, as far as it was taken.
+#[derive(Debug)]
+pub struct Io {
+    rows: Option<Rows<Row>>,
+    devices: HashMap<String, Rc<str>>,
+}
+
+/// A row of `io`.
+#[derive(Debug)]
+struct Row {
+    end: u64,
+    device: String,
+    direction: Direction,
+    who: Who,
+    bytes: u64,
+    requests: u64,
+}
+
+impl Io {
+    /// Before the first row.
+    pub fn open(recording: &Recording) -> Result<Self> {
+        let there = recording.tables().iter().any(|table| table.name == io::TABLE.name);
+        let scan = if there { Some(recording.table(&io::TABLE)?.scan(&COLUMNS)?) } else { None };
+        Ok(Self { rows: scan.map(|scan| Rows::new(scan, decode)), devices: HashMap::new() })
+    }
+
+    /// Hands on the ticks up to the one that ends here.
+    pub fn feed(&mut self, end: u64, replay: &mut Replay) -> Result<()> {
+        let Some(rows) = &mut self.rows else {
+            return Ok(());
+        };
+        while let Some(row) = rows.next_if(|row| row.end <= end)? {
+            let Row { device, direction, who, bytes, requests, .. } = row;
+            let device = self.devices.entry(device).or_insert_with_key(|name| name.as_str().into());
+            let device = Rc::clone(device);
+            replay.moved(&Moved { device, direction, who, bytes, requests });
+        }
+        Ok(())
+    }
+}
+
+fn decode(batch: &RecordBatch) -> Result<Vec<Row>> {
+    let end = columns::i64s(batch, "mono_ns")?;
+    let (device, comm) = (columns::words(batch, "device")?, columns::words(batch, "comm")?);
+    let direction = columns::words(batch, "direction")?;
+    let (pid, cgroup_id) = (columns::i32s(batch, "pid")?, columns::u64s(batch, "cgroup_id")?);
+    let (bytes, requests) = (columns::u64s(batch, "bytes")?, columns::u64s(batch, "requests")?);
+    let row = |row| {
+        let pid = get(pid, row).unwrap_or(0) as u32;
+        let cgroup_id = get(cgroup_id, row).unwrap_or(0);
+        let word = comm.get(row).unwrap_or_default();
+        Row {
+            end: end.value(row) as u64,
+            device: device.get(row).unwrap_or_default().to_owned(),
+            direction: match direction.get(row) {
+                Some(word) if word == Direction::Write.name() => Direction::Write,
+                _ => Direction::Read,
+            },
+            // No row is of the idle task, which is thread 0.
+            who: Who::of_word(word, 1, pid, cgroup_id),
+            bytes: bytes.value(row),
+            requests: requests.value(row),
+        }
+    };
+    Ok((0..batch.num_rows()).map(row).collect())
+}

@@ -1,0 +1,182 @@
+//! What devices moved for whom, tick by tick: rows of `io`, and their sum over a window.
+//!
+//! Guarantee: a recording that is divided again takes the same sums from its rows as the stream had.
+
+use std::{
+    collections::HashMap,
+    fs,
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+    rc::Rc,
+};
+
+use super::sink::Sink;
+use crate::{
+    align::{
+        io::{Flow, Moved, Sum, Transfers},
+        names::Names,
+        who::Who,
+    },
+    discover::devices,
+    drain::{Context, Io, IoKind, IoSlot, Mover},
+    plan::Direction,
+    tables::io,
+};
+
+/// Records of what happened this long before reach the time line only now, ns: a request is told of
+/// when it ends, and one that took less is still spread over all of its time.
+pub const LAG_NS: u64 = 50_000_000;
+
+/// What is known of a device.
+#[derive(Debug)]
+struct Device {
+    name: Rc<str>,
+    /// The PCI functions behind it, with commas.
+    functions: Option<String>,
+}
+
+/// The I/O of a recording so far.
+#[derive(Debug)]
+pub struct IoUse {
+    root: PathBuf,
+    /// Inode of the recorder's own network namespace.
+    netns: Option<u64>,
+    tick_ns: u64,
+    transfers: Transfers,
+    devices: HashMap<String, Device>,
+    /// By namespace and number.
+    interfaces: HashMap<(u32, u32), String>,
+    /// The last combined record of each CPU that was looked at before it was sent.
+    peeked: HashMap<u32, u64>,
+    window: Sum,
+}
+
+impl IoUse {
+    /// Before the tick that begins with `start`; `root` is where sysfs is.
+    pub fn new(root: &Path, tick_ns: u64, start: u64) -> Self {
+        let netns = fs::metadata(root.join("proc/self/ns/net"));
+        Self {
+            root: root.to_owned(),
+            netns: netns.ok().map(|file| file.ino()),
+            tick_ns,
+            transfers: Transfers::new(tick_ns, start),
+            devices: HashMap::new(),
+            interfaces: HashMap::new(),
+            peeked: HashMap::new(),
+            window: Sum::default(),
+        }
+    }
+
+    /// Takes a record.
+    pub fn feed(&mut self, io: &Io, names: &mut Names) {
+        if io.sequence.is_some() && self.peeked.get(&io.cpu) == io.sequence.as_ref() {
+            return;
+        }
+        for slot in &io.slots {
+            self.slot(slot, io, names);
+        }
+    }
+
+    /// Takes what a CPU has not sent, if it is of a tick that ends by `end`.
+    pub fn peek(&mut self, io: &Io, end: u64, names: &mut Names) {
+        if io.boundary > end || io.slots.is_empty() {
+            return;
+        }
+        self.feed(io, names);
+        if let Some(sequence) = io.sequence {
+            self.peeked.insert(io.cpu, sequence);
+        }
+    }
+
+    fn slot(&mut self, slot: &IoSlot, io: &Io, names: &mut Names) {
+        let (flow, direction) = match slot.kind {
+            IoKind::Read => (Flow::Direct, Direction::Read),
+            IoKind::Write | IoKind::Sent => (Flow::Direct, Direction::Write),
+            IoKind::Received => (Flow::Received, Direction::Read),
+            IoKind::Taken => (Flow::Taken, Direction::Read),
+        };
+        let Some(device) = self.device(slot) else {
+            return;
+        };
+        let now = io.span.map_or(io.boundary, |(_, end)| end);
+        let who = match slot.mover {
+            Mover::Task(task) => names.who(&task, now),
+            Mover::Cgroup(id) => names.who_in(id, now),
+            Mover::Interrupt(Context::Irq(number)) => Who::Irq(number),
+            Mover::Interrupt(Context::Softirq(vector)) => Who::Softirq(vector),
+            Mover::Interrupt(Context::Task) | Mover::Nobody => Who::Unknown,
+        };
+        if let Who::Task { cgroup_id, .. } = who {
+            // So that its path has a row, also where its tasks are never seen to run.
+            names.cgroups.path(cgroup_id, now);
+        }
+        let (bytes, requests) = (slot.bytes, slot.requests);
+        let moved = Moved { device, direction, who, bytes, requests };
+        self.transfers.add(flow, &moved, io.boundary, io.span);
+    }
+
+    /// The device of a slot; `None` where a reader's interface was never seen to receive.
+    fn device(&mut self, slot: &IoSlot) -> Option<Rc<str>> {
+        let name = match slot.kind {
+            IoKind::Taken => self.interfaces.get(&slot.interface)?.clone(),
+            IoKind::Read | IoKind::Write => slot.device.clone(),
+            IoKind::Sent | IoKind::Received => {
+                let (netns, _) = slot.interface;
+                let own = self.netns.is_none_or(|own| own == u64::from(netns));
+                let name = &slot.device;
+                let name = if own { name.clone() } else { format!("{name}@{netns}") };
+                let known = self.interfaces.entry(slot.interface).or_default();
+                if *known != name {
+                    known.clone_from(&name);
+                }
+                name
+            }
+        };
+        let root = &self.root;
+        let device = self.devices.entry(name).or_insert_with_key(|name| {
+            let found = devices::functions(root, name);
+            let words: Vec<String> = found.iter().map(ToString::to_string).collect();
+            let functions = (!words.is_empty()).then(|| words.join(","));
+            Device { name: name.as_str().into(), functions }
+        });
+        Some(Rc::clone(&device.name))
+    }
+
+    /// Closes the tick that ends with `end`.
+    pub fn close(&mut self, end: u64, is_last: bool, sink: &mut Sink) {
+        let wanted = sink.wants(&io::TABLE);
+        for moved in self.transfers.close(end, is_last) {
+            self.window.add(&moved);
+            if wanted {
+                let device = self.devices.get(&*moved.device);
+                let functions = device.and_then(|device| device.functions.as_deref());
+                row(&moved, end, self.tick_ns, functions, &mut sink.io);
+            }
+        }
+    }
+
+    /// Ends the window: what was moved in its ticks, by device, direction and owner.
+    pub fn take(&mut self) -> Vec<Moved> {
+        self.window.take()
+    }
+}
+
+fn row(moved: &Moved, end: u64, tick_ns: u64, functions: Option<&str>, builder: &mut io::Builder) {
+    let (pid, cgroup_id) = match moved.who {
+        Who::Task { pid, cgroup_id, .. } => ((pid != 0).then_some(pid as i32), Some(cgroup_id)),
+        _ => (None, None),
+    };
+    builder.append(&io::Row {
+        mono_ns: end as i64,
+        tick_ns: tick_ns as i64,
+        device: &moved.device,
+        bdf: functions,
+        direction: moved.direction.name(),
+        owner: moved.who.owner(),
+        pid,
+        comm: &moved.who.word(),
+        cgroup_id,
+        bytes: moved.bytes,
+        requests: moved.requests,
+    });
+}
