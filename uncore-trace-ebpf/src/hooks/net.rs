@@ -11,6 +11,7 @@ use aya_ebpf::{
     helpers::bpf_get_current_task, macros::raw_tracepoint, programs::RawTracePointContext,
 };
 use uncore_trace_common::{
+    config::MISSING,
     record::{CONTEXT_TASK, IO_RECEIVED, IO_SENT, IO_TAKEN, Task},
     state::IoSlot,
 };
@@ -97,9 +98,12 @@ fn namespace(net: *const u8) -> u32 {
     unsafe { field::<u32>(net, NET_INUM.load()) }.unwrap_or(0)
 }
 
-/// That of `current`.
+/// That of `current`; 0 where interfaces have none.
 #[inline(always)]
 fn own_namespace() -> u32 {
+    if NETDEV_NET.load() == MISSING {
+        return 0;
+    }
     // SAFETY: plain helper.
     let task = unsafe { bpf_get_current_task() } as *const u8;
     let net = follow(task, TASK_NSPROXY.load()).and_then(|proxy| follow(proxy, NSPROXY_NET.load()));

@@ -15,6 +15,7 @@ const MAGIC: u16 = 0xeb9f;
 const KIND_STRUCT: u32 = 4;
 const KIND_UNION: u32 = 5;
 const KIND_ENUM: u32 = 6;
+const KIND_TYPEDEF: u32 = 8;
 
 /// Anonymous structures within each other that are looked into; the kernel has three.
 const MAX_DEPTH: u32 = 8;
@@ -53,7 +54,8 @@ impl Types {
         Ok(Self { data, at })
     }
 
-    /// Byte offset of a member of a structure, be it in an anonymous structure or union in it.
+    /// Byte offset of a member of a structure, or of what a typedef stands for, be it in an anonymous
+    /// structure or union in it.
     ///
     /// # Errors
     ///
@@ -93,12 +95,20 @@ impl Types {
         })
     }
 
+    /// Where the type of this number begins; 0 is void.
+    fn type_at(&self, number: u32) -> Option<usize> {
+        Some(*self.at.get((number as usize).checked_sub(1)?)? as usize)
+    }
+
     /// Byte offset of a member in the structure or union that begins there, `depth` levels of
     /// anonymous ones within a named one.
     fn member(&self, place: usize, member: &str, depth: u32) -> Option<u64> {
         let (types, strings) = sections(&self.data)?;
         let info = word(types, place + 4);
         let (kind, len) = kind(info);
+        if kind == KIND_TYPEDEF && depth <= MAX_DEPTH {
+            return self.member(self.type_at(word(types, place + 8))?, member, depth + 1);
+        }
         if !(kind == KIND_STRUCT || kind == KIND_UNION) || depth > MAX_DEPTH {
             return None;
         }
@@ -111,8 +121,7 @@ impl Types {
             if is(strings, name, member) {
                 return Some(offset);
             }
-            let inner = *self.at.get((kind as usize).checked_sub(1)?)?;
-            let inner = is(strings, name, "").then_some(inner as usize)?;
+            let inner = is(strings, name, "").then(|| self.type_at(kind))??;
             Some(offset + self.member(inner, member, depth + 1)?)
         })
     }
@@ -169,7 +178,7 @@ mod tests {
 
     /// BTF of `int; struct pair { int first; union { int second; int third; }; }; enum op { .. }`.
     fn sample() -> Vec<u8> {
-        let strings = b"\0int\0pair\0first\0second\0third\0op\0read\0write\0btf_trace_x\0";
+        let strings = b"\0int\0pair\0first\0second\0third\0op\0read\0write\0btf_trace_x\0pair_t\0";
         let types: Vec<u8> = [
             [1u32, 1 << 24, 4].as_slice(),
             &[32],
@@ -183,6 +192,7 @@ mod tests {
             &[32, 0],
             &[37, 7],
             &[43, 8 << 24, 1],
+            &[55, 8 << 24, 2],
         ]
         .concat()
         .iter()
@@ -204,6 +214,7 @@ mod tests {
         for (member, offset) in [("first", 0), ("second", 4), ("third", 4)] {
             assert_eq!(types.offset("pair", member).unwrap(), offset, "{member}");
         }
+        assert_eq!(types.offset("pair_t", "second").unwrap(), 4);
         assert_eq!(types.value("op", "write").unwrap(), 7);
         assert!(types.has_tracepoint("x") && !types.has_tracepoint("y"));
     }

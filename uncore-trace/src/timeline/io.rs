@@ -122,7 +122,8 @@ impl IoUse {
             IoKind::Read | IoKind::Write => slot.device.clone(),
             IoKind::Sent | IoKind::Received => {
                 let (netns, _) = slot.interface;
-                let own = self.netns.is_none_or(|own| own == u64::from(netns));
+                // A kernel without namespaces has no number for them.
+                let own = netns == 0 || self.netns.is_none_or(|own| own == u64::from(netns));
                 let name = &slot.device;
                 let name = if own { name.clone() } else { format!("{name}@{netns}") };
                 let known = self.interfaces.entry(slot.interface).or_default();
