@@ -34,8 +34,8 @@ const REFRESH_NS: u64 = 100_000_000;
 /// 0.19 of the mean.
 const SPREAD: f64 = 0.19 * 0.19;
 
-/// Owners that would overrule it.
-const SPREAD_OWNERS: f64 = 2.0;
+/// Owners that overrule it.
+const SPREAD_OWNERS: f64 = 1.0;
 
 /// Standard deviation of the rest before anything was seen, in mean counts: what is in the count
 /// although CPUs alone cause it, such as translation tables that are walked.
@@ -45,10 +45,14 @@ const REST_DEVIATION: f64 = 0.03;
 const REST_TIMES: f64 = 1.0;
 
 /// Windows that differ for the same reason, one after the other: tasks run for some windows on end.
-const ALIKE: f64 = 4.0;
+const ALIKE: f64 = 1.0;
 
 /// Windows are not taken to differ by less than this part of the count.
 const LEAST_ERROR: f64 = 1e-3;
+
+/// Variance of shares per variance that the least squares compute, which know of no rate that cannot be
+/// negative. Measured on the simulation.
+const KNOWN: f64 = 0.7;
 
 /// A column whose owner has less than this part of the misses is given to another.
 const LEAST_SHARE: f64 = 1e-4;
@@ -118,7 +122,8 @@ impl Said<'_> {
     /// Variance of the relative error of a share of `all`, from what rates are uncertain by.
     pub fn of_share(&self, column: usize, rate: f64, all: f64) -> f64 {
         let own = self.fit.covariance[column * WIDTH + column] / (rate * rate);
-        (own - 2.0 * self.common[column] / (rate * all) + self.of_sum / (all * all)).max(0.0)
+        let of_all = self.of_sum / (all * all);
+        KNOWN * (own - 2.0 * self.common[column] / (rate * all) + of_all).max(0.0)
     }
 }
 
@@ -329,13 +334,15 @@ impl Rates {
     /// Learns how far rates differ, and how large the rest can be.
     fn respread(&mut self, used: &[usize]) {
         let mean = (1.0 - self.fit.rates[REST]).max(0.01);
-        let (mut sum, mut owners) = (SPREAD_OWNERS * SPREAD, SPREAD_OWNERS);
-        for &column in used.iter().filter(|&&column| column > OTHERS) {
+        let differs = |&column: &usize| {
             let uncertain = self.fit.covariance[column * WIDTH + column];
-            sum += ((self.fit.rates[column] - mean).powi(2) + uncertain) / (mean * mean);
-            owners += 1.0;
-        }
-        self.spread = sum / owners;
+            ((self.fit.rates[column] - mean).powi(2) + uncertain) / (mean * mean)
+        };
+        let owners: Vec<f64> = used.iter().filter(|c| **c > OTHERS).map(differs).collect();
+        let sum = SPREAD_OWNERS * SPREAD + owners.iter().sum::<f64>();
+        // Their mean is known whatever they are, and says nothing of how they differ.
+        let free = SPREAD_OWNERS + owners.len().saturating_sub(1) as f64;
+        self.spread = (sum / free).min(1.0);
         let rest = self.fit.rates[REST].powi(2) + self.fit.covariance[REST * WIDTH + REST];
         self.rest = (REST_TIMES * REST_DEVIATION.powi(2) + rest) / (REST_TIMES + 1.0);
     }
