@@ -32,7 +32,7 @@ const OF_CPUS: &str = "nvidia_ucf_pmu_1/mem_bytes_rd,src_loc_cpu=1/";
 
 #[test]
 fn each_cpu_that_a_counter_sees_has_one() {
-    let plan = planned(&["mem"], &[], Wanted::IfAny, STAND_IN).unwrap();
+    let plan = planned(&["mem"], &[], Wanted::Surely, STAND_IN).unwrap();
     let weights = weights(&plan);
     let cpus: Vec<u32> = weights.iter().map(|counter| counter.cpu).collect();
     assert_eq!(cpus, [0, 1, 2, 3]);
@@ -64,7 +64,7 @@ fn other_cpus_have_none() {
 
 #[test]
 fn one_that_was_asked_for_serves_both() {
-    let plan = planned(&[], &[OF_CPUS, STAND_IN], Wanted::IfAny, STAND_IN).unwrap();
+    let plan = planned(&[], &[OF_CPUS, STAND_IN], Wanted::IfCounted, STAND_IN).unwrap();
     let roles: Vec<_> = plan.counters.iter().map(|counter| (counter.cpu, counter.role)).collect();
     let counted = Role::Counted;
     assert_eq!(roles, [(2, counted), (0, counted), (1, counted), (2, Role::Both), (3, Role::Both)]);
@@ -72,7 +72,7 @@ fn one_that_was_asked_for_serves_both() {
 
 #[test]
 fn nobody_pays_for_what_is_not_wanted() {
-    for (groups, wanted) in [(&["mem"], Wanted::No), (&["pcie"], Wanted::IfAny)] {
+    for (groups, wanted) in [(&["mem"], Wanted::No), (&["pcie"], Wanted::IfCounted)] {
         let plan = planned(groups, &[], wanted, STAND_IN).unwrap();
         assert_eq!(weights(&plan), [] as [&Counter; 0]);
         assert!(!plan.notes.iter().any(|note| note.contains("misses")), "{:?}", plan.notes);
@@ -80,8 +80,20 @@ fn nobody_pays_for_what_is_not_wanted() {
 }
 
 #[test]
+fn who_does_not_ask_is_told_that_he_could() {
+    let plan = planned(&["mem"], &[], Wanted::IfCounted, STAND_IN).unwrap();
+    assert_eq!(weights(&plan), [] as [&Counter; 0]);
+    let note = plan.notes.iter().find(|note| note.contains("misses")).unwrap();
+    assert_eq!(
+        note,
+        "--method misses would divide counters 0,3,6,9 by the last-level misses of each task, for \
+         some 0.7 us at every switch"
+    );
+}
+
+#[test]
 fn what_cannot_be_had_is_a_note_or_an_error() {
-    let plan = planned(&["mem"], &[], Wanted::IfAny, "absent").unwrap();
+    let plan = planned(&["mem"], &[], Wanted::IfCounted, "absent").unwrap();
     assert_eq!(weights(&plan), [] as [&Counter; 0]);
     let why = "armv8_pmuv3_0 on CPU 0-3 counts no misses of the last cache \
                (no event no_such_event, absent)";

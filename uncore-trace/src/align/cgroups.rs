@@ -121,6 +121,17 @@ impl Cgroups {
         }
     }
 
+    /// A cgroup as a recording has it: nothing of it is looked up on this machine.
+    pub fn recall(
+        &mut self,
+        id: u64,
+        path: String,
+        container: Option<String>,
+        pod: Option<String>,
+    ) {
+        self.places.insert(id, Place { path, container, pod, named: true });
+    }
+
     /// A cgroup was removed; its path stays known for a while, its last records may still come.
     pub fn forget(&mut self, id: u64, now: u64) {
         self.removed.push_back((now, id));

@@ -93,6 +93,11 @@ impl Choice {
     pub const fn wants_io(self) -> bool {
         matches!(self, Self::Auto | Self::Io | Self::Misses)
     }
+
+    /// Whether I/O must be seen for a counter of the plan.
+    pub fn sees_io(self, plan: &Plan) -> bool {
+        self.wants_io() && plan.counters.iter().any(|counter| counter.io.is_some())
+    }
 }
 
 /// Which method divides which counter of a recording.

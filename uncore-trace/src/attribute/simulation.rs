@@ -303,8 +303,11 @@ fn regression_is_five_times_nearer_and_knows_how_near() {
         let (learnt, timed) = (median(learnt), median(timed));
         println!("{name:25} regression {learnt:.3} residency {timed:.3}");
         // All rates at once tenfold and back, every 0.4 s: each time all is learnt anew.
-        let times = if *name == "phases" { 3.0 } else { 5.0 };
-        assert!(learnt * times <= timed, "{name}: {learnt} is not {times} times less than {timed}");
+        let factor = if *name == "phases" { 3.0 } else { 5.0 };
+        assert!(
+            learnt * factor <= timed,
+            "{name}: {learnt} is not {factor} times less than {timed}"
+        );
     }
     let all = median(&mut all);
     assert!(all <= 0.05, "{all}");

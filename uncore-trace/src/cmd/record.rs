@@ -88,7 +88,8 @@ pub struct Args {
     #[arg(long, value_name = "METHOD", default_value = "auto")]
     method: Choice,
 
-    /// Record what block and network devices move, and for whom, in the table `io`
+    /// Record what block and network devices move, and for whom, in the table `io`, even if no
+    /// counter is divided by it
     #[arg(long)]
     io: bool,
 
@@ -155,7 +156,8 @@ pub fn run(args: &Args, root: &Path) -> Result<u8> {
     let quiet = args.quiet;
     let cpus = machine.cpus.online.len();
     let buffer = buffer(args, cpus, &plan)?;
-    let options = options(args, root, tick, interval, buffer, catalog.outside)?;
+    let mut options = options(args, root, tick, interval, buffer, catalog.outside)?;
+    options.io |= args.method.sees_io(&plan);
     warn_of_missing_cgroups(&options.cgroups, machine.cgroups.v2.as_deref());
     for note in &plan.notes {
         log::info!("{note}");
@@ -234,7 +236,7 @@ fn options(
 /// Whether a method needs the core's miss counters.
 const fn misses(method: Choice) -> Wanted {
     match method {
-        Choice::Auto => Wanted::IfAny,
+        Choice::Auto => Wanted::IfCounted,
         Choice::Misses => Wanted::Surely,
         Choice::Residency | Choice::Io | Choice::Regression => Wanted::No,
     }

@@ -23,7 +23,7 @@ type Identity = (u32, [u64; WORDS], u32);
 #[derive(Debug)]
 pub struct Assembly<'a> {
     pub(super) machine: &'a Machine,
-    seen: HashMap<Identity, u32>,
+    pub(super) seen: HashMap<Identity, u32>,
     pub(super) agreement: Agreement,
     /// The leaders of groups that the user typed.
     pub(super) typed: HashSet<u32>,

@@ -11,6 +11,7 @@ use anyhow::{Result, bail};
 use serde::{Deserialize, Serialize};
 
 use super::assemble::Assembly;
+use super::encode::Encoded;
 use super::family::Kind;
 use super::place::Spot;
 use super::resolve::{Resolved, Resolver};
@@ -28,8 +29,8 @@ pub enum Wanted {
     /// They are not.
     #[default]
     No,
-    /// Where there are such.
-    IfAny,
+    /// Those that are counted anyway: one more costs time at every switch of its CPU.
+    IfCounted,
     /// Nothing is planned without them.
     Surely,
 }
@@ -131,6 +132,9 @@ impl<'a> Assembly<'a> {
             self.note(format!("not divided by misses: {why}"));
         }
         seen.retain(|(_, cpus)| cpus.iter().all(|cpu| sources.contains_key(&cpu)));
+        if wanted == Wanted::IfCounted {
+            return self.use_misses(&sources, &seen);
+        }
         let needed: CpuList = seen.iter().flat_map(|(_, cpus)| cpus.iter()).collect();
         let mut by_event: BTreeMap<(&str, &str), Vec<u32>> = BTreeMap::new();
         for cpu in needed.iter() {
@@ -151,11 +155,47 @@ impl<'a> Assembly<'a> {
         Ok(())
     }
 
+    /// Divides by the misses that are counted anyway; where none are, says that they could be.
+    fn use_misses(
+        &mut self,
+        sources: &BTreeMap<u32, Source<'a>>,
+        seen: &[(u32, CpuList)],
+    ) -> Result<()> {
+        let mut without = Vec::new();
+        for (id, cpus) in seen {
+            let of_cpu = |cpu| Some((cpu, *sources.get(&cpu)?));
+            let all: Vec<(u32, Source<'a>)> = cpus.iter().filter_map(of_cpu).collect();
+            let mut counted = true;
+            for (cpu, source) in &all {
+                counted &= self.is_planned(*source, *cpu)?;
+            }
+            if !counted {
+                without.push(*id);
+                continue;
+            }
+            for (cpu, source) in all {
+                self.add_weight(source, cpu)?;
+            }
+        }
+        if !without.is_empty() {
+            self.note(format!(
+                "--method misses would divide counter{} {} by the last-level misses of each task, \
+                 for some 0.7 us at every switch",
+                if without.len() == 1 { "" } else { "s" },
+                CpuList::from_iter(without),
+            ));
+        }
+        Ok(())
+    }
+
+    fn is_planned(&self, source: Source<'a>, cpu: u32) -> Result<bool> {
+        let encoded = encode(source)?;
+        Ok(self.seen.contains_key(&(encoded.attr_type, encoded.config, cpu)))
+    }
+
     fn add_weight(&mut self, source: Source<'a>, cpu: u32) -> Result<()> {
         let Source { words, event } = source;
-        let name = event.name.to_owned();
-        let terms = [Term { name, value: TermValue::Bare, column: 1 }];
-        let encoded = words.encode(&terms, &[]).map_err(|error| anyhow::anyhow!("{error}"))?;
+        let encoded = encode(source)?;
         let group = words.family.map_or("other", |family| family.group_of(event.name).name());
         let event = Resolved { words, group, encoded, die: None };
         let place = self.machine.cpus.place(cpu);
@@ -168,6 +208,12 @@ impl<'a> Assembly<'a> {
         self.events.push(event);
         Ok(())
     }
+}
+
+fn encode(source: Source<'_>) -> Result<Encoded> {
+    let name = source.event.name.to_owned();
+    let terms = [Term { name, value: TermValue::Bare, column: 1 }];
+    source.words.encode(&terms, &[]).map_err(|error| anyhow::anyhow!("{error}"))
 }
 
 /// The core PMUs with the CPU.

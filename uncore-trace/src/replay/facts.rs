@@ -114,11 +114,14 @@ fn opened(recording: &Recording, plan: &Plan) -> Result<Vec<u32>> {
 
 fn names(recording: &Recording) -> Result<Names> {
     let mut paths = Cgroups::new(None, Path::new("/"));
-    for batch in recording.table(&cgroups::TABLE)?.scan(&["id", "path"])? {
+    for batch in recording.table(&cgroups::TABLE)?.scan(&["id", "path", "container", "pod"])? {
         let batch = batch?;
         let (id, path) = (columns::u64s(&batch, "id")?, columns::texts(&batch, "path")?);
+        let (container, pod) =
+            (columns::words(&batch, "container")?, columns::words(&batch, "pod")?);
         for row in 0..batch.num_rows() {
-            paths.learn(id.value(row), path.value(row).to_owned(), 0);
+            let [container, pod] = [&container, &pod].map(|of| of.get(row).map(str::to_owned));
+            paths.recall(id.value(row), path.value(row).to_owned(), container, pod);
         }
     }
     // Who is in the cgroups that were asked for is in the rows.

@@ -157,7 +157,7 @@ fn recorder(
         cgroups: named.to_vec(),
         cgroup_depth: None,
         method: Choice::Auto,
-        io: false,
+        io: Choice::Auto.sees_io(plan),
         timer: Timer::Auto,
         buffer: buffer_mib(machine.cpus.online.len(), false, at_switch) << 20,
         catalog: catalog.clone(),
