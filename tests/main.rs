@@ -12,6 +12,7 @@ mod devices;
 mod exact;
 mod harness;
 mod hotplug;
+mod io;
 mod machines;
 mod metrics;
 mod misses;

@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use arrow::array::RecordBatch;
-use uncore_trace::tables::columns::{f64s, get, i32s, i64s, texts, words};
+use uncore_trace::tables::columns::{f64s, get, i32s, i64s, texts, u64s, words};
 use uncore_trace::tables::reader::Recording;
 use uncore_trace::tables::{
-    TableDef, cgroups, fabric, irqs, loss, metadata, readings, runtime, tasks,
+    TableDef, cgroups, fabric, io, irqs, loss, metadata, readings, runtime, tasks,
 };
 
 /// A row of `fabric`.
@@ -49,6 +49,20 @@ pub struct Time {
     pub cpu: i32,
     pub name: String,
     pub ns: i64,
+}
+
+/// A row of `io`, with the path of its cgroup.
+#[derive(Clone, Debug)]
+pub struct Moved {
+    pub mono_ns: i64,
+    pub device: String,
+    pub bdf: Option<String>,
+    pub direction: String,
+    pub owner: String,
+    pub pid: Option<i32>,
+    pub comm: String,
+    pub cgroup: Option<String>,
+    pub bytes: u64,
 }
 
 /// A row of `tasks`.
@@ -188,6 +202,30 @@ pub fn cgroups(recording: &Path) -> BTreeMap<String, (Option<String>, Option<Str
     })
     .into_iter()
     .collect()
+}
+
+/// All of `io`.
+pub fn moved(recording: &Path) -> Vec<Moved> {
+    let paths: BTreeMap<u64, String> =
+        rows(recording, &cgroups::TABLE, &["id", "path"], |batch, row| {
+            let id = u64s(batch, "id").unwrap().value(row);
+            (id, texts(batch, "path").unwrap().value(row).to_owned())
+        })
+        .into_iter()
+        .collect();
+    let columns =
+        ["mono_ns", "device", "bdf", "direction", "owner", "pid", "comm", "cgroup_id", "bytes"];
+    rows(recording, &io::TABLE, &columns, |batch, row| Moved {
+        mono_ns: int(batch, "mono_ns", row),
+        device: word(batch, "device", row).unwrap(),
+        bdf: word(batch, "bdf", row),
+        direction: word(batch, "direction", row).unwrap(),
+        owner: word(batch, "owner", row).unwrap(),
+        pid: short(batch, "pid", row),
+        comm: word(batch, "comm", row).unwrap(),
+        cgroup: get(u64s(batch, "cgroup_id").unwrap(), row).and_then(|id| paths.get(&id).cloned()),
+        bytes: u64s(batch, "bytes").unwrap().value(row),
+    })
 }
 
 /// All of `tasks`.

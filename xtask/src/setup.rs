@@ -51,6 +51,7 @@ const STEPS: &[Step] = &[
     Step { name: "C++ compiler", look: || version("c++"), install: || apt(&["g++"]) },
     Step { name: "git", look: || version("git"), install: || apt(&["git"]) },
     Step { name: "perf", look: || version("perf"), install: || apt(&["linux-perf"]) },
+    Step { name: "fio", look: || version("fio"), install: || apt(&["fio"]) },
     Step { name: "cargo-fuzz", look: look_fuzz, install: install_fuzz },
     Step { name: "BPF toolchain", look: look_bpf, install: install_bpf },
     Step { name: "Python readers", look: look_python, install: install_python },

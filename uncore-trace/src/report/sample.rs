@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 
 use crate::tables::reader::Recording;
 use crate::tables::writer::{Target, Writer};
-use crate::tables::{SCHEMA_VERSION, counters, fabric, irqs, loss, metadata, readings, runtime};
+use crate::tables::{
+    SCHEMA_VERSION, counters, fabric, io, irqs, loss, metadata, readings, runtime,
+};
 
 /// Begin of the recording, `CLOCK_MONOTONIC` ns.
 pub(super) const BEGIN: i64 = 5_000_000_000;
@@ -21,6 +23,7 @@ pub(super) struct Broken {
     pub(super) fabric: fn(&mut fabric::Row<'_>, usize) -> bool,
     pub(super) readings: fn(&mut readings::Row<'_>, usize) -> bool,
     pub(super) runtime: fn(&mut runtime::Row<'_>, usize) -> bool,
+    pub(super) io: fn(&mut io::Row<'_>, usize),
     pub(super) loss: Option<loss::Row<'static>>,
     pub(super) metadata: fn(&mut BTreeMap<String, String>),
 }
@@ -30,6 +33,7 @@ pub(super) const SOUND: Broken = Broken {
     fabric: |_, _| true,
     readings: |_, _| true,
     runtime: |_, _| true,
+    io: |_, _| {},
     loss: None,
     metadata: |_| {},
 };
@@ -146,7 +150,7 @@ fn write_fabric(writer: &mut Writer, broken: &Broken) {
 fn write_raw(writer: &mut Writer, broken: &Broken) {
     let mut raw = readings::Builder::default();
     let mut run = runtime::Builder::default();
-    let mut irq = irqs::Builder::default();
+    let (mut irq, mut moved) = (irqs::Builder::default(), io::Builder::default());
     let mut number = 0;
     let ticks = WINDOWS * WINDOW / TICK;
     for tick in 0..=ticks {
@@ -177,6 +181,21 @@ fn write_raw(writer: &mut Writer, broken: &Broken) {
             }
         }
         if tick > 0 {
+            let mut row = io::Row {
+                mono_ns,
+                tick_ns: TICK,
+                device: "nvme0n1",
+                bdf: Some("0000:01:00.0"),
+                direction: "read",
+                owner: "task",
+                pid: Some(100),
+                comm: "train",
+                cgroup_id: Some(1),
+                bytes: 4096,
+                requests: 1,
+            };
+            (broken.io)(&mut row, tick as usize);
+            moved.append(&row);
             irq.append(&irqs::Row {
                 mono_ns,
                 tick_ns: TICK,
@@ -192,6 +211,7 @@ fn write_raw(writer: &mut Writer, broken: &Broken) {
             writer.write(&readings::TABLE, &raw.finish()).unwrap();
             writer.write(&runtime::TABLE, &run.finish()).unwrap();
             writer.write(&irqs::TABLE, &irq.finish()).unwrap();
+            writer.write(&io::TABLE, &moved.finish()).unwrap();
             writer.seal().unwrap();
         }
     }

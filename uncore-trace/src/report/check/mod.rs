@@ -10,6 +10,7 @@ use crate::tables::fabric;
 use crate::tables::reader::Recording;
 
 mod facts;
+mod io;
 mod raw;
 mod rows;
 mod time;
@@ -68,7 +69,7 @@ pub fn check(recording: &Recording) -> Result<Vec<Finding>> {
     let facts = Facts::of(recording.table(&fabric::TABLE)?.metadata());
     let rows = rows::scan(recording, &facts);
     let finding = |name, outcome| Finding { name, outcome };
-    Ok(vec![
+    let mut findings = vec![
         finding("conservation", rows.conservation),
         finding("time adds up", time::summed(&facts)),
         finding("time per tick", time::per_tick(recording)),
@@ -78,7 +79,9 @@ pub fn check(recording: &Recording) -> Result<Vec<Finding>> {
         finding("readable", rows.readable),
         finding("raw agrees", raw::compare(recording)),
         finding("one clock", rows.clock),
-    ])
+    ];
+    findings.extend(io::rows(recording).map(|outcome| finding("what was moved", outcome)));
+    Ok(findings)
 }
 
 #[cfg(test)]

@@ -231,7 +231,8 @@ impl Who<'_> {
         let Who { owner, pid, comm, cgroup, others } = *self;
         let named = |prefix: &str| comm.is_some_and(|comm| comm.starts_with(prefix));
         let wrong = match owner {
-            "task" if !pid && !others => "a task without pid",
+            // Of what is sent in interrupts only the socket's cgroup is known.
+            "task" if !pid && !others && !(cgroup && comm.is_none()) => "a task without pid",
             "irq" if !named("irq:") => "an irq whose comm is not irq:NAME",
             "softirq" if !named("softirq:") => "a softirq whose comm is not softirq:VEC",
             "idle" if comm.is_some() => "idle with a comm",

@@ -9,7 +9,7 @@ use super::super::usage::{By, Question, usage};
 use super::super::{programs, render};
 use super::{Outcome, check};
 use crate::tables::reader::Recording;
-use crate::tables::{loss, metadata};
+use crate::tables::{io, loss, metadata};
 
 /// The names of the invariants that fail, and those that cannot be verified.
 fn judge(dataset: bool, broken: &Broken) -> (Vec<&'static str>, Vec<&'static str>) {
@@ -55,6 +55,23 @@ fn a_value_that_vanished_breaks_conservation() {
         ..SOUND
     };
     assert_eq!(fails(&broken), ["conservation"]);
+}
+
+#[test]
+fn a_row_of_io_that_cannot_be_is_found() {
+    let wrongs: [fn(&mut io::Row<'_>, usize); 4] = [
+        |row, tick| row.mono_ns -= if tick == 7 { 5_000_000 } else { 0 },
+        |row, tick| row.mono_ns += i64::from(tick == 7),
+        |row, _| row.owner = "device",
+        |row, tick| {
+            if tick == 7 {
+                (row.bytes, row.requests) = (0, 0);
+            }
+        },
+    ];
+    for wrong in wrongs {
+        assert_eq!(fails(&Broken { io: wrong, ..SOUND }), ["what was moved"]);
+    }
 }
 
 #[test]

@@ -1,0 +1,248 @@
+//! What devices move, and for whom, by a real disk and interface: held against the disk's own
+//! statistics, and against what the programs that moved it say.
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+#![expect(clippy::print_stdout, reason = "the figures, for whoever reads the log")]
+
+use std::borrow::Borrow;
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::harness::cgroup::Cgroup;
+use crate::harness::load::Load;
+use crate::harness::recorder::Recorder;
+use crate::harness::{assert_checked, mono_ns, or_skip, python, root_or_skip, rows, run_ok, tool};
+
+/// Size of the file that is read and written.
+const FILE_BYTES: usize = 64 << 20;
+
+/// The disk that a file is on, by its folder in sysfs.
+fn disk(path: &Path) -> Result<PathBuf, String> {
+    let device = fs::metadata(path).unwrap().dev();
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let link = format!("/sys/dev/block/{major}:{minor}");
+    let found = fs::canonicalize(&link)
+        .map_err(|_| format!("{} is on no disk ({link} is not there)", path.display()))?;
+    if found.join("partition").exists() {
+        return Ok(found.parent().unwrap().to_owned());
+    }
+    Ok(found)
+}
+
+/// Bytes that a disk has read and written since it was there: sectors of 512 bytes, fields 3 and 7
+/// of its `stat` (Documentation/block/stat.rst, Linux 6.18).
+fn statistics(disk: &Path) -> [u64; 2] {
+    let text = fs::read_to_string(disk.join("stat")).unwrap();
+    let fields: Vec<u64> = text.split_whitespace().map(|field| field.parse().unwrap()).collect();
+    [fields[2] * 512, fields[6] * 512]
+}
+
+/// Runs fio in a cgroup with these options; returns the bytes that it says it has read and written.
+fn fio(cgroup: &Cgroup, dir: &Path, options: &[&str]) -> [u64; 2] {
+    let report = dir.join("fio.json");
+    let script = "read go; exec fio \"$@\"";
+    let mut typed = vec!["-c".to_owned(), script.to_owned(), "sh".to_owned()];
+    typed.push(format!("--filename={}", dir.join("file").display()));
+    typed.push(format!("--output={}", report.display()));
+    typed.extend(["--name=test", "--output-format=json", "--size=64m"].map(str::to_owned));
+    typed.extend(options.iter().map(|&option| option.to_owned()));
+    let mut load = Load::start("sh", &typed);
+    cgroup.add(load.pid());
+    load.say("go");
+    assert_eq!(load.hear(), "", "it ends without a word");
+    let report: Value = serde_json::from_slice(&fs::read(report).unwrap()).unwrap();
+    let job = &report["jobs"][0];
+    ["read", "write"].map(|way| job[way]["io_bytes"].as_u64().unwrap())
+}
+
+/// A file that is on its disk.
+fn prepare(dir: &Path) {
+    let mut file = fs::File::create(dir.join("file")).unwrap();
+    file.write_all(&vec![7; FILE_BYTES]).unwrap();
+    file.sync_all().unwrap();
+}
+
+/// Bytes in these rows.
+fn sum<T: Borrow<rows::Moved>>(rows: impl Iterator<Item = T>) -> u64 {
+    rows.map(|row| row.borrow().bytes).sum()
+}
+
+/// How far `found` is from `expected`, as a part of it.
+fn error(found: u64, expected: u64, what: &str) -> f64 {
+    println!("{what}: {found} bytes, expected {expected}");
+    found.abs_diff(expected) as f64 / expected as f64
+}
+
+/// `found` is `expected`, give or take `part` of it.
+fn assert_near(found: u64, expected: u64, part: f64, what: &str) {
+    assert!(error(found, expected, what) <= part, "{what}: {found} bytes, expected {expected}");
+}
+
+/// A recording of fio beside a burner; the largest relative error of a sum that is known.
+fn beside_a_burner(dir: &Path, disk: &Path, run: &Path) -> Result<f64, String> {
+    let (tenant, other) = (Cgroup::new("fio")?, Cgroup::new("burn")?);
+    let burner = Load::spin(0);
+    other.add(burner.pid());
+    let recorder = Recorder::start(run, &["-p", "host", "--io", "--force"]);
+    sleep(Duration::from_millis(100));
+    let (before, begin) = (statistics(disk), mono_ns());
+    let options = ["--rw=randrw", "--direct=1", "--bs=16k", "--io_size=128m", "--iodepth=8"];
+    let said = fio(&tenant, dir, &[&options[..], &["--ioengine=libaio"]].concat());
+    let (after, end) = (statistics(disk), mono_ns());
+    sleep(Duration::from_millis(100));
+    recorder.stop();
+    assert_checked(run);
+    let name = disk.file_name().unwrap().to_str().unwrap();
+    let moved: Vec<_> = rows::moved(run).into_iter().filter(|row| row.device == name).collect();
+    let mut worst: f64 = 0.0;
+    for (way, direction) in ["read", "write"].into_iter().enumerate() {
+        let all = || moved.iter().filter(|row| row.direction == direction);
+        let within = all().filter(|row| (begin..end).contains(&row.mono_ns));
+        worst = worst.max(error(sum(within), after[way] - before[way], direction));
+        let own = all().filter(|row| row.cgroup.as_deref() == Some(tenant.path.as_str()));
+        worst = worst.max(error(sum(own), said[way], &format!("fio's {direction}")));
+    }
+    let burnt = moved.iter().filter(|row| row.cgroup.as_deref() == Some(other.path.as_str()));
+    assert_eq!(sum(burnt), 0, "the burner moved nothing");
+    let path = fs::canonicalize(disk).unwrap();
+    let on_pci = path.to_string_lossy().contains("/pci");
+    assert!(moved.iter().all(|row| row.bdf.is_some() == on_pci && row.owner == "task"));
+    Ok(worst)
+}
+
+/// Within 1 % in one of three tries: what others move at the first and last moment is not told
+/// apart, and on a loaded machine the kernel was seen to leave out calls of the program.
+#[test]
+fn a_disks_bytes_are_those_of_who_asked_for_them() {
+    let _machine = root_or_skip!();
+    or_skip!(tool("fio"));
+    // Not the temporary directory: that may be in memory.
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let disk = or_skip!(disk(dir.path()));
+    prepare(dir.path());
+    let run = dir.path().join("run/");
+    let mut worst = f64::INFINITY;
+    for _ in 0..3 {
+        worst = or_skip!(beside_a_burner(dir.path(), &disk, &run));
+        if worst <= 0.01 {
+            break;
+        }
+    }
+    assert!(worst <= 0.01, "off by {worst:.4} of what was moved");
+    again(&run, dir.path());
+}
+
+/// Divided again, the recording has the same rows.
+fn again(run: &Path, dir: &Path) {
+    let file = dir.join("again.parquet");
+    run_ok(["attribute".as_ref(), run.as_os_str(), "-o".as_ref(), file.as_os_str()]);
+    let rows = |path: &Path| rows::shares(path).iter().map(|row| format!("{row:?}")).collect();
+    let (first, second): (Vec<String>, Vec<String>) = (rows(run), rows(&file));
+    assert_eq!(first, second);
+}
+
+/// The file is written through the page cache: by fsync of fio itself, or later by the kernel's
+/// writers for it, where the io controller lets them know for whom.
+#[test]
+fn what_was_written_through_the_cache_is_the_writers() {
+    let _machine = root_or_skip!();
+    or_skip!(tool("fio"));
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let disk = or_skip!(disk(dir.path()));
+    let tenant = or_skip!(Cgroup::new("cache"));
+    prepare(dir.path());
+    let name = disk.file_name().unwrap().to_str().unwrap().to_owned();
+    for (index, synced) in [true, false].into_iter().enumerate() {
+        let run = dir.path().join(format!("run{index}/"));
+        let recorder = Recorder::start(&run, &["-p", "host", "--io"]);
+        let end = if synced { "--end_fsync=1" } else { "--end_fsync=0" };
+        let said = fio(&tenant, dir.path(), &["--rw=write", "--bs=64k", end]);
+        if !synced {
+            rustix::fs::sync();
+        }
+        sleep(Duration::from_millis(100));
+        recorder.stop();
+        assert_checked(&run);
+        let moved = rows::moved(&run);
+        let writes = moved.iter().filter(|row| row.device == name && row.direction == "write");
+        let own = writes.clone().filter(|row| row.cgroup.as_deref() == Some(tenant.path.as_str()));
+        let workers = writes.filter(|row| row.comm.starts_with("kworker"));
+        if synced || writers_know(&tenant) {
+            assert_near(sum(own), said[1], 0.02, "written");
+        } else {
+            println!("no io and memory controller in v2 here: the kernel's writers have it");
+            assert!(sum(workers) >= said[1] * 98 / 100, "{} of {}", sum(own), said[1]);
+        }
+    }
+}
+
+/// Whether pages know the cgroup that made them dirty: `inode_cgwb_enabled`,
+/// include/linux/backing-dev.h, Linux 6.18, and the nearest cgroup with the io controller is this.
+fn writers_know(cgroup: &Cgroup) -> bool {
+    let mount = uncore_trace::discover::machine(Path::new("/")).unwrap().cgroups.v2.unwrap();
+    let file = mount.join(cgroup.path.trim_start_matches('/')).join("cgroup.controllers");
+    let controllers = fs::read_to_string(file).unwrap();
+    let has = |wanted| controllers.split_whitespace().any(|name| name == wanted);
+    has("io") && has("memory")
+}
+
+/// Bytes that are sent.
+const SENT: u64 = 64 << 20;
+
+/// Waits for a line before it makes a socket, which is its cgroup's from then on.
+const RECEIVE: &str = "
+import socket, sys
+sys.stdin.readline()
+server = socket.create_server(('127.0.0.1', 0))
+print(server.getsockname()[1], flush=True)
+peer, _ = server.accept()
+while peer.recv(1 << 16): pass
+print('done', flush=True)
+";
+
+const SEND: &str = "
+import socket, sys
+port = int(sys.stdin.readline())
+peer = socket.create_connection(('127.0.0.1', port))
+block = bytes(1 << 16)
+for _ in range(int(sys.argv[1]) >> 16): peer.sendall(block)
+peer.close()
+";
+
+#[test]
+fn packets_are_those_of_who_sends_and_who_reads_them() {
+    let _machine = root_or_skip!();
+    let python = or_skip!(python());
+    let (from, to) = (or_skip!(Cgroup::new("send")), or_skip!(Cgroup::new("receive")));
+    let dir = tempfile::tempdir().unwrap();
+    let run = dir.path().join("run/");
+    let mut receiver = Load::start(&python, &["-c", RECEIVE]);
+    let mut sender = Load::start(&python, &["-c", SEND, &SENT.to_string()]);
+    to.add(receiver.pid());
+    from.add(sender.pid());
+    let recorder = Recorder::start(&run, &["-p", "host", "--io"]);
+    receiver.say("go");
+    let port = receiver.hear();
+    sender.say(&port);
+    assert_eq!(receiver.hear(), "done");
+    sleep(Duration::from_millis(200));
+    recorder.stop();
+    assert_checked(&run);
+    let moved = rows::moved(&run);
+    let of = |cgroup: &Cgroup, direction: &str| {
+        let own = moved.iter().filter(|row| row.device == "lo" && row.direction == direction);
+        sum(own.filter(|row| row.cgroup.as_deref() == Some(cgroup.path.as_str())))
+    };
+    // Headers are sent too: at most 66 bytes with every 1448, and acknowledged the other way.
+    assert_near(of(&from, "write"), SENT, 0.05, "sent");
+    assert_near(of(&to, "read"), SENT, 0.01, "read");
+    assert!(of(&to, "write") < SENT / 20 && of(&from, "read") < SENT / 100);
+    let readers = moved.iter().filter(|row| row.direction == "read" && row.device == "lo");
+    let read = readers.filter(|row| row.pid == Some(receiver.pid()));
+    assert_near(sum(read), SENT, 0.01, "by process");
+}
