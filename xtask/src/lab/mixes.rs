@@ -184,6 +184,9 @@ impl Mix {
         for counted in &counters {
             options.extend(["-e", &counted.spec]);
         }
+        if self.disk {
+            options.push("--io");
+        }
         let step = Step::record(self.name, &options, work, Vec::new());
         Ok(Planned { step, counters })
     }
