@@ -1,0 +1,221 @@
+//! The tenants of each mix: how many, where, and what they have to do with CPU time.
+
+use fastrand::Rng;
+
+use super::Counted;
+use crate::lab::machine::Machine;
+use crate::lab::step::{Burst, Disk, Move, Phase, Tenant};
+
+/// CPU time between two moves of a tenant, us: a twentieth of a tick, so that a tick's count is what
+/// ran in it.
+pub const PERIOD_US: u32 = 50;
+
+/// The machine's second disk. It is in PCI domain 0, which stands for root port 0 of socket 0, the
+/// first source of a move (NVIDIA Grace Performance Tuning Guide).
+const DISK: &str = "/dev/vdb";
+
+/// What a mix is drawn from.
+pub struct Draw<'a> {
+    pub rng: Rng,
+    pub machine: &'a Machine,
+    /// Of memory, by socket.
+    pub memory: &'a [Vec<Counted>],
+    pub disk: &'a [Counted],
+    pub duration_ms: u32,
+}
+
+impl Draw<'_> {
+    fn between(&mut self, low: f64, high: f64) -> f64 {
+        low + (high - low) * self.rng.f64()
+    }
+
+    /// As often between 1 and 2 as between 2 and 4.
+    fn over(&mut self, low: f64, high: f64) -> f64 {
+        low * (high / low).powf(self.rng.f64())
+    }
+
+    fn sockets(&self) -> u32 {
+        self.machine.sockets
+    }
+
+    /// The CPUs of a socket.
+    fn cpus(&self, socket: u32) -> Vec<u32> {
+        let each = self.machine.cpus_per_socket;
+        (socket * each..(socket + 1) * each).collect()
+    }
+
+    fn all_cpus(&self) -> Vec<(u32, u32)> {
+        (0..self.sockets())
+            .flat_map(|socket| self.cpus(socket).into_iter().map(move |cpu| (socket, cpu)))
+            .collect()
+    }
+
+    /// A tenant that moves so many GB for a second of CPU time, more of it by reading or by writing.
+    fn tenant(&mut self, cgroup: &str, socket: u32, cpus: Vec<u32>, rate: f64) -> Tenant {
+        let reads = self.between(0.3, 0.9);
+        let flows = self.memory.get(socket as usize).into_iter().flatten();
+        let flows = flows.zip([reads, 1.0 - reads]).map(|(counted, part)| {
+            // GB/s are 10^6 bytes a millisecond.
+            let amount = rate * part * 1e6 / counted.unit;
+            Move { amount: amount.round() as u64, ..counted.portion }
+        });
+        Tenant {
+            cgroup: cgroup.to_owned(),
+            cpus: Some(cpus),
+            flows: flows.filter(|flow| flow.amount > 0).collect(),
+            duration_ms: self.duration_ms,
+            period_us: Some(PERIOD_US),
+            ..Tenant::default()
+        }
+    }
+
+    /// The same, asleep for part of the time; it runs for 0.5 to 4 ms at a time.
+    fn resting(&mut self, tenant: Tenant, duty: f64) -> Tenant {
+        let stint_us = Some(self.rng.u32(500..4000));
+        Tenant { duty: Some(duty), stint_us, ..tenant }
+    }
+
+    fn phases(&mut self, ms: std::ops::Range<u32>, spread: f64) -> Vec<Phase> {
+        let count = self.rng.usize(2..5);
+        (0..count)
+            .map(|_| Phase { ms: self.rng.u32(ms.clone()), scale: self.over(1.0 / spread, spread) })
+            .collect()
+    }
+}
+
+pub fn spinners(draw: &mut Draw<'_>) -> Vec<Tenant> {
+    let mut tenants = Vec::new();
+    for socket in 0..draw.sockets() {
+        let (rate, cpus) = (draw.over(8.0, 32.0), draw.cpus(socket));
+        tenants.push(draw.tenant(&format!("heavy-{socket}"), socket, cpus.clone(), rate));
+        for cpu in cpus {
+            for _ in 0..draw.rng.u32(1..3) {
+                let cgroup = format!("spinner-{}", tenants.len());
+                tenants.push(draw.tenant(&cgroup, socket, vec![cpu], 0.0));
+            }
+        }
+    }
+    tenants
+}
+
+pub fn equal_cpu(draw: &mut Draw<'_>) -> Vec<Tenant> {
+    let mut tenants = Vec::new();
+    for (socket, cpu) in draw.all_cpus() {
+        let rate = draw.over(1.0, 4.0);
+        tenants.push(draw.tenant(&format!("light-{cpu}"), socket, vec![cpu], rate));
+        tenants.push(draw.tenant(&format!("heavy-{cpu}"), socket, vec![cpu], 10.0 * rate));
+    }
+    tenants
+}
+
+pub fn equal_bytes(draw: &mut Draw<'_>) -> Vec<Tenant> {
+    let mut tenants = Vec::new();
+    for (socket, cpu) in draw.all_cpus() {
+        let rate = draw.over(1.0, 4.0);
+        tenants.push(draw.tenant(&format!("busy-{cpu}"), socket, vec![cpu], rate));
+        let brief = draw.tenant(&format!("brief-{cpu}"), socket, vec![cpu], 10.0 * rate);
+        tenants.push(draw.resting(brief, 1.0 / 11.0));
+    }
+    tenants
+}
+
+pub fn bursts(draw: &mut Draw<'_>) -> Vec<Tenant> {
+    let mut tenants = Vec::new();
+    for (socket, cpu) in draw.all_cpus() {
+        let rate = draw.over(1.0, 4.0);
+        let mut peaks = draw.tenant(&format!("peaks-{cpu}"), socket, vec![cpu], rate);
+        peaks.burst = Some(Burst { every: draw.rng.u32(20..80), factor: draw.rng.u32(10..40) });
+        tenants.push(peaks);
+        let rate = draw.over(4.0, 16.0);
+        let stints = draw.tenant(&format!("stints-{cpu}"), socket, vec![cpu], rate);
+        let duty = draw.between(0.1, 0.3);
+        tenants.push(draw.resting(stints, duty));
+        let rate = draw.over(1.0, 4.0);
+        tenants.push(draw.tenant(&format!("steady-{cpu}"), socket, vec![cpu], rate));
+    }
+    tenants
+}
+
+pub fn phases(draw: &mut Draw<'_>) -> Vec<Tenant> {
+    let mut tenants = Vec::new();
+    for (socket, cpu) in draw.all_cpus() {
+        for name in ["a", "b"] {
+            let rate = draw.over(1.0, 16.0);
+            let mut tenant = draw.tenant(&format!("{name}-{cpu}"), socket, vec![cpu], rate);
+            tenant.phases = draw.phases(500..1000, 4.0);
+            tenants.push(tenant);
+        }
+    }
+    tenants
+}
+
+pub fn two_sockets(draw: &mut Draw<'_>) -> Vec<Tenant> {
+    let mut tenants = Vec::new();
+    for socket in 0..draw.sockets() {
+        let (rate, cpus) = (draw.over(1.0, 32.0), draw.cpus(socket));
+        tenants.push(draw.tenant("both", socket, cpus.clone(), rate));
+        for cpu in cpus {
+            let rate = draw.over(1.0, 16.0);
+            tenants.push(draw.tenant(&format!("other-{cpu}"), socket, vec![cpu], rate));
+        }
+    }
+    tenants
+}
+
+pub fn device(draw: &mut Draw<'_>) -> Vec<Tenant> {
+    let mut tenants = Vec::new();
+    let counted: Option<[Counted; 2]> = draw.disk.to_vec().try_into().ok();
+    for [read, written] in counted.iter().cloned().cycle().take(2) {
+        let one = |counted: &Counted| Move { amount: 1, ..counted.portion };
+        let disk = Disk {
+            path: DISK,
+            bytes: 4096 << draw.rng.u32(2..6),
+            write_every: draw.rng.u32(2..6),
+            pause_us: draw.rng.u32(100..600),
+            read: one(&read),
+            written: one(&written),
+        };
+        let cpu = draw.rng.choice(draw.cpus(0)).unwrap_or_default();
+        let reader = draw.tenant(&format!("disk-{}", tenants.len()), 0, vec![cpu], 0.0);
+        tenants.push(Tenant { disk: Some(disk), ..reader });
+    }
+    for (socket, cpu) in draw.all_cpus() {
+        let rate = draw.over(1.0, 16.0);
+        tenants.push(draw.tenant(&format!("burner-{cpu}"), socket, vec![cpu], rate));
+    }
+    tenants
+}
+
+pub fn random(draw: &mut Draw<'_>) -> Vec<Tenant> {
+    let mut tenants = Vec::new();
+    for (number, (socket, cpu)) in draw.all_cpus().into_iter().cycle().take(10).enumerate() {
+        let rate = draw.over(0.5, 20.0);
+        let cpus = if draw.rng.f64() < 0.6 { vec![cpu] } else { draw.cpus(socket) };
+        let mut tenant = draw.tenant(&format!("t{}", number % 8), socket, cpus, rate);
+        if draw.rng.bool() {
+            let duty = draw.between(0.05, 0.9);
+            tenant = draw.resting(tenant, duty);
+        }
+        match draw.rng.u32(0..6) {
+            0 => tenant.phases = draw.phases(500..2000, 2.0),
+            1 => {
+                let (every, factor) = (draw.rng.u32(10..80), draw.rng.u32(2..20));
+                tenant.burst = Some(Burst { every, factor });
+            }
+            _ => {}
+        }
+        tenant.start_ms = if draw.rng.f64() < 0.2 { draw.rng.u32(0..2000) } else { 0 };
+        tenant.duration_ms -= tenant.start_ms;
+        tenants.push(tenant);
+    }
+    tenants
+}
+
+pub fn inseparable(draw: &mut Draw<'_>) -> Vec<Tenant> {
+    let mut tenants = Vec::new();
+    for (socket, cpu) in draw.all_cpus() {
+        let rate = draw.over(1.0, 16.0);
+        tenants.push(draw.tenant(&format!("own-{cpu}"), socket, vec![cpu], rate));
+    }
+    tenants
+}
