@@ -62,16 +62,16 @@ impl Method {
 /// Which method was asked for. Counters that are read at every switch are exact whatever it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Choice {
-    /// By what the counter sees: I/O for PCIe devices, misses for what CPUs cause, regression for
-    /// all else that they share, residency for one CPU's own
+    /// By what the counter sees: I/O for PCIe devices, misses for what CPUs cause where they are
+    /// counted anyway, regression for all else that is shared, residency for one CPU's own
     #[default]
     Auto,
     /// By time on the CPUs that the counter sees
     Residency,
     /// PCIe devices by the bytes moved on disks and interfaces, the others by time
     Io,
-    /// By last-level cache misses what CPUs cause, all else as with auto; costs, as auto does where it
-    /// is used, a reading of the core's miss counter at every switch and tick of every CPU concerned
+    /// By last-level cache misses what CPUs cause, all else as with auto; costs a reading of the core's
+    /// miss counter at every switch and tick of every CPU concerned
     Misses,
     /// By rates learnt from ticks, residency where they tell nothing
     Regression,
