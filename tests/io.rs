@@ -27,7 +27,7 @@ fn disk(path: &Path) -> Result<PathBuf, String> {
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     let link = format!("/sys/dev/block/{major}:{minor}");
     let found = fs::canonicalize(&link)
-        .map_err(|_| format!("{} is on no disk ({link} is not there)", path.display()))?;
+        .map_err(|error| format!("{} is on no disk ({link}: {error})", path.display()))?;
     if found.join("partition").exists() {
         return Ok(found.parent().unwrap().to_owned());
     }

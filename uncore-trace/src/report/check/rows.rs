@@ -232,7 +232,7 @@ impl Who<'_> {
         let named = |prefix: &str| comm.is_some_and(|comm| comm.starts_with(prefix));
         let wrong = match owner {
             // Of what is sent in interrupts only the socket's cgroup is known.
-            "task" if !pid && !others && !(cgroup && comm.is_none()) => "a task without pid",
+            "task" if !(pid || others || cgroup && comm.is_none()) => "a task without pid",
             "irq" if !named("irq:") => "an irq whose comm is not irq:NAME",
             "softirq" if !named("softirq:") => "a softirq whose comm is not softirq:VEC",
             "idle" if comm.is_some() => "idle with a comm",
