@@ -1,9 +1,9 @@
 //! Mixes of tenants that share CPUs and a fabric: what attribution is tried on.
 //!
-//! A mix is a function of [`tenants`] and an entry of [`ALL`]. In none of them is CPU time a measure of traffic. The seed decides amounts, places and times, the mix
-//! what they have to do with CPU time. Tenants move memory's traffic in proportion to CPU time on
-//! the CPUs of the socket whose fabric counts it, those with a disk the bytes of its requests as
-//! the traffic of its root port.
+//! A mix is a function of [`tenants`] and an entry of [`ALL`]. In none of them is CPU time a measure
+//! of traffic. The seed decides amounts, places and times, the mix what they have to do with CPU
+//! time. Tenants move memory's traffic in proportion to CPU time on the CPUs of the socket whose
+//! fabric counts it, those with a disk the bytes of its requests as the traffic of its root port.
 
 use anyhow::{Context as _, Result};
 use fastrand::Rng;
