@@ -116,11 +116,13 @@ fn a_recording_is_made_again_row_for_row() {
         assert_same(&live, &made, options);
         let method = options.contains(&"regression");
         let learnt = live.iter().any(|row| row.contains(" regression "));
-        assert_eq!(learnt, method, "{options:?}");
+        // Of four windows, rates may be trusted in none.
+        let few = options.contains(&"400ms");
+        assert!(learnt == method || few, "{options:?}: learnt: {learnt}");
         let other = if method { "residency" } else { "regression" };
         let changed =
             again(&run, &dir.path().join("other.parquet"), &["--force", "--method", other]);
-        let exact = options.contains(&"--sample-on");
+        let exact = options.contains(&"--sample-on") || method && !learnt;
         assert_eq!(changed == live, exact, "{options:?} by {other}");
         let windows = dir.path().join("windows.parquet");
         again(&run, &windows, &["--force", "--interval", "200ms"]);
