@@ -314,19 +314,22 @@ fn regression_is_five_times_nearer_and_knows_how_near() {
     for (n, p, near) in calibration(&rows) {
         println!("{n:7} rows say {p:.3}, {near:.3} are");
     }
-    agrees(&rows, 0.9, 1.0, 0.05);
-    agrees(&rows, 0.4, 0.9, 0.15);
+    // Nothing but rates and time is at work here: more may be near than on a machine.
+    agrees(&rows, 0.85, 1.0, (0.0, 0.12));
+    agrees(&rows, 0.4, 0.85, (0.1, 0.25));
 }
 
-/// Holds the mean confidence of rows that say from `low` to `high` against how many of them are near.
-fn agrees(rows: &[(f32, bool)], low: f64, high: f64, most: f64) {
+/// Holds the mean confidence of rows that say from `low` to `high` against how many of them are near;
+/// it may be too high and too low by `most`.
+fn agrees(rows: &[(f32, bool)], low: f64, high: f64, most: (f64, f64)) {
     let of = |p: f32| (low..=high).contains(&f64::from(p));
     let mine: Vec<_> = rows.iter().filter(|(p, _)| of(*p)).collect();
     let n = mine.len() as f64;
     let said = mine.iter().map(|(p, _)| f64::from(*p)).sum::<f64>() / n;
     let near = mine.iter().filter(|(_, near)| *near).count() as f64 / n;
     println!("{low} to {high}: {said:.3} said, {near:.3} near of {n}");
-    assert!((said - near).abs() <= most, "{low} to {high}: {said} said, {near} near");
+    let fits = said - near <= most.0 && near - said <= most.1;
+    assert!(fits, "{low} to {high}: {said} said, {near} near");
 }
 
 #[test]
@@ -356,8 +359,8 @@ fn misses_are_near_and_know_how_near() {
         assert!(all <= most, "{all}");
         rows.extend(own);
     }
-    agrees(&rows, 0.9, 1.0, 0.05);
-    agrees(&rows, 0.4, 0.9, 0.1);
+    agrees(&rows, 0.9, 1.0, (0.05, 0.05));
+    agrees(&rows, 0.4, 0.9, (0.1, 0.1));
 }
 
 /// One counter of two owners that always run together, and a third.
