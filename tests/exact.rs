@@ -53,7 +53,10 @@ fn faults_are_exact(options: &[&str]) {
         let method = if share.total == Some(0.0) { "none" } else { "exact" };
         assert_eq!(share.method, method, "{share:?}");
     }
-    assert!(rows::losses(&run).iter().all(|loss| loss.cause == "late_tick"));
+    let lost: Vec<String> = rows::losses(&run).into_iter().map(|loss| loss.cause).collect();
+    // A machine that is stopped by its host misses ticks; no count is lost with them.
+    let told = ["late_tick", "no_boundary"];
+    assert!(lost.iter().all(|cause| told.contains(&cause.as_str())), "{lost:?}");
     assert_checked(&run);
 }
 

@@ -377,6 +377,9 @@ impl Owners {
         let mut found = Boundaries::new();
         let tracks = &mut self.division.tracks;
         for cpu in self.cpus.values_mut() {
+            if window.is_last {
+                cpu.give_back(tick, tracks);
+            }
             let Some(boundary) = cpu.take_boundary(tick, self.start_tick, tracks) else {
                 continue;
             };
@@ -481,6 +484,18 @@ impl OwnerCpu {
         }
         self.next_tick = Some(expected.max(tick + 1));
         tick < expected
+    }
+
+    /// What was counted until a boundary after the last tick is still to be given: if the last tick
+    /// came too late to be read, the count at the end stands in, and that has it.
+    fn give_back(&mut self, last_tick: u64, tracks: &mut [Track]) {
+        while let Some(after) = self.boundaries.pop_back_if(|its| its.tick > last_tick) {
+            for (&(index, _), counts) in after.slots.iter().zip(after.exact) {
+                if let Some(track) = tracks.get_mut(index) {
+                    add(&mut track.exact, counts);
+                }
+            }
+        }
     }
 
     /// The boundary of `tick`, if it came. Counts of a boundary that was never asked for belong

@@ -170,7 +170,9 @@ impl Replay {
         if track.learns {
             track.ticks.push_back((tick, reading));
         }
-        if tick == self.told.start_tick || self.told.ends_window(tick) {
+        // Until the last tick: where that came too late, the count at the end has what is after it.
+        let counts = self.told.stop_tick.is_none_or(|stop| tick <= stop);
+        if counts && (tick == self.told.start_tick || self.told.ends_window(tick)) {
             let exact = std::mem::take(&mut track.exact);
             if let Some(own) = self.boundaries.get_mut(index) {
                 own.push_back(Boundary { tick, reading, exact });
