@@ -33,6 +33,7 @@
 use super::{
     Attribution, Design, Method, Share, Window,
     confidence::within_tenth,
+    leave_rest,
     per_miss::{REST, Rates, Row},
     trust,
 };
@@ -112,7 +113,6 @@ impl Misses {
         let squares: f64 = parts.iter().map(|part| (part.expected / all).powi(2)).sum();
         let own = said.window.max((row.count - all).powi(2)) / (row.count.max(all)).powi(2);
         let mut shares = Vec::with_capacity(parts.len() + 1);
-        let mut given = 0.0;
         for part in parts.iter().filter(|part| part.who != Who::Unknown) {
             let s = part.expected / all;
             let value = window.total * s;
@@ -124,13 +124,9 @@ impl Misses {
                 + self.rates.within(part.column, lump);
             let of_window = (own / squares + 1.0 / part.misses) * (1.0 - s).max(0.0);
             let confidence = within_tenth(of_rates + of_window) as f32 * window.running;
-            given += value;
             shares.push(Share { who: part.who, value, confidence });
         }
-        let left = window.total - given;
-        if left > window.total * 1e-12 {
-            shares.push(Share { who: Who::Unknown, value: left, confidence: 0.0 });
-        }
+        leave_rest(&mut shares, window.total);
         shares
     }
 }

@@ -196,6 +196,15 @@ pub trait Attribution: std::fmt::Debug {
     fn divide(&mut self, window: &Window<'_>) -> (Method, Vec<Share>);
 }
 
+/// Gives what the shares leave of `total` to nobody, so that they sum to it.
+fn leave_rest(shares: &mut Vec<Share>, total: f64) {
+    let rest = total - shares.iter().map(|share| share.value).sum::<f64>();
+    // Less is rounding.
+    if rest > total * 1e-12 {
+        shares.push(Share { who: Who::Unknown, value: rest, confidence: 0.0 });
+    }
+}
+
 /// How much of the count is said with confidence.
 fn trust(shares: &[Share]) -> f64 {
     shares.iter().map(|share| share.value * f64::from(share.confidence)).sum()

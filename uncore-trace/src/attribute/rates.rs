@@ -52,9 +52,10 @@ pub struct Levels {
 /// How long what was learnt holds.
 #[derive(Clone, Copy, Debug)]
 pub enum Memory<'a> {
-    /// For ever, but for a slow drift; the length of a tick in seconds.
+    /// For ever, but for a slow drift; seconds since the last count.
     Long(f64),
-    /// Rates go back to the long-term ones: `kept` is what is left of a difference after a tick.
+    /// Rates go back to the long-term ones: `kept` is what is left of a difference since the last
+    /// count.
     Short {
         /// Long-term rates.
         long: &'a [f64; WIDTH],
@@ -119,22 +120,20 @@ impl Rates {
         self.noise * (levels.count / expected).powf(2.0 - NOISE_POWER)
     }
 
-    /// Takes a count of `ticks` ticks, whose use is `row`, of the first `width` columns. Returns the
-    /// logarithm of how likely that count was, but for a constant.
+    /// Takes a count of `ticks` ticks; `used` is their use by column, of those of the first `width`
+    /// that were used. Returns the logarithm of how likely that count was, but for a constant.
     pub fn take(
         &mut self,
-        row: &Row,
+        used: &[(usize, f64)],
         count: f64,
         ticks: f64,
         width: usize,
         levels: Levels,
         memory: Memory<'_>,
     ) -> f64 {
-        self.age(width, ticks, levels, memory);
-        let used = row.iter().enumerate().take(width).filter(|(_, used)| **used > 0.0);
-        let used: Vec<(usize, f64)> = used.map(|(column, used)| (column, *used)).collect();
+        self.age(width, levels, memory);
         let mut gain = [0.0; WIDTH];
-        for &(column, use_of) in &used {
+        for &(column, use_of) in used {
             // Symmetric: its row is its column, and lies together.
             let own = &self.free_covariance[column * WIDTH..column * WIDTH + width];
             for (gain, covariance) in gain.iter_mut().zip(own) {
@@ -205,11 +204,11 @@ impl Rates {
         }
     }
 
-    /// Rates may have changed in a tick.
-    fn age(&mut self, width: usize, ticks: f64, levels: Levels, memory: Memory<'_>) {
+    /// Rates may have changed since the last count.
+    fn age(&mut self, width: usize, levels: Levels, memory: Memory<'_>) {
         match memory {
             Memory::Long(seconds) => {
-                let drift = DRIFT * DRIFT * seconds * ticks;
+                let drift = DRIFT * DRIFT * seconds;
                 for column in 0..width {
                     let size = match column {
                         BASELINE => BASELINE_PRIOR.0 * levels.count,
@@ -220,7 +219,6 @@ impl Rates {
                 }
             }
             Memory::Short { long, kept } => {
-                let kept = kept.powf(ticks);
                 let left = kept * kept;
                 for column in 0..width {
                     let rate = &mut self.free[column];

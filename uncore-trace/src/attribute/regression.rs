@@ -11,10 +11,10 @@
 //!
 //! A window's count is divided in proportion to the sum of rate x time over its ticks, every ten
 //! with the rates as they were right after them, so the parts and the baseline sum to it; the
-//! baseline is `unattributed`. Where ticks do not tell owners apart the prior decides: every owner has the same
-//! rate, give or take three times that rate (which is `residency`, without idle time), and the
-//! baseline is a hundredth or three of the mean count. CPUs that never idle leave the baseline
-//! undetermined: there it stays at that.
+//! baseline is `unattributed`. Where ticks do not tell owners apart the prior decides: every owner
+//! has the same rate, give or take three times that rate (which is `residency`, without idle time),
+//! and the baseline is a hundredth or three of the mean count. CPUs that never idle leave the
+//! baseline undetermined: there it stays at that.
 //!
 //! # Confidence
 //!
@@ -35,6 +35,7 @@ use super::{
     Attribution, Method, Share, Window,
     confidence::within_tenth,
     design::{BASELINE, Design, REST, Row, WIDTH},
+    leave_rest,
     rates::{Levels, Memory, Rates},
     residency::residency,
     trust,
@@ -81,8 +82,8 @@ pub struct Regression {
     born: [u64; WIDTH],
     /// Use since the last count, and in how many ticks.
     pending: (Row, f64),
-    /// Use within the window, and of how many ticks.
-    used: (Row, f64),
+    /// Use within the window.
+    used: Row,
     /// Use that has not been given counts yet.
     step: Row,
     /// Ticks since rates were settled.
@@ -106,7 +107,7 @@ impl Default for Regression {
             models: Vec::new(),
             born: [0; WIDTH],
             pending: ([0.0; WIDTH], 0.0),
-            used: ([0.0; WIDTH], 0.0),
+            used: [0.0; WIDTH],
             step: [0.0; WIDTH],
             unsettled: 0.0,
         }
@@ -137,7 +138,7 @@ impl Attribution for Regression {
         for model in &mut self.models {
             model.given = [0.0; WIDTH];
         }
-        self.used = ([0.0; WIDTH], 0.0);
+        self.used = [0.0; WIDTH];
         match shares {
             Some(shares) if 2.0 * trust(&shares) > trust(&by_time) => (Method::Regression, shares),
             _ => (Method::Residency, by_time),
@@ -171,7 +172,7 @@ impl Regression {
                 model.rates.reset(column, levels);
                 model.given[column] = 0.0;
             }
-            self.used.0[column] = 0.0;
+            self.used[column] = 0.0;
             self.step[column] = 0.0;
         }
         self.born = *design.born();
@@ -188,7 +189,14 @@ impl Regression {
             return;
         }
         let (width, levels) = (design.width(), self.levels);
-        let seconds = design.tick_ns() as f64 * 1e-9;
+        let seconds = design.tick_ns() as f64 * 1e-9 * ticks;
+        let ran: Vec<(usize, f64)> = row
+            .iter()
+            .enumerate()
+            .take(width)
+            .filter(|(_, used)| **used > 0.0)
+            .map(|(column, used)| (column, *used))
+            .collect();
         let long = self.models.get(LONG).map_or([0.0; WIDTH], |model| model.rates.per_tick);
         for (model, memory_s) in self.models.iter_mut().zip(MEMORIES) {
             let memory = if memory_s.is_finite() {
@@ -196,11 +204,10 @@ impl Regression {
             } else {
                 Memory::Long(seconds)
             };
-            let told = model.rates.take(row, count, ticks, width, levels, memory);
+            let told = model.rates.take(&ran, count, ticks, width, levels, memory);
             model.log_weight = FORGET * model.log_weight + told;
         }
-        add(&mut self.used.0, row);
-        self.used.1 += ticks;
+        add(&mut self.used, row);
         add(&mut self.step, row);
         self.unsettled += ticks;
         if self.unsettled >= STEP {
@@ -245,7 +252,6 @@ impl Regression {
         }
         let (parts, variance) = self.parts(&used, design.width())?;
         let mut shares = Vec::with_capacity(owners.len() + 1);
-        let mut given = 0.0;
         for (who, column, ticks) in owners {
             let within = ticks / used[column];
             let part = parts[column] * within;
@@ -260,13 +266,9 @@ impl Regression {
                 // Within the lump it is residency again.
                 confidence *= 0.2 * within;
             }
-            given += value;
             shares.push(Share { who, value, confidence: confidence as f32 * window.running });
         }
-        let rest = window.total - given;
-        if rest > window.total * 1e-12 {
-            shares.push(Share { who: Who::Unknown, value: rest, confidence: 0.0 });
-        }
+        leave_rest(&mut shares, window.total);
         Some(shares)
     }
 
@@ -282,7 +284,7 @@ impl Regression {
             if weight < 1e-3 {
                 continue;
             }
-            let made = model.made(used, &self.used.0, width);
+            let made = model.made(used, &self.used, width);
             let all: f64 = made.iter().sum();
             if all <= 0.0 || !all.is_finite() {
                 return None;
