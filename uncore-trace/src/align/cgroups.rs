@@ -98,13 +98,13 @@ impl Cgroups {
             return id;
         }
         let above = above.to_owned();
-        self.id(&above).unwrap_or(id)
+        self.id(above.as_ref()).unwrap_or(id)
     }
 
     /// The id of a path, by its directory.
-    pub fn id(&self, path: &str) -> Option<u64> {
+    pub fn id(&self, path: &Path) -> Option<u64> {
         use std::os::unix::fs::MetadataExt as _;
-        let dir = self.mount.as_ref()?.join(path.trim_start_matches('/'));
+        let dir = self.mount.as_ref()?.join(path.strip_prefix("/").unwrap_or(path));
         fs::metadata(dir).ok().map(|metadata| metadata.ino())
     }
 

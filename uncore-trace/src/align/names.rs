@@ -6,7 +6,9 @@
 
 use std::{
     collections::{HashMap, VecDeque},
+    ffi::OsStr,
     fs,
+    os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
 };
 
@@ -157,15 +159,19 @@ impl Names {
         Some(Task { cgroup_id: known.unwrap_or(task.cgroup_id), ..task })
     }
 
-    fn by_procfs(&self, tid: u32, cgroup_of: impl Fn(&str) -> Option<u64>) -> Option<Task> {
+    fn by_procfs(&self, tid: u32, cgroup_of: impl Fn(&Path) -> Option<u64>) -> Option<Task> {
         let dir = self.proc.join(tid.to_string());
-        let status = fs::read_to_string(dir.join("status")).ok()?;
+        // Names may be any bytes.
+        let read = |file: &str| fs::read(dir.join(file));
+        let status = read("status").ok()?;
+        let status = String::from_utf8_lossy(&status);
         let pid =
             status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()?;
-        let name = fs::read(dir.join("comm")).ok()?;
+        let name = read("comm").ok()?;
         let comm = Comm::from_bytes(name.strip_suffix(b"\n").unwrap_or(&name));
-        let cgroups = fs::read_to_string(dir.join("cgroup")).ok()?;
-        let path = cgroups.lines().find_map(|line| line.strip_prefix("0::"));
+        let cgroups = read("cgroup").ok()?;
+        let path = cgroups.split(|&byte| byte == b'\n').find_map(|line| line.strip_prefix(b"0::"));
+        let path = path.map(|path| Path::new(OsStr::from_bytes(path)));
         let cgroup_id = path.and_then(cgroup_of).unwrap_or(0);
         Some(Task { tid, pid, cgroup_id, comm })
     }
@@ -255,6 +261,8 @@ impl Names {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt as _;
+
     use super::*;
 
     #[test]
@@ -263,10 +271,7 @@ mod tests {
         for cgroup in ["cg/from", "cg/to", "proc/7"] {
             fs::create_dir_all(root.path().join(cgroup)).unwrap();
         }
-        let id = |name: &str| {
-            use std::os::unix::fs::MetadataExt as _;
-            fs::metadata(root.path().join("cg").join(name)).unwrap().ino()
-        };
+        let id = |name: &str| fs::metadata(root.path().join("cg").join(name)).unwrap().ino();
         let write = |file: &str, text: &str| {
             fs::write(root.path().join("proc/7").join(file), text).unwrap();
         };
@@ -288,6 +293,22 @@ mod tests {
         let parts = names.split(&names.running(7).unwrap(), 20, 30);
         let parts: Vec<_> = parts.iter().map(|(task, a, b)| (task.cgroup_id, *a, *b)).collect();
         assert_eq!(parts, [(from, 20, 25), (to, 25, 30)]);
+    }
+
+    #[test]
+    fn a_running_task_may_be_called_anything() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = root.path().join("proc/7");
+        fs::create_dir_all(&dir).unwrap();
+        fs::write(dir.join("status"), b"Name:\t\xff\xfe\nTgid:\t7\n").unwrap();
+        fs::write(dir.join("comm"), b"\xff\xfe\n").unwrap();
+        fs::write(dir.join("cgroup"), b"1:name=\xff:/\n0::/\xff\n").unwrap();
+        let cgroup = root.path().join("cg").join(OsStr::from_bytes(b"\xff"));
+        fs::create_dir_all(&cgroup).unwrap();
+        let cgroups = Cgroups::new(Some(&root.path().join("cg")), root.path());
+        let task = Names::new(root.path(), cgroups, Vec::new()).running(7).unwrap();
+        let id = fs::metadata(cgroup).unwrap().ino();
+        assert_eq!((task.pid, task.comm, task.cgroup_id), (7, Comm::from_bytes(b"\xff\xfe"), id));
     }
 
     #[test]
