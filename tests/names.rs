@@ -8,6 +8,7 @@ use std::io::Write as _;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use crate::harness::load::Load;
 use crate::harness::recorder::Recorder;
 use crate::harness::{assert_checked, root_or_skip, rows, run_ok};
 
@@ -41,6 +42,23 @@ fn two_thousand_short_processes_all_have_names() {
         assert!(!time.name.is_empty(), "{time:?}");
     }
     assert_checked(&run);
+}
+
+/// What runs when a recording ends leaves its CPU unseen, and may be gone before it is looked up.
+/// With I/O recorded the last 50 ms are looked up by then.
+#[test]
+fn what_ran_at_the_end_has_its_time_though_it_is_gone() {
+    let _machine = root_or_skip!();
+    let cpus = rustix::thread::sched_getaffinity(None).unwrap();
+    let online = (0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| cpus.is_set(cpu));
+    let _loads: Vec<Load> = online.map(Load::short_spins).collect();
+    for _ in 0..12 {
+        let dir = tempfile::tempdir().unwrap();
+        let run = dir.path().join("run/");
+        let out = run.to_str().unwrap();
+        run_ok(["record", "-q", "-p", "host", "--io", "--duration", "0.2s", "-o", out]);
+        assert_checked(&run);
+    }
 }
 
 /// Writes to the disk until it is told to stop, so that a device interrupts.

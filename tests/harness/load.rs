@@ -27,7 +27,16 @@ impl Load {
 
     /// Uses up one CPU.
     pub fn spin(cpu: usize) -> Self {
-        let load = Self::start("sh", &["-c", "while :; do :; done"]);
+        Self::pinned(cpu, "while :; do :; done")
+    }
+
+    /// Uses up one CPU with one process after the other.
+    pub fn short_spins(cpu: usize) -> Self {
+        Self::pinned(cpu, "while :; do timeout 0.06 sh -c 'while :; do :; done'; done")
+    }
+
+    fn pinned(cpu: usize, script: &str) -> Self {
+        let load = Self::start("sh", &["-c", script]);
         let mut cpus = CpuSet::new();
         cpus.set(cpu);
         sched_setaffinity(Pid::from_raw(load.pid()), &cpus).unwrap();

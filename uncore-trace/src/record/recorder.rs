@@ -21,7 +21,7 @@ use crate::{
     align::clock::{Snapshot, mono_ns},
     attribute::Methods,
     discover::Machine,
-    drain::{decode, peek},
+    drain::{Peek, decode, peek},
     open::{self, Drops, Session, Timer},
     plan::Plan,
     priority,
@@ -226,6 +226,7 @@ impl Recorder<'_> {
         // The last tick's readings have come by then, and nothing after them matters: with the
         // programs gone the ring can only get emptier.
         sleep(2 * self.options.tick + Duration::from_nanos(2 * SETTLE_NS)).await;
+        self.remember_running().await;
         self.session.stop()?;
         let counts = self.session.counts();
         self.timeline.last_counts(&counts, mono_ns() as u64, &mut self.sink);
@@ -250,6 +251,18 @@ impl Recorder<'_> {
         self.drain()?;
         self.timeline.give_up(mono_ns() as u64);
         Ok(status)
+    }
+
+    /// Remembers who runs on each CPU: a task that leaves once the programs are gone sends nothing,
+    /// and may be gone itself before its time is looked for.
+    async fn remember_running(&mut self) {
+        let begin = Instant::now();
+        let session = &self.session;
+        while !self.timeline.remember_running(&mut |cpu| unsent(session, cpu).ok()?)
+            && begin.elapsed() < DRAIN
+        {
+            sleep(Duration::from_micros(100)).await;
+        }
     }
 
     /// Takes what is in the ring, for [`DRAIN`] at most: a machine that fills it faster than it
@@ -286,12 +299,11 @@ impl Recorder<'_> {
         }
         let mut failed = None;
         let session = &self.session;
-        let mut look = |cpu| match session.cpu_state(cpu) {
-            Ok((state, io)) => peek(cpu, &state, io.as_ref()),
-            Err(error) => {
+        let mut look = |cpu| {
+            unsent(session, cpu).unwrap_or_else(|error| {
                 failed = Some(error);
                 None
-            }
+            })
         };
         self.timeline.advance(horizon, emptied, &mut self.sink, &mut look);
         failed.map_or(Ok(emptied), Err)
@@ -310,10 +322,7 @@ impl Recorder<'_> {
             change.gone.retain(|cpu| !back.contains(cpu));
         }
         let session = &self.session;
-        let mut look = |cpu| {
-            let (state, io) = session.cpu_state(cpu).ok()?;
-            peek(cpu, &state, io.as_ref())
-        };
+        let mut look = |cpu| unsent(session, cpu).ok()?;
         self.timeline.follow(&change, mono_ns() as u64, &mut self.sink, &mut look);
         for &cpu in &change.gone {
             self.session.forget(cpu)?;
@@ -435,6 +444,12 @@ fn target(output: &Path) -> Result<Target> {
     anyhow::bail!(
         "cannot tell what {text} is to be: name it {text}.parquet for one file, or {text}/ for a directory with the raw tables too"
     )
+}
+
+/// What a CPU has not sent; `None` while it is writing that.
+fn unsent(session: &Session, cpu: u32) -> Result<Option<Peek>> {
+    let (state, io) = session.cpu_state(cpu)?;
+    Ok(peek(cpu, &state, io.as_ref()))
 }
 
 fn plan_rows(plan: &Plan, session: &Session, sink: &mut Sink) {

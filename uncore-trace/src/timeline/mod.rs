@@ -13,6 +13,7 @@ mod misses;
 mod offline;
 mod owners;
 mod replay;
+mod running;
 mod sink;
 mod window;
 
@@ -21,7 +22,10 @@ use std::{
     path::Path,
 };
 
-use self::{io::IoUse, irqnames::IrqNames, offline::Offline, owners::Owners, window::WindowUse};
+use self::{
+    io::IoUse, irqnames::IrqNames, offline::Offline, owners::Owners, running::Running,
+    window::WindowUse,
+};
 pub use self::{
     loss::{Cause, Ledger},
     replay::{Made, Replay, Reread, Told},
@@ -29,13 +33,7 @@ pub use self::{
     window::CpuTime,
 };
 use crate::{
-    align::{
-        cgroups::Cgroups,
-        clock::Snapshot,
-        cpu::CpuTrack,
-        names::{self, Names},
-        who::Who,
-    },
+    align::{cgroups::Cgroups, clock::Snapshot, cpu::CpuTrack, names::Names, who::Who},
     attribute::Methods,
     drain::{CgroupChange, CgroupEvent, Peek, Record, Run, Slot, Task, TaskChange, TaskEvent},
     open::{Change, Count, Layout},
@@ -89,6 +87,7 @@ pub struct Timeline {
     bin_ns: u64,
     tracks: BTreeMap<u32, CpuTrack>,
     names: Names,
+    running: Running,
     irq_names: IrqNames,
     owners: Owners,
     window: WindowUse,
@@ -126,6 +125,7 @@ impl Timeline {
             tracks,
             names: Names::new(setup.root, cgroups, setup.only_cgroups.clone())
                 .with_depth(setup.cgroup_depth),
+            running: Running::default(),
             irq_names: IrqNames::new(setup.root),
             owners,
             window: WindowUse::new(setup.plan, setup.methods, setup.cpus, start),
@@ -224,6 +224,16 @@ impl Timeline {
         for track in self.tracks.values_mut() {
             track.stop_at(stop);
         }
+    }
+
+    /// Remembers who runs on every CPU, for when the programs are gone and no record tells who left;
+    /// `false` if a CPU was just switching, which a record tells of.
+    pub fn remember_running(&mut self, peek: &mut dyn FnMut(u32) -> Option<Peek>) -> bool {
+        let mut all = true;
+        for (&cpu, track) in &self.tracks {
+            all &= track.is_away() || self.running.remember(cpu, &self.names, peek);
+        }
+        all
     }
 
     /// What the counters counted until they were stopped, which was after the stop tick: it ends
@@ -325,7 +335,7 @@ impl Timeline {
                 }
             }
             if let Entry::Vacant(place) = peeked.entry(cpu) {
-                match look(cpu, &self.names, peek) {
+                match self.running.look(cpu, &self.names, peek) {
                     Some(found) => {
                         place.insert(found);
                     }
@@ -459,18 +469,4 @@ impl Timeline {
         }
         self.names.cgroup_event(event);
     }
-}
-
-/// What a CPU has not sent, and the task that runs there.
-fn look(
-    cpu: u32,
-    names: &Names,
-    peek: &mut dyn FnMut(u32) -> Option<Peek>,
-) -> Option<(Peek, Task)> {
-    let state = peek(cpu)?;
-    let running = match state.next_tid {
-        0 => names::idle(cpu),
-        tid => names.running(tid)?,
-    };
-    Some((state, running))
 }
