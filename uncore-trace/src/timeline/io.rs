@@ -48,6 +48,9 @@ pub struct IoUse {
     interfaces: HashMap<(u32, u32), String>,
     /// The last combined record of each CPU that was looked at before it was sent.
     peeked: HashMap<u32, u64>,
+    /// Reads from interfaces without a name yet, and the ends of their ticks: the CPU that received
+    /// what was read may send its record later than the reader's.
+    unnamed: Vec<(IoSlot, u64)>,
     window: Sum,
 }
 
@@ -63,6 +66,7 @@ impl IoUse {
             devices: HashMap::new(),
             interfaces: HashMap::new(),
             peeked: HashMap::new(),
+            unnamed: Vec::new(),
             window: Sum::default(),
         }
     }
@@ -73,7 +77,7 @@ impl IoUse {
             return;
         }
         for slot in &io.slots {
-            self.slot(slot, io, names);
+            self.slot(slot, io.boundary, io.span, names);
         }
     }
 
@@ -88,7 +92,7 @@ impl IoUse {
         }
     }
 
-    fn slot(&mut self, slot: &IoSlot, io: &Io, names: &mut Names) {
+    fn slot(&mut self, slot: &IoSlot, boundary: u64, span: Option<(u64, u64)>, names: &mut Names) {
         let (flow, direction) = match slot.kind {
             IoKind::Read => (Flow::Direct, Direction::Read),
             IoKind::Write | IoKind::Sent => (Flow::Direct, Direction::Write),
@@ -96,9 +100,10 @@ impl IoUse {
             IoKind::Taken => (Flow::Taken, Direction::Read),
         };
         let Some(device) = self.device(slot) else {
+            self.unnamed.push((slot.clone(), boundary));
             return;
         };
-        let now = io.span.map_or(io.boundary, |(_, end)| end);
+        let now = span.map_or(boundary, |(_, end)| end);
         let who = match slot.mover {
             Mover::Task(task) => names.who(&task, now),
             Mover::Cgroup(id) => names.who_in(id, now),
@@ -112,10 +117,10 @@ impl IoUse {
         }
         let (bytes, requests) = (slot.bytes, slot.requests);
         let moved = Moved { device, direction, who, bytes, requests };
-        self.transfers.add(flow, &moved, io.boundary, io.span);
+        self.transfers.add(flow, &moved, boundary, span);
     }
 
-    /// The device of a slot; `None` where a reader's interface was never seen to receive.
+    /// The device of a slot; `None` where a reader's interface was not seen to receive yet.
     fn device(&mut self, slot: &IoSlot) -> Option<Rc<str>> {
         let name = match slot.kind {
             IoKind::Taken => self.interfaces.get(&slot.interface)?.clone(),
@@ -143,8 +148,13 @@ impl IoUse {
         Some(Rc::clone(&device.name))
     }
 
-    /// Closes the tick that ends with `end`.
-    pub fn close(&mut self, end: u64, is_last: bool, sink: &mut Sink) {
+    /// Closes the tick that ends with `end`; what happened in it has been fed.
+    pub fn close(&mut self, end: u64, is_last: bool, names: &mut Names, sink: &mut Sink) {
+        for (slot, boundary) in std::mem::take(&mut self.unnamed) {
+            self.slot(&slot, boundary, None, names);
+        }
+        // From where nothing was received there is nothing to give to readers.
+        self.unnamed.retain(|(_, boundary)| *boundary > end);
         let wanted = sink.wants(&io::TABLE);
         for moved in self.transfers.close(end, is_last) {
             self.window.add(&moved);
@@ -180,4 +190,32 @@ fn row(moved: &Moved, end: u64, tick_ns: u64, functions: Option<&str>, builder: 
         bytes: moved.bytes,
         requests: moved.requests,
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        align::cgroups::Cgroups,
+        drain::{Comm, Task},
+    };
+
+    #[test]
+    fn a_reader_has_its_bytes_though_its_record_comes_first() {
+        let root = tempfile::tempdir().unwrap();
+        let mut names = Names::new(root.path(), Cgroups::new(None, root.path()), Vec::new());
+        let mut moved = IoUse::new(root.path(), 1000, 0);
+        let record = |cpu, kind, mover, device: &str| {
+            let device = device.to_owned();
+            let slot = IoSlot { kind, mover, device, interface: (0, 3), bytes: 64, requests: 1 };
+            Io { cpu, boundary: 1000, slots: vec![slot], ..Io::default() }
+        };
+        let reader = Task { tid: 7, pid: 7, cgroup_id: 9, comm: Comm::from_bytes(b"reader") };
+        moved.feed(&record(1, IoKind::Taken, Mover::Task(reader), ""), &mut names);
+        moved.feed(&record(0, IoKind::Received, Mover::Nobody, "eth0"), &mut names);
+        moved.close(1000, true, &mut names, &mut Sink::default());
+        let rows = moved.take();
+        let found: Vec<_> = rows.iter().map(|row| (&*row.device, row.who, row.bytes)).collect();
+        assert_eq!(found, [("eth0", names.who(&reader, 1000), 64)]);
+    }
 }

@@ -377,7 +377,7 @@ impl Timeline {
         }
         self.window.end_bin(end / self.tick_ns);
         if let Some(io) = &mut self.io {
-            io.close(end, self.stop == Some(end), sink);
+            io.close(end, self.stop == Some(end), &mut self.names, sink);
         }
         self.closed = end;
         self.offline.tell(self.is_done(), &mut self.ledger);
