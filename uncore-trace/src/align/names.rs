@@ -27,6 +27,15 @@ pub fn idle(cpu: u32) -> Task {
     Task { comm: Comm::from_bytes(format!("swapper/{cpu}").as_bytes()), ..Task::default() }
 }
 
+/// What procfs says of a thread that came to a CPU and was not seen to leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Running {
+    /// It runs.
+    Surely(Task),
+    /// It sleeps: it has just left, or left unseen.
+    Hardly(Task),
+}
+
 /// A task's move into another cgroup.
 #[derive(Clone, Copy, Debug)]
 struct Move {
@@ -149,31 +158,38 @@ impl Names {
         inside
     }
 
-    /// A running thread that has not left its CPU yet, by procfs; `None` if it is gone.
+    /// A thread that is on a CPU and has not left it yet, by procfs; `None` if it is gone.
     ///
     /// Its cgroup is the one the records have, if they do: procfs may tell already of a move whose
     /// record is still to come, and the time until then is not that cgroup's.
-    pub fn running(&self, tid: u32) -> Option<Task> {
-        let task = self.by_procfs(tid, |path| self.cgroups.id(path))?;
+    pub fn running(&self, tid: u32) -> Option<Running> {
+        let (task, runs) = self.by_procfs(tid, |path| self.cgroups.id(path))?;
         let known = self.last_cgroup.get(&tid).copied();
-        Some(Task { cgroup_id: known.unwrap_or(task.cgroup_id), ..task })
+        let task = Task { cgroup_id: known.unwrap_or(task.cgroup_id), ..task };
+        Some(if runs { Running::Surely(task) } else { Running::Hardly(task) })
     }
 
-    fn by_procfs(&self, tid: u32, cgroup_of: impl Fn(&Path) -> Option<u64>) -> Option<Task> {
+    /// A thread, and whether it runs or waits for a CPU.
+    fn by_procfs(
+        &self,
+        tid: u32,
+        cgroup_of: impl Fn(&Path) -> Option<u64>,
+    ) -> Option<(Task, bool)> {
         let dir = self.proc.join(tid.to_string());
         // Names may be any bytes.
         let read = |file: &str| fs::read(dir.join(file));
         let status = read("status").ok()?;
         let status = String::from_utf8_lossy(&status);
-        let pid =
-            status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()?;
+        let value = |key: &str| status.lines().find_map(|line| line.strip_prefix(key));
+        let pid = value("Tgid:")?.trim().parse().ok()?;
+        let runs = value("State:")?.trim_start().starts_with('R');
         let name = read("comm").ok()?;
         let comm = Comm::from_bytes(name.strip_suffix(b"\n").unwrap_or(&name));
         let cgroups = read("cgroup").ok()?;
         let path = cgroups.split(|&byte| byte == b'\n').find_map(|line| line.strip_prefix(b"0::"));
         let path = path.map(|path| Path::new(OsStr::from_bytes(path)));
         let cgroup_id = path.and_then(cgroup_of).unwrap_or(0);
-        Some(Task { tid, pid, cgroup_id, comm })
+        Some((Task { tid, pid, cgroup_id, comm }, runs))
     }
 
     /// Divides one slice where its thread was moved to another cgroup. The time before a move is
@@ -201,9 +217,8 @@ impl Names {
 
     /// A thread that was moved, as far as it is known: its name by procfs, empty if it is gone.
     pub fn moved(&self, tid: u32, cgroup_id: u64) -> Task {
-        let task =
-            self.by_procfs(tid, |_| None).unwrap_or(Task { tid, pid: tid, ..Task::default() });
-        Task { cgroup_id, ..task }
+        let known = self.by_procfs(tid, |_| None).map(|(task, _)| task);
+        Task { cgroup_id, ..known.unwrap_or(Task { tid, pid: tid, ..Task::default() }) }
     }
 
     /// Takes note of an exec or exit.
@@ -275,22 +290,26 @@ mod tests {
         let write = |file: &str, text: &str| {
             fs::write(root.path().join("proc/7").join(file), text).unwrap();
         };
-        write("status", "Name:\tx\nTgid:\t7\n");
+        write("status", "Name:\tx\nState:\tR (running)\nTgid:\t7\n");
         write("comm", "x\n");
         write("cgroup", "0::/from\n");
         let cgroups = Cgroups::new(Some(&root.path().join("cg")), root.path());
         let mut names = Names::new(root.path(), cgroups, Vec::new());
         let (from, to) = (id("from"), id("to"));
-        let task = names.running(7).unwrap();
+        let running = |names: &Names| match names.running(7).unwrap() {
+            Running::Surely(task) => task,
+            Running::Hardly(task) => panic!("{task:?} runs"),
+        };
+        let task = running(&names);
         assert_eq!((task.pid, task.cgroup_id), (7, from));
         names.split(&task, 0, 10);
         write("cgroup", "0::/to\n");
-        let task = names.running(7).unwrap();
+        let task = running(&names);
         assert_eq!(task.cgroup_id, from, "the record of the move is still to come");
         names.split(&task, 10, 20);
         let change = CgroupChange::Attached(7);
         names.cgroup_event(CgroupEvent { time: 25, cgroup_id: to, change, path: None });
-        let parts = names.split(&names.running(7).unwrap(), 20, 30);
+        let parts = names.split(&running(&names), 20, 30);
         let parts: Vec<_> = parts.iter().map(|(task, a, b)| (task.cgroup_id, *a, *b)).collect();
         assert_eq!(parts, [(from, 20, 25), (to, 25, 30)]);
     }
@@ -300,15 +319,17 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let dir = root.path().join("proc/7");
         fs::create_dir_all(&dir).unwrap();
-        fs::write(dir.join("status"), b"Name:\t\xff\xfe\nTgid:\t7\n").unwrap();
+        fs::write(dir.join("status"), b"Name:\t\xff\xfe\nState:\tS (sleeping)\nTgid:\t7\n")
+            .unwrap();
         fs::write(dir.join("comm"), b"\xff\xfe\n").unwrap();
         fs::write(dir.join("cgroup"), b"1:name=\xff:/\n0::/\xff\n").unwrap();
         let cgroup = root.path().join("cg").join(OsStr::from_bytes(b"\xff"));
         fs::create_dir_all(&cgroup).unwrap();
         let cgroups = Cgroups::new(Some(&root.path().join("cg")), root.path());
-        let task = Names::new(root.path(), cgroups, Vec::new()).running(7).unwrap();
-        let id = fs::metadata(cgroup).unwrap().ino();
-        assert_eq!((task.pid, task.comm, task.cgroup_id), (7, Comm::from_bytes(b"\xff\xfe"), id));
+        let found = Names::new(root.path(), cgroups, Vec::new()).running(7);
+        let (comm, cgroup_id) =
+            (Comm::from_bytes(b"\xff\xfe"), fs::metadata(cgroup).unwrap().ino());
+        assert_eq!(found, Some(Running::Hardly(Task { tid: 7, pid: 7, cgroup_id, comm })));
     }
 
     #[test]

@@ -8,12 +8,12 @@ mod counter;
 mod division;
 mod io;
 mod irqnames;
+mod looks;
 mod loss;
 mod misses;
 mod offline;
 mod owners;
 mod replay;
-mod running;
 mod sink;
 mod window;
 
@@ -23,7 +23,7 @@ use std::{
 };
 
 use self::{
-    io::IoUse, irqnames::IrqNames, offline::Offline, owners::Owners, running::Running,
+    io::IoUse, irqnames::IrqNames, looks::Looks, offline::Offline, owners::Owners,
     window::WindowUse,
 };
 pub use self::{
@@ -87,7 +87,7 @@ pub struct Timeline {
     bin_ns: u64,
     tracks: BTreeMap<u32, CpuTrack>,
     names: Names,
-    running: Running,
+    looks: Looks,
     irq_names: IrqNames,
     owners: Owners,
     window: WindowUse,
@@ -125,7 +125,7 @@ impl Timeline {
             tracks,
             names: Names::new(setup.root, cgroups, setup.only_cgroups.clone())
                 .with_depth(setup.cgroup_depth),
-            running: Running::default(),
+            looks: Looks::default(),
             irq_names: IrqNames::new(setup.root),
             owners,
             window: WindowUse::new(setup.plan, setup.methods, setup.cpus, start),
@@ -231,7 +231,7 @@ impl Timeline {
     pub fn remember_running(&mut self, peek: &mut dyn FnMut(u32) -> Option<Peek>) -> bool {
         let mut all = true;
         for (&cpu, track) in &self.tracks {
-            all &= track.is_away() || self.running.remember(cpu, &self.names, peek);
+            all &= track.is_away() || self.looks.remember(cpu, &self.names, peek);
         }
         all
     }
@@ -335,7 +335,7 @@ impl Timeline {
                 }
             }
             if let Entry::Vacant(place) = peeked.entry(cpu) {
-                match self.running.look(cpu, &self.names, peek) {
+                match self.looks.look(cpu, &self.names, lost, peek) {
                     Some(found) => {
                         place.insert(found);
                     }
