@@ -55,7 +55,7 @@ fn faults_are_exact(options: &[&str]) {
     }
     let lost: Vec<String> = rows::losses(&run).into_iter().map(|loss| loss.cause).collect();
     // A machine that is stopped by its host misses ticks; no count is lost with them.
-    let told = ["late_tick", "no_boundary"];
+    let told = ["late_tick", "no_boundary", "unseen_switch"];
     assert!(lost.iter().all(|cause| told.contains(&cause.as_str())), "{lost:?}");
     assert_checked(&run);
 }

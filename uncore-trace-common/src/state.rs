@@ -298,6 +298,8 @@ pub struct Drops {
     pub moved: u64,
     /// Block requests that there was no room to remember the owner of.
     pub unowned: u64,
+    /// Switches to the thread that leaves which were not seen.
+    pub switches: u64,
 }
 
 const _: () = {
@@ -312,5 +314,5 @@ const _: () = {
     assert!(size_of::<CpuState>() == size_of::<Run>() + 2 * size_of::<IrqTrack>());
     assert!(size_of::<Sampler>() == 20);
     assert!(size_of::<Sweep>() == 24);
-    assert!(size_of::<Drops>() == 8 * (KINDS + 4));
+    assert!(size_of::<Drops>() == 8 * (KINDS + 5));
 };

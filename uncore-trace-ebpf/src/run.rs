@@ -15,7 +15,7 @@ use crate::{
     emit,
     globals::{IO_WANTED, SLICES, tick_end},
     io, irq,
-    maps::CPUS,
+    maps::{CPUS, DROPS},
     task,
 };
 
@@ -34,6 +34,12 @@ pub fn switch(tid: u32, next_tid: u32) {
     if state.run.end == 0 {
         start(&mut state.run, cpu, now);
     } else {
+        if state.run.next_tid() != tid
+            && let Some(drops) = DROPS.get_ptr_mut(0)
+        {
+            // SAFETY: a per-CPU value.
+            unsafe { (*drops).switches += 1 };
+        }
         leave(state, tid, now, irq_now);
     }
     state.run.irq_at_end = irq_now;
@@ -87,7 +93,8 @@ fn leave(state: &mut CpuState, tid: u32, now: u64, irq_now: u64) {
     }
 }
 
-/// `current` has a new name: what it did in this tick so far stays under the old one.
+/// `current` has a new name: what it did in this tick so far stays under the old one. A thread that
+/// did not lead its process has the leader's id from now on.
 #[inline(always)]
 pub fn renamed() {
     // SAFETY: plain helper.
@@ -98,7 +105,9 @@ pub fn renamed() {
     // SAFETY: a program is not preempted, so no switch on this CPU comes in between, and
     // interrupts' programs leave `run` alone.
     let run = unsafe { &mut (*state).run };
-    let index = find(run, task::identity().0);
+    let tid = task::identity().0;
+    let index = find(run, tid);
+    run.next = (u64::from(tid) << 32) | (run.end & 0xffff_ffff);
     if index < run.len
         && let Some(slot) = run.slots.get_mut(index as usize)
     {

@@ -50,6 +50,8 @@ pub struct Drops {
     pub moved: u64,
     /// Block requests that there was no room to remember the owner of.
     pub unowned: u64,
+    /// Switches that were not seen: a thread left that was not seen to come.
+    pub switches: u64,
     /// Requests, packets and reads that were not seen because the CPU was at one already.
     pub missed: u64,
 }
@@ -263,6 +265,7 @@ impl Session {
             sum.nested += drops.nested;
             sum.moved += drops.moved;
             sum.unowned += drops.unowned;
+            sum.switches += drops.switches;
         }
         sum.missed = self.io.as_ref().map_or(0, |io| io.kernel.missed(&self.ebpf));
         Ok(sum)

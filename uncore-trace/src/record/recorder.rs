@@ -340,9 +340,14 @@ impl Recorder<'_> {
                 self.timeline.ledger.explain(Cause::RingFull, now, None, &detail);
             }
         }
-        if drops.nested > before.nested {
-            let ledger = &mut self.timeline.ledger;
-            ledger.add(Cause::NestedReading, now, 0, None, None, drops.nested - before.nested);
+        for (after, before, cause) in [
+            (drops.nested, before.nested, Cause::NestedReading),
+            (drops.switches, before.switches, Cause::UnseenSwitch),
+            (drops.timer, before.timer, Cause::TimerStopped),
+        ] {
+            if after > before {
+                self.timeline.ledger.add(cause, now, 0, None, None, after - before);
+            }
         }
         for (after, before, what) in [
             (drops.unowned, before.unowned, "requests whose owners there was no room for"),
@@ -352,10 +357,6 @@ impl Recorder<'_> {
                 let detail = format!("{} {what}", after - before);
                 self.timeline.ledger.explain(Cause::IoUnseen, now, None, &detail);
             }
-        }
-        if drops.timer > before.timer {
-            let ledger = &mut self.timeline.ledger;
-            ledger.add(Cause::TimerStopped, now, 0, None, None, drops.timer - before.timer);
         }
         Ok(())
     }

@@ -16,13 +16,15 @@ table! {
 }
 
 /// Causes that cost resolution in time and no count: counters are cumulative, so the next reading
-/// has it all. A recording that lost nothing else is complete.
+/// has it all. A recording that lost nothing else is complete. A switch that was not seen hides who
+/// had a part of the time before the next one.
 ///
 /// A CPU that is offline is not a loss of anything that was to be counted. That the counters it
 /// owned went to another one is: while a driver moves them they do not count
 /// (`perf_pmu_migrate_context`, kernel/events/core.c, Linux 6.18, waits for a grace period between
 /// taking them off one CPU and putting them on the other).
-pub const RESOLUTION: [&str; 4] = ["late_tick", NO_BOUNDARY, "nested_reading", CPU_OFFLINE];
+pub const RESOLUTION: [&str; 5] =
+    ["late_tick", NO_BOUNDARY, "nested_reading", "unseen_switch", CPU_OFFLINE];
 
 /// The cause of rows that tell of a window without a reading of `counter` at its end, `mono_ns`.
 pub const NO_BOUNDARY: &str = "no_boundary";

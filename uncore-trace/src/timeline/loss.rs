@@ -29,6 +29,9 @@ pub enum Cause {
     TimerStopped,
     /// Readings that were due in the middle of another: an interrupt in a sweep.
     NestedReading,
+    /// A thread left a CPU that was not seen to come: the time since the last switch is its own,
+    /// though others may have had a part of it.
+    UnseenSwitch,
     /// The CPU was offline: its time is nobody's.
     CpuOffline,
     /// Counters went to another CPU: what moved while their driver moved them is in no count.
@@ -56,6 +59,7 @@ impl Cause {
             Self::Undecodable => "undecodable",
             Self::TimerStopped => "timer_stopped",
             Self::NestedReading => "nested_reading",
+            Self::UnseenSwitch => "unseen_switch",
             Self::CpuOffline => crate::tables::loss::CPU_OFFLINE,
             Self::OwnerOffline => "owner_offline",
             Self::CounterStopped => crate::tables::loss::COUNTER_STOPPED,
