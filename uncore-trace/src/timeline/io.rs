@@ -150,7 +150,8 @@ impl IoUse {
 
     /// Closes the tick that ends with `end`; what happened in it has been fed.
     pub fn close(&mut self, end: u64, is_last: bool, names: &mut Names, sink: &mut Sink) {
-        for (slot, boundary) in std::mem::take(&mut self.unnamed) {
+        let due: Vec<_> = self.unnamed.extract_if(.., |(_, tick)| *tick <= end).collect();
+        for (slot, boundary) in due {
             self.slot(&slot, boundary, None, names);
         }
         // From where nothing was received there is nothing to give to readers.

@@ -18,27 +18,38 @@ pub struct Looks {
     last: HashMap<u32, (u64, Task)>,
 }
 
+/// What a look told.
+#[derive(Debug)]
+pub struct Look {
+    /// What the CPU has not sent.
+    pub peek: Peek,
+    /// The task that runs there.
+    pub task: Task,
+    /// `false` for one that sleeps: it has left unseen, or its record is near.
+    pub surely: bool,
+}
+
 impl Looks {
-    /// What a CPU has not sent, and the task that runs there; `None` while it switches, or if the
-    /// task has gone. One that sleeps has gone too, unless what it sent would be here: `lost`.
+    /// Looks at a CPU; `None` while it switches, or if the task has gone.
     pub fn look(
         &self,
         cpu: u32,
         names: &Names,
-        lost: bool,
         peek: &mut dyn FnMut(u32) -> Option<Peek>,
-    ) -> Option<(Peek, Task)> {
+    ) -> Option<Look> {
         let state = peek(cpu)?;
-        let before = || self.last.get(&cpu).filter(|(since, _)| *since == state.run.end);
-        let task = match state.next_tid {
-            0 => names::idle(cpu),
-            tid => match (names.running(tid), before()) {
-                (Some(Running::Surely(task)), _) | (_, Some(&(_, task))) => task,
-                (Some(Running::Hardly(task)), None) if lost => task,
-                _ => return None,
+        let (since, tid) = (state.run.end, state.next_tid);
+        let known = self.last.get(&cpu).filter(|(then, _)| *then == since);
+        let (task, surely) = match (tid, known) {
+            (0, _) => (names::idle(cpu), true),
+            (_, Some(&(_, task))) => (task, true),
+            (_, None) => match names.running(tid)? {
+                Running::Surely(task) => (task, true),
+                // It may have left after the peek: until then it ran.
+                Running::Hardly(task) => (task, peek(cpu)?.run.end != since),
             },
         };
-        Some((state, task))
+        Some(Look { peek: state, task, surely })
     }
 
     /// Remembers who runs on `cpu` now; `false` if that cannot be said.
@@ -48,10 +59,10 @@ impl Looks {
         names: &Names,
         peek: &mut dyn FnMut(u32) -> Option<Peek>,
     ) -> bool {
-        let Some((state, task)) = self.look(cpu, names, false, peek) else {
+        let Some(look) = self.look(cpu, names, peek).filter(|look| look.surely) else {
             return false;
         };
-        self.last.insert(cpu, (state.run.end, task));
+        self.last.insert(cpu, (look.peek.run.end, look.task));
         true
     }
 }

@@ -30,7 +30,8 @@ pub enum Cause {
     /// Readings that were due in the middle of another: an interrupt in a sweep.
     NestedReading,
     /// A thread left a CPU that was not seen to come: the time since the last switch is its own,
-    /// though others may have had a part of it.
+    /// though others may have had a part of it. Told of in vain where a thread that did not lead its
+    /// process leaves its CPU in the middle of an exec.
     UnseenSwitch,
     /// The CPU was offline: its time is nobody's.
     CpuOffline,

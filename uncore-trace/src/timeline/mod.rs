@@ -23,7 +23,11 @@ use std::{
 };
 
 use self::{
-    io::IoUse, irqnames::IrqNames, looks::Looks, offline::Offline, owners::Owners,
+    io::IoUse,
+    irqnames::IrqNames,
+    looks::{Look, Looks},
+    offline::Offline,
+    owners::Owners,
     window::WindowUse,
 };
 pub use self::{
@@ -35,7 +39,7 @@ pub use self::{
 use crate::{
     align::{cgroups::Cgroups, clock::Snapshot, cpu::CpuTrack, names::Names, who::Who},
     attribute::Methods,
-    drain::{CgroupChange, CgroupEvent, Peek, Record, Run, Slot, Task, TaskChange, TaskEvent},
+    drain::{CgroupChange, CgroupEvent, Peek, Record, Run, Slot, TaskChange, TaskEvent},
     open::{Change, Count, Layout},
     plan::Plan,
     tables::{cgroups, runtime, slices, tasks},
@@ -277,7 +281,7 @@ impl Timeline {
     ) {
         let lag = if self.io.is_some() { io::LAG_NS } else { 0 };
         let horizon = horizon.saturating_sub(lag);
-        let mut peeked: BTreeMap<u32, (Peek, Task)> = BTreeMap::new();
+        let mut peeked: BTreeMap<u32, Look> = BTreeMap::new();
         loop {
             let mut end = (self.closed / self.bin_ns + 1) * self.bin_ns;
             if let Some(stop) = self.stop {
@@ -313,7 +317,7 @@ impl Timeline {
         &mut self,
         end: u64,
         lost: bool,
-        peeked: &mut BTreeMap<u32, (Peek, Task)>,
+        peeked: &mut BTreeMap<u32, Look>,
         peek: &mut dyn FnMut(u32) -> Option<Peek>,
     ) -> bool {
         for (&cpu, track) in &mut self.tracks {
@@ -335,7 +339,7 @@ impl Timeline {
                 }
             }
             if let Entry::Vacant(place) = peeked.entry(cpu) {
-                match self.looks.look(cpu, &self.names, lost, peek) {
+                match self.looks.look(cpu, &self.names, peek) {
                     Some(found) => {
                         place.insert(found);
                     }
@@ -344,11 +348,14 @@ impl Timeline {
                     None => {}
                 }
             }
-            if let Some((state, running)) = peeked.get(&cpu)
-                && state.run.end < end
+            if let Some(look) = peeked.get(&cpu)
+                && look.peek.run.end < end
             {
-                track.peek(state, running, end, &mut self.names);
-                if let Some((io, moved)) = self.io.as_mut().zip(state.io.as_ref()) {
+                if !look.surely && !lost {
+                    return false;
+                }
+                track.peek(&look.peek, &look.task, end, &mut self.names);
+                if let Some((io, moved)) = self.io.as_mut().zip(look.peek.io.as_ref()) {
                     io.peek(moved, end, &mut self.names);
                 }
             }
