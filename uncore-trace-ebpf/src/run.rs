@@ -19,6 +19,9 @@ use crate::{
     task,
 };
 
+/// Where in a run's `next` the thread's id is, in words.
+const NEXT_TID: usize = if cfg!(target_endian = "little") { 1 } else { 0 };
+
 /// Accounts for a switch: `current`, whose thread id is `tid`, leaves, and `next_tid` comes.
 #[inline(always)]
 pub fn switch(tid: u32, next_tid: u32) {
@@ -102,14 +105,17 @@ pub fn renamed() {
     let Some(state) = CPUS.get_ptr_mut(cpu) else {
         return;
     };
-    // SAFETY: a program is not preempted, so no switch on this CPU comes in between, and
-    // interrupts' programs leave `run` alone.
+    // SAFETY: interrupts' programs leave `run` alone. Since Linux 7.0 this program may be preempted,
+    // but the switches that come in between keep to the whole of `next` and their own slots.
     let run = unsafe { &mut (*state).run };
     let tid = task::identity().0;
+    // SAFETY: the upper half of a u64 that is there. `current` runs now, so it is right whenever it is
+    // written; the lower half is that of the last switch.
+    unsafe { (&raw mut run.next).cast::<u32>().add(NEXT_TID).write(tid) };
     let index = find(run, tid);
-    run.next = (u64::from(tid) << 32) | (run.end & 0xffff_ffff);
     if index < run.len
         && let Some(slot) = run.slots.get_mut(index as usize)
+        && slot.key == tid
     {
         slot.key = CLOSED;
     }

@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// Where an event is put together: it is too large for the stack. These events happen in process
-/// context under `cgroup_mutex`, and a program is not preempted, so one place per CPU will do.
+/// context under `cgroup_mutex`, one after the other, so one place per CPU will do.
 #[btf_map]
 static CGROUP_SCRATCH: PerCpuArray<CgroupEvent, 1> = PerCpuArray::new();
 
