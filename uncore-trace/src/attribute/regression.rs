@@ -10,7 +10,7 @@
 //! owners are known ever better, and one that changes is noticed within some ten ticks.
 //!
 //! A window's count is divided in proportion to the sum of rate x time over its ticks, every ten
-//! with the rates as they were right after them, so the parts and the baseline sum to it; the
+//! at most with the rates as they were right after them, so the parts and the baseline sum to it; the
 //! baseline is `unattributed`. Where ticks do not tell owners apart the prior decides: every owner
 //! has the same rate, give or take three times that rate (which is `residency`, without idle time),
 //! and the baseline is a hundredth or three of the mean count. CPUs that never idle leave the
@@ -57,7 +57,7 @@ const LONG: usize = MEMORIES.len() - 1;
 /// What is left of the weight of a foretold count at the next.
 const FORGET: f64 = 0.98;
 
-/// Ticks after which rates are settled.
+/// Ticks after which rates are settled, if no window ends before.
 const STEP: f64 = 10.0;
 
 /// How fast levels follow, per tick.
@@ -129,7 +129,7 @@ impl Attribution for Regression {
     fn divide(&mut self, window: &Window<'_>) -> (Method, Vec<Share>) {
         let by_time = residency(window.total, window.time, window.own_cpu, window.running);
         if let Some(design) = window.design {
-            if 2.0 * self.unsettled >= STEP {
+            if self.unsettled > 0.0 {
                 self.settle(design.width());
             }
             self.give();
