@@ -15,11 +15,16 @@
 //!
 //! - what the count of a window differs by from what was moved, learnt: the mean square of
 //!   `ln(Y / X)` about its mean over some 50 windows. Bytes are moved up to a request's time before
-//!   or after the window that has its completion;
+//!   or after the window that has its completion. It counts by the part `1 - x / X` that others
+//!   moved, in this window or the one before, whichever is more: where one owner alone moves, what
+//!   is counted is his, whenever that was;
 //! - what is given to the devices although it may be of the owners' requests: of `o = Y / X - 1`, a
 //!   part from none to all, each as likely as the other: `o^2 / 3`.
 //!
-//! Of what is the devices' own the same `v` holds, in proportion to what the owners have.
+//! Of what is the devices' own the same `v` holds, with all of the first, in proportion to what the
+//! owners have.
+
+use std::collections::HashMap;
 
 use super::{Attribution, Method, Share, Window, confidence::within_tenth, residency::residency};
 use crate::align::who::Who;
@@ -38,6 +43,8 @@ pub struct Io {
     /// Mean and variance of `ln(Y / X)`.
     mean: f64,
     variance: f64,
+    /// The part `x / X` of each in the last window in which anything was moved.
+    before: HashMap<Who, f64>,
 }
 
 impl Attribution for Io {
@@ -54,30 +61,37 @@ impl Io {
     fn shares(&mut self, total: f64, running: f32, moved: &[(Who, f64)]) -> Vec<Share> {
         let sum: f64 = moved.iter().map(|(_, bytes)| bytes).sum();
         let part = if sum > 0.0 { (total / sum).min(1.0) } else { 0.0 };
-        let variance = self.learn(total, sum);
-        let confidence = within_tenth(variance) as f32 * running;
+        let (of_window, of_rest) = self.learn(total, sum);
+        let others =
+            |who: Who, part: f64| 1.0 - self.before.get(&who).map_or(0.0, |was| part.min(*was));
         let mut shares: Vec<Share> = moved
             .iter()
             .filter(|(who, bytes)| *who != Who::Device && bytes * part > 0.0)
             .map(|&(who, bytes)| {
-                let confidence = if who == Who::Unknown { 0.0 } else { confidence };
+                let variance = of_window * others(who, bytes / sum) + of_rest;
+                let known = if who == Who::Unknown { 0.0 } else { within_tenth(variance) };
+                let confidence = known as f32 * running;
                 Share { who, value: bytes * part, confidence }
             })
             .collect();
+        if sum > 0.0 {
+            self.before = moved.iter().map(|&(who, bytes)| (who, bytes / sum)).collect();
+        }
         let given: f64 = shares.iter().map(|share| share.value).sum();
         let own = total - given;
         if own > total * 1e-12 {
-            let of_own = variance * (given / own).powi(2);
+            let of_own = (of_window + of_rest) * (given / own).powi(2);
             let confidence = within_tenth(of_own) as f32 * running;
             shares.push(Share { who: Who::Device, value: own, confidence });
         }
         shares
     }
 
-    /// The variance of a share's relative error, by this window and those before.
-    fn learn(&mut self, total: f64, sum: f64) -> f64 {
+    /// The variance of a share's relative error: by what windows differ, this one and those before,
+    /// and by what was counted beyond what was moved.
+    fn learn(&mut self, total: f64, sum: f64) -> (f64, f64) {
         if sum <= 0.0 || total <= 0.0 {
-            return 0.0;
+            return (0.0, 0.0);
         }
         let ratio = (total / sum).ln();
         let deviation = ratio - self.mean;
@@ -90,7 +104,7 @@ impl Io {
         }
         self.windows += 1.0;
         let own = (total / sum - 1.0).max(0.0);
-        self.variance + own * own / 3.0
+        (self.variance, own * own / 3.0)
     }
 }
 
@@ -136,10 +150,26 @@ mod tests {
         let mut last = (0.0, 0.0);
         for window in 0..200 {
             let factor = if window % 2 == 0 { 0.5 } else { 2.0 };
-            last.0 = f64::from(steady.shares(1010.0, 1.0, &[(A, 1000.0)])[0].confidence);
-            last.1 = f64::from(wild.shares(1000.0 * factor, 1.0, &[(A, 1000.0)])[0].confidence);
+            let moved = [(A, 600.0), (B, 400.0)];
+            last.0 = f64::from(steady.shares(1010.0, 1.0, &moved)[0].confidence);
+            last.1 = f64::from(wild.shares(1000.0 * factor, 1.0, &moved)[0].confidence);
         }
         assert!(last.0 > 0.95 && last.1 < 0.2, "{last:?}");
+    }
+
+    #[test]
+    fn one_owner_alone_has_all_there_is() {
+        let mut alone = Io::default();
+        let mut turns = Io::default();
+        for window in 0..200 {
+            let even = window % 2 == 0;
+            let total = if even { 500.0 } else { 1000.0 };
+            let one = alone.shares(total, 1.0, &[(A, 1000.0)])[0].confidence;
+            let other =
+                turns.shares(total, 1.0, &[(if even { A } else { B }, 1000.0)])[0].confidence;
+            assert!(window == 0 || one > 0.99, "{one}");
+            assert!(window == 0 || other < 0.4, "{other}");
+        }
     }
 
     proptest! {
