@@ -29,7 +29,13 @@
 //!   variance of a tick's relative error and `n` the ticks of the window;
 //! - what the memories differ by among each other,
 //!
-//! and of `(e / t)^2`, with `t` the time it ran in the window and `e` = [`EDGE_NS`].
+//! and of two more:
+//!
+//! - `(e / t)^2`, with `t` the time it ran in the window and `e` = [`EDGE_NS`];
+//! - `((2 e)^2 / U)^2`, with `U` the variance of its time from tick to tick, and at most 1: where that
+//!   is no more than what the edges of ticks make of it, as for who has a CPU without a pause, a rate
+//!   is learnt from errors, and nobody knows what it is (regression dilution; Fuller, "Measurement
+//!   Error Models", 1987, 1.1).
 
 use super::{
     Attribution, Method, Share, Window,
@@ -86,6 +92,8 @@ pub struct Regression {
     used: Row,
     /// Use that has not been given counts yet.
     step: Row,
+    /// How much the use of each column differs from tick to tick.
+    spread: Spread,
     /// Ticks since rates were settled.
     unsettled: f64,
 }
@@ -109,8 +117,48 @@ impl Default for Regression {
             pending: ([0.0; WIDTH], 0.0),
             used: [0.0; WIDTH],
             step: [0.0; WIDTH],
+            spread: Spread::default(),
             unsettled: 0.0,
         }
+    }
+}
+
+/// Mean and variance of each column's use of a tick, moving averages.
+#[derive(Debug)]
+struct Spread {
+    ticks: Row,
+    mean: Row,
+    variance: Row,
+}
+
+impl Default for Spread {
+    fn default() -> Self {
+        Self { ticks: [0.0; WIDTH], mean: [0.0; WIDTH], variance: [0.0; WIDTH] }
+    }
+}
+
+impl Spread {
+    fn take(&mut self, row: &Row, ticks: f64, width: usize) {
+        for (column, used) in row.iter().enumerate().take(width) {
+            self.ticks[column] += ticks;
+            let gain = (LEVEL_GAIN * ticks).max(ticks / self.ticks[column]).min(1.0);
+            let off = used / ticks - self.mean[column];
+            self.mean[column] += gain * off;
+            self.variance[column] += gain * ((1.0 - gain) * off * off - self.variance[column]);
+        }
+    }
+
+    fn reset(&mut self, column: usize) {
+        for row in [&mut self.ticks, &mut self.mean, &mut self.variance] {
+            row[column] = 0.0;
+        }
+    }
+
+    /// The part of how a column's use differs that may be nothing but the edges of ticks, where use is
+    /// not known better than by `edge` ticks.
+    fn of_edges(&self, column: usize, edge: f64) -> f64 {
+        let variance = self.variance[column];
+        if variance > 0.0 { (edge * edge / variance).min(1.0) } else { 1.0 }
     }
 }
 
@@ -174,6 +222,7 @@ impl Regression {
             }
             self.used[column] = 0.0;
             self.step[column] = 0.0;
+            self.spread.reset(column);
         }
         self.born = *design.born();
     }
@@ -189,6 +238,7 @@ impl Regression {
             return;
         }
         let (width, levels) = (design.width(), self.levels);
+        self.spread.take(row, ticks, width);
         let seconds = design.tick_ns() as f64 * 1e-9 * ticks;
         let ran: Vec<(usize, f64)> = row
             .iter()
@@ -261,7 +311,8 @@ impl Regression {
             }
             let edge = EDGE_NS / (ticks * design.tick_ns() as f64);
             let of_part = variance[column] / parts[column].powi(2);
-            let mut confidence = SOUND * within_tenth(of_part + edge * edge);
+            let unseen = self.spread.of_edges(column, 2.0 * EDGE_NS / design.tick_ns() as f64);
+            let mut confidence = SOUND * within_tenth(of_part + edge * edge + unseen * unseen);
             if column == REST && within < 1.0 {
                 // Within the lump it is residency again.
                 confidence *= 0.2 * within;
@@ -342,5 +393,27 @@ impl Model {
             variance[column] = of_rates.max(0.0) + of_window.max(0.0);
         }
         variance
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_time_that_differs_by_more_than_its_edges_tells() {
+        let mut spread = Spread::default();
+        let edge = 0.03;
+        assert!(spread.of_edges(REST, edge) > 0.99);
+        for tick in 0..1000 {
+            let mut row = [0.0; WIDTH];
+            row[REST] = f64::from(tick % 2);
+            row[REST + 1] = 0.97 + 0.03 * f64::from(tick % 2);
+            spread.take(&row, 1.0, WIDTH);
+        }
+        assert!(spread.of_edges(REST, edge) < 0.01);
+        assert!(spread.of_edges(REST + 1, edge) > 0.99);
+        spread.reset(REST);
+        assert!(spread.of_edges(REST, edge) > 0.99);
     }
 }
