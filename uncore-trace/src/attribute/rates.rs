@@ -111,12 +111,6 @@ impl Rates {
         (self.per_tick[column], self.free[column]) = (first, first);
     }
 
-    /// Covariance of two columns' rates, if they were settled after the last count.
-    pub fn covariance(&self, one: usize, other: usize) -> f64 {
-        let told: f64 = self.held.iter().map(|held| held[one] * held[other]).sum();
-        self.covariance[place(one, other)] - told
-    }
-
     /// Variance of a tick's relative error where `count` is expected.
     pub fn noise_of(&self, count: f64, levels: Levels) -> f64 {
         let expected = count.max(NOISE_FLOOR * levels.count);
@@ -177,8 +171,8 @@ impl Rates {
         -0.5 * (variance.ln() + error * error * weight)
     }
 
-    /// Covariances of a column's rate with all others.
-    fn row(&self, column: usize) -> Row {
+    /// Covariances of a column's rate with all, if rates were settled after the last count.
+    pub fn covariances(&self, column: usize) -> Row {
         let mut row = [0.0; WIDTH];
         for (other, covariance) in row.iter_mut().enumerate().take(column) {
             *covariance = self.covariance[other * WIDTH + column];
@@ -207,7 +201,7 @@ impl Rates {
             };
             let deviation = variance[column].sqrt();
             let by = self.per_tick[column] / deviation;
-            let mut told = self.row(column);
+            let mut told = self.covariances(column);
             for (at, told) in told.iter_mut().enumerate() {
                 // One that is held at 0 already stays there; what is left of it is rounding.
                 *told = if variance[at] > 0.0 { *told / deviation } else { 0.0 };

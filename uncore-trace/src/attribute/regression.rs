@@ -376,19 +376,22 @@ impl Model {
 
     /// Variance of each column's part.
     fn variance(&self, used: &Row, made: &Row, all: f64, levels: Levels, width: usize) -> Row {
-        let scaled = |one: usize, other: usize| {
-            self.rates.covariance(one, other) * used[one] * used[other] / (all * all)
-        };
-        let in_use: Vec<usize> = (0..width).filter(|&column| used[column] > 0.0).collect();
-        let common = |one: usize| in_use.iter().map(|&other| scaled(one, other)).sum::<f64>();
-        let common: Vec<(usize, f64)> = in_use.iter().map(|&one| (one, common(one))).collect();
-        let of_all: f64 = common.iter().map(|(_, common)| common).sum();
+        let in_use = || (0..width).filter(|&column| used[column] > 0.0);
+        // Of each column: what varies by itself, and with all.
+        let varies: Vec<(usize, f64, f64)> = in_use()
+            .map(|one| {
+                let row = self.rates.covariances(one);
+                let scaled = |other: usize| row[other] * used[one] * used[other] / (all * all);
+                (one, scaled(one), in_use().map(scaled).sum())
+            })
+            .collect();
+        let of_all: f64 = varies.iter().map(|(.., common)| common).sum();
         let ticks = used[BASELINE].max(1.0);
         let noise = self.rates.noise_of(all / ticks, levels);
         let mut variance = [0.0; WIDTH];
-        for (column, common) in common {
+        for (column, own, common) in varies {
             let part = made[column] / all;
-            let of_rates = scaled(column, column) - 2.0 * part * common + part * part * of_all;
+            let of_rates = own - 2.0 * part * common + part * part * of_all;
             let of_window = noise * part * part * (1.0 - part) / ticks;
             variance[column] = of_rates.max(0.0) + of_window.max(0.0);
         }
