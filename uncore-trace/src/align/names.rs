@@ -27,15 +27,6 @@ pub fn idle(cpu: u32) -> Task {
     Task { comm: Comm::from_bytes(format!("swapper/{cpu}").as_bytes()), ..Task::default() }
 }
 
-/// What procfs says of a thread that came to a CPU and was not seen to leave.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Running {
-    /// It runs.
-    Surely(Task),
-    /// It sleeps: it has just left, or left unseen.
-    Hardly(Task),
-}
-
 /// A task's move into another cgroup.
 #[derive(Clone, Copy, Debug)]
 struct Move {
@@ -93,12 +84,8 @@ impl Names {
         if task.tid == 0 {
             return Who::Idle;
         }
-        if !self.only.is_empty() && !self.is_inside(task.cgroup_id, now) {
+        let Some(cgroup_id) = self.owning(task.cgroup_id, now) else {
             return Who::OtherTasks;
-        }
-        let cgroup_id = match self.depth {
-            None => task.cgroup_id,
-            Some(depth) => self.roll_up(task.cgroup_id, depth, now),
         };
         let comm = self.process_name(task).clean();
         Who::Task { pid: task.pid, comm, cgroup_id }
@@ -106,11 +93,19 @@ impl Names {
 
     /// The owner of what somebody in a cgroup did, where it was not seen who.
     pub fn who_in(&mut self, cgroup_id: u64, now: u64) -> Who {
-        if !self.only.is_empty() && !self.is_inside(cgroup_id, now) {
-            return Who::OtherTasks;
+        let cgroup_id = self.owning(cgroup_id, now);
+        cgroup_id.map_or(Who::OtherTasks, |cgroup_id| {
+            let (pid, comm) = (0, Comm::default());
+            Who::Task { pid, comm, cgroup_id }
+        })
+    }
+
+    /// The cgroup that stands for one; `None` where it gets no owners of its own.
+    fn owning(&mut self, id: u64, now: u64) -> Option<u64> {
+        if !self.only.is_empty() && !self.is_inside(id, now) {
+            return None;
         }
-        let cgroup_id = self.depth.map_or(cgroup_id, |depth| self.roll_up(cgroup_id, depth, now));
-        Who::Task { pid: 0, comm: Comm::default(), cgroup_id }
+        Some(self.depth.map_or(id, |depth| self.roll_up(id, depth, now)))
     }
 
     fn roll_up(&mut self, id: u64, depth: usize, now: u64) -> u64 {
@@ -158,15 +153,15 @@ impl Names {
         inside
     }
 
-    /// A thread that is on a CPU and has not left it yet, by procfs; `None` if it is gone.
+    /// A thread that came to a CPU and was not seen to leave, by procfs, and whether it still runs;
+    /// `None` if it is gone.
     ///
     /// Its cgroup is the one the records have, if they do: procfs may tell already of a move whose
     /// record is still to come, and the time until then is not that cgroup's.
-    pub fn running(&self, tid: u32) -> Option<Running> {
+    pub fn running(&self, tid: u32) -> Option<(Task, bool)> {
         let (task, runs) = self.by_procfs(tid, |path| self.cgroups.id(path))?;
         let known = self.last_cgroup.get(&tid).copied();
-        let task = Task { cgroup_id: known.unwrap_or(task.cgroup_id), ..task };
-        Some(if runs { Running::Surely(task) } else { Running::Hardly(task) })
+        Some((Task { cgroup_id: known.unwrap_or(task.cgroup_id), ..task }, runs))
     }
 
     /// A thread, and whether it runs or waits for a CPU.
@@ -296,9 +291,10 @@ mod tests {
         let cgroups = Cgroups::new(Some(&root.path().join("cg")), root.path());
         let mut names = Names::new(root.path(), cgroups, Vec::new());
         let (from, to) = (id("from"), id("to"));
-        let running = |names: &Names| match names.running(7).unwrap() {
-            Running::Surely(task) => task,
-            Running::Hardly(task) => panic!("{task:?} runs"),
+        let running = |names: &Names| {
+            let (task, runs) = names.running(7).unwrap();
+            assert!(runs, "{task:?}");
+            task
         };
         let task = running(&names);
         assert_eq!((task.pid, task.cgroup_id), (7, from));
@@ -329,7 +325,7 @@ mod tests {
         let found = Names::new(root.path(), cgroups, Vec::new()).running(7);
         let (comm, cgroup_id) =
             (Comm::from_bytes(b"\xff\xfe"), fs::metadata(cgroup).unwrap().ino());
-        assert_eq!(found, Some(Running::Hardly(Task { tid: 7, pid: 7, cgroup_id, comm })));
+        assert_eq!(found, Some((Task { tid: 7, pid: 7, cgroup_id, comm }, false)));
     }
 
     #[test]

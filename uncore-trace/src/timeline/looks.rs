@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 
 use crate::{
-    align::names::{self, Names, Running},
+    align::names::{self, Names},
     drain::{Peek, Task},
 };
 
@@ -43,11 +43,11 @@ impl Looks {
         let (task, surely) = match (tid, known) {
             (0, _) => (names::idle(cpu), true),
             (_, Some(&(_, task))) => (task, true),
-            (_, None) => match names.running(tid)? {
-                Running::Surely(task) => (task, true),
+            (_, None) => {
+                let (task, runs) = names.running(tid)?;
                 // It may have left after the peek: until then it ran.
-                Running::Hardly(task) => (task, peek(cpu)?.run.end != since),
-            },
+                (task, runs || peek(cpu)?.run.end != since)
+            }
         };
         Some(Look { peek: state, task, surely })
     }
