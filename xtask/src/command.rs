@@ -33,7 +33,9 @@ pub fn apt(packages: &[&str]) -> Result<()> {
         );
     }
     let mut command = as_root("apt-get");
-    command.args(["install", "--yes", "--no-install-recommends"]).args(packages);
+    command.args(["install", "--yes", "--no-install-recommends"]);
+    // Another apt may be at work, as those that renew a machine by themselves are.
+    command.args(["-o", "DPkg::Lock::Timeout=600"]).args(packages);
     succeed(command.env("DEBIAN_FRONTEND", "noninteractive"))
 }
 

@@ -16,7 +16,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
-use super::{cache, sources, timed, version};
+use super::{cache, note, sources, timed, version};
 use crate::command::quietly;
 
 /// Where kernels of the wanted series are, the newest first.
@@ -166,13 +166,19 @@ fn load(fresh: bool) -> Result<Index> {
     let age = fs::metadata(&path).and_then(|data| data.modified()).ok();
     let young = age.is_some_and(|then| then.elapsed().is_ok_and(|age| age < LISTS_AGE));
     let renewed = fresh || !young;
-    if renewed {
-        timed("package lists: renewed", renew)?;
+    if renewed && let Err(error) = timed("package lists: renewed", renew) {
+        // What is in the cache already needs no archive.
+        let Ok(packages) = read_index(&path) else { return Err(error) };
+        note(&format!("{error:#}; taking the lists of before"));
+        return Ok(Index { packages, fresh: true });
     }
-    let text = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    let packages = serde_json::from_slice(&text)
-        .with_context(|| format!("cannot read {}: remove it", path.display()))?;
-    Ok(Index { packages, fresh: renewed })
+    Ok(Index { packages: read_index(&path)?, fresh: renewed })
+}
+
+fn read_index(path: &Path) -> Result<Vec<Package>> {
+    let text = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    serde_json::from_slice(&text)
+        .with_context(|| format!("cannot read {}: remove it", path.display()))
 }
 
 /// Writes the configuration, fetches the lists and makes the index of them.
@@ -182,9 +188,12 @@ fn renew() -> Result<()> {
         let dir = home.join(dir);
         fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
     }
+    // Whole or not at all, whenever it is interrupted.
     let write = |name: &str, text: &str| {
-        let path = home.join(name);
-        fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
+        let (path, new) = (home.join(name), home.join(format!("{name}.new")));
+        fs::write(&new, text)
+            .and_then(|()| fs::rename(&new, &path))
+            .with_context(|| format!("cannot write {}", path.display()))
     };
     let dir = home.to_str().context("the cache directory's name is not UTF-8")?;
     write("apt.conf", &configuration(dir))?;

@@ -78,7 +78,7 @@ pub fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
             checks.push(Check::Exit { code: 0, says: Vec::new() });
         }
         let name = format!("sockets-{}", groups.replace(',', "-"));
-        steps.push(Step::record(&name, &["-p", groups], work, checks));
+        steps.push(Step::record(&name, &["-p", groups, "--tick", "5ms"], work, checks));
     }
     Ok(steps)
 }
