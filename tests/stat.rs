@@ -164,6 +164,22 @@ fn the_command_does_not_outlive_rows_that_cannot_be_written() {
     }
 }
 
+/// Waits until a process handles SIGINT and SIGTERM: the tool does when it begins to count, and how
+/// long it looks for PMUs before that is the machine's affair.
+fn assert_catches_signals(pid: u32) {
+    let caught = || {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+        u64::from_str_radix(mask.trim(), 16).unwrap()
+    };
+    let wanted = [Signal::INT, Signal::TERM].map(|signal| 1 << (signal.as_raw() - 1));
+    let begin = Instant::now();
+    while wanted.iter().any(|bit: &u64| caught() & bit == 0) {
+        assert!(begin.elapsed() < Duration::from_secs(30), "it does not handle signals");
+        sleep(Duration::from_millis(5));
+    }
+}
+
 #[test]
 fn a_signal_prints_what_was_counted() {
     let _machine = root_or_skip!();
@@ -172,6 +188,7 @@ fn a_signal_prints_what_was_counted() {
             let mut tool = uncore_trace();
             tool.args(["stat", "-x,", "-e", "page-faults"]).args(command);
             let child = tool.stderr(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+            assert_catches_signals(child.id());
             sleep(Duration::from_millis(400));
             kill_process(Pid::from_child(&child), signal).unwrap();
             let answer = Answer::of(child.wait_with_output().unwrap());
