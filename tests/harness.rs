@@ -86,6 +86,20 @@ pub fn text(output: &Output) -> String {
     format!("{}{}", lossy(&output.stdout), lossy(&output.stderr))
 }
 
+/// The least of up to three measurements, the first that is `enough`: the host of a virtual machine
+/// may stop it for a second, and its kernel may hide a process of its own from tracers, with the
+/// interrupts that come while it runs (seen: process 1 of one that runs a single job).
+pub fn best_of_three(enough: f64, mut measure: impl FnMut() -> f64) -> f64 {
+    let mut best = f64::INFINITY;
+    for _ in 0..3 {
+        best = best.min(measure());
+        if best <= enough {
+            break;
+        }
+    }
+    best
+}
+
 /// `uncore-trace check` finds nothing wrong.
 pub fn assert_checked(recording: &Path) {
     let output = run([OsStr::new("check"), recording.as_os_str()]);
