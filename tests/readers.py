@@ -62,7 +62,13 @@ def stream(file):
 
     with pyarrow.ipc.open_stream(file) as reader:
         table = reader.read_all()
-    return {"columns": table.column_names, "rows": table.num_rows, "sums": sums_of(table.to_pandas())}
+    frame = table.to_pandas()
+    clock = frame[frame.event == "cpu-clock"]
+    values = clock.groupby("cpu").value.sum()
+    windows = clock.drop_duplicates(["cpu", "mono_ns"]).groupby("cpu").window_ns.sum()
+    clocks = [[int(cpu), float(values[cpu]), int(ns)] for cpu, ns in windows.items()]
+    sums = sums_of(frame)
+    return {"columns": table.column_names, "rows": table.num_rows, "sums": sums, "clocks": clocks}
 
 
 match sys.argv[1:]:
