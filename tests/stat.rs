@@ -3,7 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
 use std::path::Path;
@@ -53,7 +53,8 @@ fn it_counts_what_perf_counts() {
         "page-faults,cpu-clock"
     };
     let perf = ["perf", "stat", "-a", "-x,", "-o", "/dev/stdout", "-e", events, "--", "sh", "-c"];
-    let script = format!("{FAULTS} 2>/dev/null; sleep 1");
+    // Long beside what may hold up the start of perf.
+    let script = format!("{FAULTS} 2>/dev/null; sleep 3");
     let mut place = uncore_trace();
     place.args(["stat", "-x,", "-e", events, "--"]).args(perf).arg(&script);
     let output = Answer::of(place.output().unwrap());
@@ -129,7 +130,8 @@ fn intervals_add_up_to_the_total() {
         assert!(of(true) > 0.0 && (of(true) - of(false)).abs() < 0.5, "{event}: {rows:#?}");
     }
     let times: Vec<_> = rows.iter().filter_map(|row| row["interval"].as_f64()).collect();
-    assert!(times.len() >= 4 && times.is_sorted(), "{times:?}");
+    // Where the machine is late an interval is left out: that none is lost with it the sum tells.
+    assert!(times.len() >= 2 && times.is_sorted(), "{times:?}");
 }
 
 #[test]
@@ -154,12 +156,13 @@ fn the_command_does_not_outlive_rows_that_cannot_be_written() {
     let _machine = root_or_skip!();
     for by in ["", "--for-each-cgroup / "] {
         let place = Place::new();
-        let line = format!("stat -o /dev/full -e page-faults -I 100 {by}-- sh -c");
+        let line = format!("stat -o /dev/full -e page-faults -I 1000 {by}-- sh -c");
         let mut args: Vec<_> = line.split(' ').collect();
         args.push("echo $$ > pid; exec sleep 60");
         let answer = place.run(args);
         assert!(answer.code != 0 && answer.err.contains("/dev/full"), "{answer:#?}");
         let pid = fs::read_to_string(place.path("pid")).unwrap();
+        assert!(!pid.trim().is_empty(), "{by}: no row before the command has said who it is");
         assert!(!Path::new("/proc").join(pid.trim()).exists(), "{by}: {pid} goes on");
     }
 }
@@ -224,15 +227,17 @@ fn runs_are_repeated_and_averaged() {
     let place = Place::new();
     let args = ["stat", "-j", "-e", "duration_time", "-e", "page-faults", "-r", "4", "-o", "-"];
     let script = "echo . >> runs; sleep 0.0$(wc -l < runs)";
+    let begin = Instant::now();
     let rows = objects(&place.run([&args[..], &["--", "sh", "-c", script]].concat()).ok());
+    let quarter = begin.elapsed().as_secs_f64() * 1e3 / 4.0;
     assert_eq!(place.content()[&place.path("runs")], b".\n.\n.\n.\n");
     let time = rows.iter().find(|row| row["event"] == "duration_time").unwrap();
     // 10, 20, 30 and 40 ms and what it takes to start: the mean above 25 ms; their standard error
-    // is sqrt(500 / 3 / 4) = 6.5 ms.
+    // is sqrt(500 / 3 / 4) = 6.5 ms, and of no four times greater than their mean.
     let mean = number(time["counter-value"].as_str().unwrap()) / 1e6;
-    assert!((25.0..200.0).contains(&mean), "{rows:#?}");
+    assert!((25.0..=quarter).contains(&mean), "a quarter is {quarter} ms: {rows:#?}");
     let error = time["variance"].as_f64().unwrap() / 100.0 * mean;
-    assert!((3.0..60.0).contains(&error), "{rows:#?}");
+    assert!((3.0..=mean).contains(&error), "{rows:#?}");
     let text = place.typed("stat -e page-faults -r 2 -- true").err;
     assert!(text.contains("(2 runs)") && text.contains("seconds time elapsed  ( +-"), "{text}");
 }
@@ -274,11 +279,13 @@ fn what_is_not_supported_or_not_counted_says_so_and_the_others_count() {
 fn a_delay_is_not_counted() {
     let _machine = root_or_skip!();
     let place = Place::new();
-    let answer = place.typed("stat -j -o - -e duration_time,page-faults -D 300 -- sleep 0.5");
+    let begin = Instant::now();
+    let answer = place.typed("stat -j -o - -e duration_time,page-faults -D 300 -- sleep 1.5");
+    let most = begin.elapsed().as_secs_f64() * 1e3 - 300.0;
     let rows = objects(&answer.ok());
     let time = rows.iter().find(|row| row["event"] == "duration_time").unwrap();
     let ms = number(time["counter-value"].as_str().unwrap()) / 1e6;
-    assert!((150.0..299.0).contains(&ms), "{rows:#?}");
+    assert!(ms > 0.0 && ms <= most, "at most {most} ms: {rows:#?}");
 }
 
 /// A FIFO each way, held open so that neither side waits for the other.
@@ -310,8 +317,8 @@ fn another_process_says_when_to_count() {
     let mut time = Duration::ZERO;
     for _ in 0..2 {
         sleep(Duration::from_millis(200));
-        ask(&mut control, &mut ack, "enable\n");
         let begin = Instant::now();
+        ask(&mut control, &mut ack, "enable\n");
         sleep(Duration::from_millis(100));
         ask(&mut control, &mut ack, "disable\n");
         time += begin.elapsed();
@@ -326,7 +333,7 @@ fn another_process_says_when_to_count() {
     let counted = rows.iter().find(|row| row["event"] == "duration_time").unwrap();
     let ms = number(counted["counter-value"].as_str().unwrap()) / 1e6;
     let within = time.as_secs_f64() * 1e3;
-    assert!((180.0..=within + 20.0).contains(&ms), "{ms} of {within} ms: {rows:#?}");
+    assert!((180.0..=within).contains(&ms), "{ms} of {within} ms: {rows:#?}");
     let faults = rows.iter().find(|row| row["event"] == "page-faults").unwrap();
     assert!(faults["event-runtime"].as_f64().unwrap() > 180e6, "{rows:#?}");
 }
@@ -392,11 +399,22 @@ fn cgroups_get_their_parts_and_the_parts_add_up() {
     for which in [name, &pattern] {
         let args = ["stat", "-j", "-o", "-", "-e", "page-faults,cpu-clock", "--for-each-cgroup"];
         let args = [&args[..], &[which, "-I", "200", "--interval-count", "3"]].concat();
-        let answer = place.run(args);
-        assert!(answer.code == 0 || answer.err.contains("incomplete"), "{answer:#?}");
-        let rows = objects(&answer.out);
-        let times: Vec<_> = rows.iter().map(|row| row["interval"].as_f64().unwrap()).collect();
-        assert!(times.is_sorted() && times.last().unwrap() > &0.5, "{times:?}");
+        // An interval that a machine was stopped for has no rows: one of three times all have.
+        let mut attempts = (0..3).map(|_| {
+            let answer = place.run(&args);
+            assert!(answer.code == 0 || answer.err.contains("incomplete"), "{answer:#?}");
+            let rows = objects(&answer.out);
+            let times: Vec<_> = rows.iter().map(|row| row["interval"].as_f64().unwrap()).collect();
+            assert!(times.is_sorted(), "{times:?}");
+            (times.last().copied().unwrap(), times, rows)
+        });
+        let complete = |(last, times, _): &(f64, Vec<f64>, Vec<Value>)| {
+            let distinct: BTreeSet<u64> = times.iter().map(|time| time.to_bits()).collect();
+            *last > 0.4 && distinct.len() == 3
+        };
+        let Some((last, _, rows)) = attempts.find(complete) else {
+            panic!("{which}: three times no three intervals of 200 ms");
+        };
         let parts = parts(&rows);
         let of = |event: &str, cgroup: &str| {
             parts.get(&(event.to_owned(), cgroup.to_owned())).copied().unwrap_or_default()
@@ -404,7 +422,7 @@ fn cgroups_get_their_parts_and_the_parts_add_up() {
         let whole: f64 = parts.iter().filter(|(key, _)| key.0 == "cpu-clock").map(|it| it.1).sum();
         // The clock of every CPU runs all the time, in windows as long as the intervals in all.
         let cpus = std::thread::available_parallelism().unwrap().get() as f64;
-        let length = times.last().unwrap() * 1e9 * cpus;
+        let length = last * 1e9 * cpus;
         assert!((whole / length - 1.0).abs() < 0.05, "{whole} of {length}: {parts:#?}");
         assert!(of("page-faults", &cgroup.path) > 0.0, "{parts:#?}");
         assert!(of("cpu-clock", &cgroup.path) > 0.05 * whole, "{parts:#?}");
