@@ -6,8 +6,9 @@ use std::time::Duration;
 use crate::harness::recorder::Recorder;
 use crate::harness::{root_or_skip, rows};
 
-/// Attempts at a quick start: on a machine that others use too, the fastest is the tool's own.
-const ATTEMPTS: usize = 10;
+/// Attempts at a quick start, a second apart: on a machine that others use too, the fastest is the
+/// tool's own.
+const ATTEMPTS: usize = 30;
 
 #[test]
 fn the_first_reading_comes_within_half_a_second() {
@@ -26,6 +27,7 @@ fn the_first_reading_comes_within_half_a_second() {
         if took.last().is_some_and(|took| *took <= 500) {
             break;
         }
+        sleep(Duration::from_secs(1));
     }
     println!("from start to first reading: {took:?} ms");
     assert!(took.iter().min().is_some_and(|fastest| *fastest <= 500), "{took:?} ms");

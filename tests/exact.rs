@@ -3,6 +3,10 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 #![expect(clippy::print_stdout, reason = "both counts, for whoever reads the log")]
 
+use std::path::Path;
+
+use uncore_trace::tables::loss;
+
 use crate::harness::load::Load;
 use crate::harness::recorder::Recorder;
 use crate::harness::{assert_checked, or_skip, python, root_or_skip, rows};
@@ -23,11 +27,10 @@ for line in sys.stdin:
     print('done', flush=True)
 ";
 
-/// The program touches fresh pages while `options` record; its page faults are exact, those of
-/// nobody are few.
-fn faults_are_exact(options: &[&str]) {
-    let _machine = root_or_skip!();
-    let python = or_skip!(python());
+/// The program touches fresh pages while `options` record; its page faults are exact. `false` if
+/// a switch was not seen and it has more: the kernel may hide a process from tracers, whose faults
+/// are then those of who ran before it.
+fn exact(python: &Path, options: &[&str]) -> bool {
     let mut load = Load::start(python, &["-c", TOUCH, &PAGES.to_string()]);
     assert_eq!(load.hear(), "ready");
     load.settle();
@@ -47,17 +50,27 @@ fn faults_are_exact(options: &[&str]) {
     let own = page_faults().filter(|share| share.pid == Some(load.pid()));
     let counted: f64 = own.filter_map(|share| share.value).sum();
     println!("{counted} page faults, {faults} by /proc");
+    let lost: Vec<String> = rows::losses(&run).into_iter().map(|loss| loss.cause).collect();
+    if lost.iter().any(|cause| cause == "unseen_switch") && counted > faults as f64 {
+        return false;
+    }
     assert!((counted - faults as f64).abs() < 1e-6, "{counted}, really {faults}");
     for share in page_faults() {
         // A window in which nothing was counted has nothing to divide.
         let method = if share.total == Some(0.0) { "none" } else { "exact" };
         assert_eq!(share.method, method, "{share:?}");
     }
-    let lost: Vec<String> = rows::losses(&run).into_iter().map(|loss| loss.cause).collect();
     // A machine that is stopped by its host misses ticks; no count is lost with them.
-    let told = ["late_tick", "no_boundary", "unseen_switch"];
-    assert!(lost.iter().all(|cause| told.contains(&cause.as_str())), "{lost:?}");
+    assert!(lost.iter().all(|cause| loss::RESOLUTION.contains(&cause.as_str())), "{lost:?}");
     assert_checked(&run);
+    true
+}
+
+/// In one of three recordings nobody gets what is hidden.
+fn faults_are_exact(options: &[&str]) {
+    let _machine = root_or_skip!();
+    let python = or_skip!(python());
+    assert!((0..3).any(|_| exact(&python, options)), "too many faults, three times");
 }
 
 #[test]

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
+use crate::harness::load::Load;
 use crate::harness::recorder::Recorder;
 use crate::harness::rows::{self, Share};
 use crate::harness::{assert_checked, mono_ns, or_skip, root_or_skip, text, uncore_trace};
@@ -53,13 +54,14 @@ impl Drop for Cpu1 {
 fn record(output: &Path, options: &[&str], cpu: &Cpu1) -> Result<(i64, i64), String> {
     let mut recorder = Recorder::start(output, options);
     sleep(Duration::from_millis(200));
-    let away = cpu.leave_for(Duration::from_millis(400))?;
-    // Until its counters count again: a second is ten times what that takes on a busy machine.
-    sleep(Duration::from_secs(1));
+    let away = cpu.leave_for(Duration::from_secs(1))?;
+    // Until its counters count again, for which there must be switches to count.
+    let _load = Load::short_spins(1);
+    sleep(Duration::from_secs(2));
     recorder.signal(Signal::INT);
     let ended = recorder.wait();
     assert_eq!(ended.code, Some(1), "{}", ended.stderr);
-    assert!(ended.stderr.contains("1 cpu_offline"), "{}", ended.stderr);
+    assert!(ended.stderr.contains(" 1 cpu_offline"), "{}", ended.stderr);
     Ok(away)
 }
 

@@ -60,7 +60,7 @@ fn shares_sum_to_the_count_by_every_reader() {
         let file = if name.ends_with('/') { output.join("fabric.parquet") } else { output };
         let answer = harness::readers(&python, &[OsStr::new("conservation"), file.as_os_str()]);
         println!("{name} {options:?}: {windows} windows; DuckDB: {answer}");
-        assert!(windows > 1000, "{windows} windows");
+        assert!(windows > 100, "{windows} windows");
         assert_eq!(answer[0].as_u64(), Some(windows as u64));
         assert!(answer[1].as_f64().unwrap() <= 1e-9, "{answer}");
         assert_eq!(answer[2].as_f64(), Some(0.0), "{answer}");
@@ -76,7 +76,7 @@ fn switches() -> f64 {
 /// The recording's first window begins between the start of the process and a tick after its
 /// command is heard of, and its last ends after the signal and before the process does. So the
 /// kernel's count over the longest and the shortest of those intervals are bounds without a
-/// tolerance; two hundred thousand switches between them make the edges small.
+/// tolerance; a million switches between them make the edges small.
 #[test]
 fn context_switches_are_those_of_the_kernel() {
     let _machine = root_or_skip!();
@@ -87,7 +87,7 @@ fn context_switches_are_those_of_the_kernel() {
     let recorder = Recorder::start(&file, &["-p", "host"]);
     sleep(Duration::from_millis(5));
     let inner = switches();
-    let bench = Command::new("perf").args(["bench", "sched", "pipe", "-l", "100000"]).output();
+    let bench = Command::new("perf").args(["bench", "sched", "pipe", "-l", "500000"]).output();
     assert!(bench.unwrap().status.success());
     let least = switches() - inner;
     recorder.stop();
@@ -96,7 +96,7 @@ fn context_switches_are_those_of_the_kernel() {
     let own = shares.iter().filter(|share| share.event == "context-switches");
     let counted: f64 = own.filter_map(|share| share.value).sum();
     println!("{counted} switches, between {least} and {most} by /proc/stat");
-    assert!(least >= 200_000.0, "the bench made {least} switches only");
+    assert!(least >= 1_000_000.0, "the bench made {least} switches only");
     assert!((least..=most).contains(&counted), "{counted} is not in {least}..={most}");
     assert!((most - least) / least < 0.05, "the edges are too wide to tell anything");
 }
