@@ -2,6 +2,7 @@
 //! recording of one cgroup only. The kernel's own accounting of the spinners is the truth.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+#![expect(clippy::print_stdout, reason = "a test prints what it measured")]
 
 use std::collections::BTreeMap;
 use std::path::Path;
