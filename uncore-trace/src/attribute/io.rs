@@ -10,39 +10,39 @@
 //!
 //! # Confidence
 //!
-//! The chance that a share is within 10 % of the truth, `erf(0.1 / sqrt(2 v))`, times the part of
-//! the window in which the counter ran. `v`, the variance of the relative error, is the sum of
+//! The chance that a share is within 10 % of the truth is the product of three:
 //!
-//! - what the count of a window differs by from what was moved, learnt: the mean square of
-//!   `ln(Y / X)` about its mean over some 50 windows. Bytes are moved up to a request's time before
-//!   or after the window that has its completion. It counts by the part `1 - x / X` that others
-//!   moved, in this window or the one before, whichever is more: where one owner alone moves, what
-//!   is counted is his, whenever that was;
-//! - what is given to the devices although it may be of the owners' requests: of `o = Y / X - 1`, a
-//!   part from none to all, each as likely as the other: `o^2 / 3`.
+//! - that the count of a window agrees with what was moved: in how many of the last 50 windows
+//!   `ln(Y / X)` was within `0.1 / (1 - x / X)` of its mean. Bytes are moved up to a request's time
+//!   before or after the window that has its completion, so most windows agree and few are far off:
+//!   what they differ by has no normal distribution, and is counted. `1 - x / X` is the part that
+//!   others moved, in this window or the one before, whichever is more: where one owner alone moves,
+//!   what is counted is his, whenever that was;
+//! - that no more than a tenth is given to the devices although it was of the owners' requests: of
+//!   `o = Y / X - 1` a part from none to all, each as likely as the other;
+//! - the part of the window in which the counter ran.
 //!
-//! Of what is the devices' own the same `v` holds, with all of the first, in proportion to what the
-//! owners have.
+//! Of what is the devices' own the same holds, with all windows' differences in proportion to what
+//! the owners have.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
-use super::{Attribution, Method, Share, Window, confidence::within_tenth, residency::residency};
+use super::{Attribution, Method, Share, Window, residency::residency};
 use crate::align::who::Who;
 
-/// Windows over which ratios are averaged.
-const MEMORY: f64 = 50.0;
+/// Windows that are remembered.
+const MEMORY: usize = 50;
 
-/// Variance of the logarithm of a ratio before anything was seen: a fifth.
-const FIRST: f64 = 0.04;
+/// A share of this relative error is still right.
+const RIGHT: f64 = 0.1;
 
 /// What it has learnt of one counter.
 #[derive(Debug, Default)]
 pub struct Io {
-    /// Windows so far in which both counted.
-    windows: f64,
-    /// Mean and variance of `ln(Y / X)`.
-    mean: f64,
-    variance: f64,
+    /// Of `ln(Y / X)`, over the windows in which both counted.
+    mean: Option<f64>,
+    /// How far the last of them were from the mean before.
+    off: VecDeque<f64>,
     /// The part `x / X` of each in the last window in which anything was moved.
     before: HashMap<Who, f64>,
 }
@@ -61,17 +61,17 @@ impl Io {
     fn shares(&mut self, total: f64, running: f32, moved: &[(Who, f64)]) -> Vec<Share> {
         let sum: f64 = moved.iter().map(|(_, bytes)| bytes).sum();
         let part = if sum > 0.0 { (total / sum).min(1.0) } else { 0.0 };
-        let (of_window, of_rest) = self.learn(total, sum);
+        self.learn(total, sum);
+        let rest = if sum > 0.0 { (total / sum - 1.0).max(0.0) } else { 0.0 };
         let others =
             |who: Who, part: f64| 1.0 - self.before.get(&who).map_or(0.0, |was| part.min(*was));
         let mut shares: Vec<Share> = moved
             .iter()
             .filter(|(who, bytes)| *who != Who::Device && bytes * part > 0.0)
             .map(|&(who, bytes)| {
-                let variance = of_window * others(who, bytes / sum) + of_rest;
-                let known = if who == Who::Unknown { 0.0 } else { within_tenth(variance) };
-                let confidence = known as f32 * running;
-                Share { who, value: bytes * part, confidence }
+                let right = self.agree(others(who, bytes / sum)) * within_rest(rest);
+                let known = if who == Who::Unknown { 0.0 } else { right };
+                Share { who, value: bytes * part, confidence: known as f32 * running }
             })
             .collect();
         if sum > 0.0 {
@@ -80,32 +80,44 @@ impl Io {
         let given: f64 = shares.iter().map(|share| share.value).sum();
         let own = total - given;
         if own > total * 1e-12 {
-            let of_own = (of_window + of_rest) * (given / own).powi(2);
-            let confidence = within_tenth(of_own) as f32 * running;
-            shares.push(Share { who: Who::Device, value: own, confidence });
+            let by = given / own;
+            let right = self.agree(by) * within_rest(rest * by);
+            shares.push(Share { who: Who::Device, value: own, confidence: right as f32 * running });
         }
         shares
     }
 
-    /// The variance of a share's relative error: by what windows differ, this one and those before,
-    /// and by what was counted beyond what was moved.
-    fn learn(&mut self, total: f64, sum: f64) -> (f64, f64) {
+    fn learn(&mut self, total: f64, sum: f64) {
         if sum <= 0.0 || total <= 0.0 {
-            return (0.0, 0.0);
+            return;
         }
         let ratio = (total / sum).ln();
-        let deviation = ratio - self.mean;
-        if self.windows < 1.0 {
-            (self.mean, self.variance) = (ratio, FIRST);
-        } else {
-            let weight = 1.0 / (self.windows + 1.0).min(MEMORY);
-            self.variance += weight * (deviation * deviation - self.variance);
-            self.mean += weight * deviation;
+        let Some(mean) = &mut self.mean else {
+            self.mean = Some(ratio);
+            return;
+        };
+        let off = ratio - *mean;
+        if self.off.len() == MEMORY {
+            self.off.pop_front();
         }
-        self.windows += 1.0;
-        let own = (total / sum - 1.0).max(0.0);
-        (self.variance, own * own / 3.0)
+        self.off.push_back(off.abs());
+        *mean += off / (self.off.len() + 1) as f64;
     }
+
+    /// The chance that what windows differ by, times `by`, leaves a share right: how many of those
+    /// before would have. Of no windows half would, which counts as one window.
+    fn agree(&self, by: f64) -> f64 {
+        if by <= 0.0 {
+            return 1.0;
+        }
+        let right = self.off.iter().filter(|off| **off * by < RIGHT).count();
+        (right as f64 + 0.5) / (self.off.len() + 1) as f64
+    }
+}
+
+/// The chance that of `rest` a part that may be any leaves a share right.
+fn within_rest(rest: f64) -> f64 {
+    if rest > RIGHT { RIGHT / rest } else { 1.0 }
 }
 
 #[cfg(test)]

@@ -19,8 +19,9 @@
 //!
 //! # Confidence
 //!
-//! The chance that a share `s` is within 10 % of the truth, `erf(0.1 / sqrt(2 v))`, times the part of
-//! the window in which the counter ran. `v`, the variance of the relative error, is the sum of
+//! The chance that a share `s` is within 10 % of the truth, `tanh(0.1 pi / sqrt(12 v))` (errors have
+//! a logistic distribution), times the part of the window in which the counter ran. `v`, the variance
+//! of the relative error, is the sum of
 //!
 //! - what rates and rest are uncertain by: `g' C g`, with `C` their covariance and `g` the derivative
 //!   of `ln s` by them;
