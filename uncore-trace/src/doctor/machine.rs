@@ -56,6 +56,12 @@ impl Machine {
         self.root.join(path).exists()
     }
 
+    /// Where a symbolic link points, `None` where it is none.
+    pub(super) fn link(&self, path: &str) -> Option<String> {
+        let target = fs::read_link(self.root.join(path)).ok()?;
+        Some(target.to_string_lossy().into_owned())
+    }
+
     /// The names in a directory, sorted.
     pub(super) fn names(&self, path: &str) -> io::Result<Vec<String>> {
         let mut names = fs::read_dir(self.root.join(path))?

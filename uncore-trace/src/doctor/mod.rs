@@ -21,6 +21,7 @@ mod kernel;
 mod lockdown;
 mod machine;
 mod paranoid;
+mod pids;
 mod platforms;
 mod pmus;
 mod privileges;
@@ -93,6 +94,7 @@ const CHECKS: &[Check] = &[
     lockdown::check,
     tracefs::check,
     cgroups::check,
+    pids::check,
     files::check,
     sample_rate::check,
     pmus::check,
