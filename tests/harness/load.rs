@@ -35,6 +35,11 @@ impl Load {
         Self::pinned(cpu, "while :; do timeout 0.06 sh -c 'while :; do :; done'; done")
     }
 
+    /// Comes to one CPU and leaves it again and again, and uses little of it.
+    pub fn naps(cpu: usize) -> Self {
+        Self::pinned(cpu, "while :; do sleep 0.01; done")
+    }
+
     fn pinned(cpu: usize, script: &str) -> Self {
         let load = Self::start("sh", &["-c", script]);
         let mut cpus = CpuSet::new();
