@@ -151,3 +151,28 @@ fn a_cpu_that_stays_away_holds_nothing_up() {
     assert_checked(&file);
     assert!(rows::cpu_time(&file)[1].offline_ns > 200_000_000);
 }
+
+/// The recorder does not run while the CPU is away: what stopped with it is told all the same, also
+/// when the recording ends right after.
+#[test]
+fn an_absence_that_nobody_saw_is_told_of() {
+    let _machine = root_or_skip!();
+    for after in [Duration::ZERO, Duration::from_secs(1)] {
+        let cpu = or_skip!(Cpu1::take());
+        let dir = tempfile::tempdir().unwrap();
+        let run = dir.path().join("run/");
+        let mut recorder = Recorder::start(&run, &["-p", "host", "-I", "10ms"]);
+        sleep(Duration::from_millis(200));
+        recorder.signal(Signal::STOP);
+        let away = cpu.leave_for(Duration::from_millis(300));
+        recorder.signal(Signal::CONT);
+        or_skip!(away);
+        sleep(after);
+        recorder.signal(Signal::INT);
+        let ended = recorder.wait();
+        assert_eq!(ended.code, Some(1), "after {after:?}: {}", ended.stderr);
+        assert!(ended.stderr.contains("counter_stopped"), "after {after:?}: {}", ended.stderr);
+        assert_checked(&run);
+        conserved(&run);
+    }
+}

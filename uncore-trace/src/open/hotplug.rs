@@ -107,7 +107,7 @@ impl Session {
         };
         online.clone_into(&mut self.follower.online);
         let owners: Vec<Option<u32>> = self.held.iter().map(|held| held.owner).collect();
-        change.stopped = self.note_stopped();
+        change.stopped = self.take_stopped();
         let reopened = self.reopen_stopped(root);
         for held in reopened.iter().filter_map(|&index| self.held.get(index)) {
             held.event.enable().context("cannot enable a counter")?;
@@ -133,8 +133,8 @@ impl Session {
             .with_context(|| format!("cannot write the state of CPU {cpu}"))
     }
 
-    /// Finds the counters that stopped since the last look.
-    fn note_stopped(&mut self) -> Vec<(u32, Count)> {
+    /// The counters that stopped since this was last asked, with all they had counted.
+    pub fn take_stopped(&mut self) -> Vec<(u32, Count)> {
         let mut stopped = Vec::new();
         for held in self.held.iter_mut().filter(|held| !held.stopped) {
             if held.event.is_enabled() {

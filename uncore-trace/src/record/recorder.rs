@@ -2,7 +2,7 @@
 //! stop; then close the last window and finish the tables.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, VecDeque},
     io,
     path::Path,
     process::ExitStatus,
@@ -22,7 +22,7 @@ use crate::{
     attribute::Methods,
     discover::Machine,
     drain::{Peek, decode, peek},
-    open::{self, Drops, Session, Timer},
+    open::{self, Change, Drops, Session, Timer},
     plan::Plan,
     priority,
     signals::Signals,
@@ -80,9 +80,9 @@ struct Recorder<'a> {
     sink: Sink,
     writer: WriterHandle,
     drops: Drops,
-    /// The CPUs that were online at this time: for when all that was sent before has been fed, and
-    /// with it all that a CPU sent which went offline.
-    look: Option<(u64, Vec<u32>)>,
+    /// The CPUs that were online at these times, the oldest first: each for when all that was sent
+    /// before has been fed, and with it all that a CPU sent which went offline.
+    looks: VecDeque<(u64, Vec<u32>)>,
     /// `Drops::moved` when counters were last gone after.
     followed: u64,
     rows: u64,
@@ -146,7 +146,7 @@ pub async fn record_into(
         sink,
         writer,
         drops: Drops::default(),
-        look: None,
+        looks: VecDeque::new(),
         followed: 0,
         rows: 0,
         sealed: Instant::now(),
@@ -227,9 +227,13 @@ impl Recorder<'_> {
         // programs gone the ring can only get emptier.
         sleep(2 * self.options.tick + Duration::from_nanos(2 * SETTLE_NS)).await;
         self.remember_running().await;
+        // Of a CPU that was away too shortly to be seen, and with nobody's hint.
+        let stopped = Change { stopped: self.session.take_stopped(), ..Change::default() };
         self.session.stop()?;
         let counts = self.session.counts();
-        self.timeline.last_counts(&counts, mono_ns() as u64, &mut self.sink);
+        let now = mono_ns() as u64;
+        self.timeline.last_counts(&counts, now, &mut self.sink);
+        self.timeline.follow(&stopped, now, &mut self.sink, &mut |_| None);
         let begin = Instant::now();
         let mut waiting = begin;
         let mut pause = Duration::ZERO;
@@ -269,8 +273,10 @@ impl Recorder<'_> {
     /// is emptied must not keep the recorder from its other duties. `false` if something is left.
     fn drain(&mut self) -> Result<bool> {
         let now = mono_ns() as u64;
-        if self.look.is_none() {
-            self.look = Some((now, open::online(self.root)?));
+        let online = open::online(self.root)?;
+        // A CPU that leaves and returns while the ring is behind was away all the same.
+        if self.looks.back().is_none_or(|(_, last)| *last != online) {
+            self.looks.push_back((now, online));
         }
         let mut horizon = now.saturating_sub(SETTLE_NS);
         let begin = Instant::now();
@@ -294,8 +300,11 @@ impl Recorder<'_> {
         self.session.flush_log();
         self.note_drops(horizon)?;
         let fed = if emptied { now } else { horizon };
-        if let Some((_, online)) = self.look.take_if(|(time, _)| *time <= fed) {
+        if let Some((_, online)) = self.looks.pop_front_if(|(time, _)| *time <= fed) {
             self.follow(&online)?;
+            // What is sent until now is of the CPUs as they were before this one.
+            let now = mono_ns() as u64;
+            self.looks.iter_mut().for_each(|(time, _)| *time = now);
         }
         let mut failed = None;
         let session = &self.session;
