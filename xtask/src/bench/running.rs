@@ -12,7 +12,7 @@ use aya::programs::BtfTracePoint;
 use aya::{Btf, Ebpf};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// How long a recorder may take to finish its file after SIGINT, before it is killed.
+/// How long a recorder may take to finish its file after SIGTERM, before it is killed.
 const STOP: Duration = Duration::from_secs(30);
 
 /// Something that runs until it is stopped; dropping it stops it too, without a verdict.
@@ -110,7 +110,8 @@ impl Running for Recorder {
             bail!("{} ended with {status} while measured: {}", self.name, self.said());
         }
         let pid = Pid::from_child(&self.child);
-        kill_process(pid, Signal::INT).with_context(|| format!("cannot stop {}", self.name))?;
+        // Not SIGINT: what a shell starts in the background ignores it, and so do its children.
+        kill_process(pid, Signal::TERM).with_context(|| format!("cannot stop {}", self.name))?;
         let since = Instant::now();
         loop {
             if let Some(status) = self.child.try_wait().context("cannot wait for a recorder")? {
@@ -150,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn stopped_by_interrupt() {
+    fn stopped_by_a_signal() {
         let (_dir, recorder) = start("exec sleep 60").unwrap();
         Box::new(recorder).stop().unwrap();
     }
@@ -158,14 +159,14 @@ mod tests {
     #[test]
     fn one_that_fails_when_stopped_is_an_error() {
         let (_dir, recorder) =
-            start("trap 'echo disk full >&2; exit 2' INT; while :; do sleep 0.05; done").unwrap();
+            start("trap 'echo disk full >&2; exit 2' TERM; while :; do sleep 0.05; done").unwrap();
         let error = Box::new(recorder).stop().unwrap_err();
         assert!(format!("{error:#}").contains("disk full"), "{error:#}");
     }
 
     #[test]
     fn dropping_kills_it() {
-        let (_dir, recorder) = start("trap '' INT; exec sleep 60").unwrap();
+        let (_dir, recorder) = start("trap '' TERM; exec sleep 60").unwrap();
         let pid = recorder.child.id();
         drop(recorder);
         assert!(!Path::new(&format!("/proc/{pid}")).exists());
