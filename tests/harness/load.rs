@@ -64,9 +64,10 @@ impl Load {
         i32::try_from(self.0.id()).unwrap()
     }
 
-    /// Sends it a line.
+    /// Sends it a line, in one write: it may be gone before a second one.
     pub fn say(&mut self, line: &str) {
-        writeln!(self.0.stdin.as_mut().unwrap(), "{line}").unwrap();
+        let line = format!("{line}\n");
+        self.0.stdin.as_mut().unwrap().write_all(line.as_bytes()).unwrap();
     }
 
     /// Waits for a line of it.
