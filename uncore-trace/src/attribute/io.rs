@@ -27,14 +27,11 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use super::{Attribution, Method, Share, Window, residency::residency};
+use super::{Attribution, Method, Share, Window, confidence::RIGHT, residency::residency};
 use crate::align::who::Who;
 
 /// Windows that are remembered.
 const MEMORY: usize = 50;
-
-/// A share of this relative error is still right.
-const RIGHT: f64 = 0.1;
 
 /// What it has learnt of one counter.
 #[derive(Debug, Default)]
@@ -60,9 +57,9 @@ impl Attribution for Io {
 impl Io {
     fn shares(&mut self, total: f64, running: f32, moved: &[(Who, f64)]) -> Vec<Share> {
         let sum: f64 = moved.iter().map(|(_, bytes)| bytes).sum();
-        let part = if sum > 0.0 { (total / sum).min(1.0) } else { 0.0 };
-        self.learn(total, sum);
-        let rest = if sum > 0.0 { (total / sum - 1.0).max(0.0) } else { 0.0 };
+        let ratio = if sum > 0.0 { total / sum } else { 0.0 };
+        let (part, rest) = (ratio.min(1.0), (ratio - 1.0).max(0.0));
+        self.learn(ratio);
         let others =
             |who: Who, part: f64| 1.0 - self.before.get(&who).map_or(0.0, |was| part.min(*was));
         let mut shares: Vec<Share> = moved
@@ -87,16 +84,15 @@ impl Io {
         shares
     }
 
-    fn learn(&mut self, total: f64, sum: f64) {
-        if sum <= 0.0 || total <= 0.0 {
+    fn learn(&mut self, ratio: f64) {
+        if ratio <= 0.0 {
             return;
         }
-        let ratio = (total / sum).ln();
         let Some(mean) = &mut self.mean else {
-            self.mean = Some(ratio);
+            self.mean = Some(ratio.ln());
             return;
         };
-        let off = ratio - *mean;
+        let off = ratio.ln() - *mean;
         if self.off.len() == MEMORY {
             self.off.pop_front();
         }

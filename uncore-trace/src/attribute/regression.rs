@@ -302,6 +302,7 @@ impl Regression {
             used[column] += ticks;
         }
         let (parts, variance) = self.parts(&used, design.width())?;
+        let edges = 2.0 * EDGE_NS / design.tick_ns() as f64;
         let mut shares = Vec::with_capacity(owners.len() + 1);
         for (who, column, ticks) in owners {
             let within = ticks / used[column];
@@ -310,7 +311,6 @@ impl Regression {
             if who == Who::Unknown || value <= 0.0 {
                 continue;
             }
-            let edges = 2.0 * EDGE_NS / design.tick_ns() as f64;
             let edge = edges / ticks;
             let of_part = variance[column] / parts[column].powi(2);
             let unseen = self.spread.of_edges(column, edges);
