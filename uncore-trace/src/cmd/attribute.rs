@@ -22,7 +22,9 @@ use crate::{
 /// Makes the timeline again from the raw tables of a directory that `record -o DIR/` wrote, by
 /// another method or by the same, in windows as long or others. Counters that were read at every switch stay exact.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  uncore-trace attribute run/ --method residency -o by-time.parquet")]
+#[command(
+    after_help = "Example:\n  uncore-trace attribute run/ --method residency -o by-time.parquet"
+)]
 pub struct Args {
     /// The directory given to `record -o`
     #[arg(value_name = "DIR")]

@@ -1,14 +1,20 @@
 //! The subcommands, one file each: `Args` is what was typed, `run` runs the stages for it and
-//! returns the exit code. Adding one adds a file and its line in [`Command`]'s list.
+//! returns the exit code. Adding one adds a file, its `mod` line and its line in [`Command`]'s list.
 
+pub mod attribute;
 pub mod catalog;
+pub mod check;
+pub mod doctor;
+pub mod list;
 pub mod log;
+pub mod record;
+pub mod repair;
+pub mod report;
 pub mod select;
+pub mod stat;
 
 macro_rules! commands {
     ($($module:ident: $name:ident,)*) => {
-        $(pub mod $module;)*
-
         /// What was asked for.
         #[derive(Debug, clap::Subcommand)]
         pub enum Command {

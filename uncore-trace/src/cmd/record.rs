@@ -1,6 +1,10 @@
 //! `uncore-trace record`.
 
-use std::{ffi::OsString, path::{Path, PathBuf}, time::Duration};
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use anyhow::{Context as _, Result, bail};
 
@@ -151,7 +155,10 @@ pub fn run(args: &Args, root: &Path) -> Result<u8> {
         return dry_run(&plan, args.json);
     }
     if root != Path::new("/") {
-        bail!("{} is not the running machine: --root is for list, doctor and record --dry-run", root.display());
+        bail!(
+            "{} is not the running machine: --root is for list, doctor and record --dry-run",
+            root.display()
+        );
     }
     let quiet = args.quiet;
     let cpus = machine.cpus.online.len();
@@ -203,7 +210,10 @@ fn options(
             show(interval)
         );
     }
-    let output = args.output.as_ref().context("-o is needed: FILE.parquet, a directory, or - for a stream")?;
+    let output = args
+        .output
+        .as_ref()
+        .context("-o is needed: FILE.parquet, a directory, or - for a stream")?;
     if args.slices && output.extension().is_some_and(|extension| extension == "parquet") {
         bail!("--slices fills a raw table: name a directory, e.g. -o run/");
     }
@@ -307,12 +317,13 @@ fn report(options: &Options, outcome: &Outcome) {
         name if name == "-" => "stdout".into(),
         name => name,
     };
-    let losses: Vec<String> = outcome
-        .losses
-        .iter()
-        .map(|(cause, count)| format!("{count} {}", cause.name()))
-        .collect();
-    let lost = if losses.is_empty() { "nothing lost".to_owned() } else { format!("losses: {}", losses.join(", ")) };
+    let losses: Vec<String> =
+        outcome.losses.iter().map(|(cause, count)| format!("{count} {}", cause.name())).collect();
+    let lost = if losses.is_empty() {
+        "nothing lost".to_owned()
+    } else {
+        format!("losses: {}", losses.join(", "))
+    };
     let size = if outcome.finished.bytes == 0 {
         String::new()
     } else {

@@ -312,7 +312,8 @@ fn warn_of_unopened(plan: &Plan, all: &[Unopened]) {
         }
     }
     for (count, reason) in events.into_values() {
-        let others = if count > 1 { format!(" (and on {} more CPUs)", count - 1) } else { String::new() };
+        let others =
+            if count > 1 { format!(" (and on {} more CPUs)", count - 1) } else { String::new() };
         log::warn!("{reason}{others}; the other counters are counted");
     }
 }
