@@ -65,6 +65,13 @@ fn assert_same(recorded: &[String], made: &[String], options: &[&str]) {
     assert_eq!(recorded.len(), made.len(), "{options:?}");
 }
 
+/// `attribute` with the recording's own options makes its own rows.
+pub fn again_the_same(recording: &Path) {
+    let dir = tempfile::tempdir().unwrap();
+    let made = again(recording, &dir.path().join("again.parquet"), &[]);
+    assert_same(&rows(recording), &made, &[]);
+}
+
 /// What each counter counted in all.
 fn totals(shares: Vec<Share>) -> BTreeMap<(String, String, i32), f64> {
     let mut totals = BTreeMap::new();

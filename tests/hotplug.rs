@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
+use crate::attribute::again_the_same;
 use crate::harness::load::Load;
 use crate::harness::recorder::Recorder;
 use crate::harness::rows::{self, Share};
@@ -175,4 +176,49 @@ fn an_absence_that_nobody_saw_is_told_of() {
         assert_checked(&run);
         conserved(&run);
     }
+}
+
+/// A CPU goes offline around the end of the recording: each count is in one window, once.
+#[test]
+fn a_cpu_that_leaves_at_the_end_is_counted_once() {
+    let _machine = root_or_skip!();
+    for late_ms in [970, 1000, 1015, 1030, 1045, 1060, 1080, 1100] {
+        let cpu = or_skip!(Cpu1::take());
+        let dir = tempfile::tempdir().unwrap();
+        let run = dir.path().join("run/");
+        let options = ["-p", "host", "--sample-on", "sched", "--min-gap", "0", "--duration", "1s"];
+        let mut recorder = Recorder::start(&run, &options);
+        sleep(Duration::from_millis(late_ms));
+        let away = cpu.leave_for(Duration::from_millis(200));
+        let ended = recorder.wait();
+        or_skip!(away);
+        assert!(ended.code == Some(0) || ended.code == Some(1), "{late_ms} ms: {}", ended.stderr);
+        assert_checked(&run);
+        conserved(&run);
+        // What the end of a recording waits for in vain is a loss.
+        assert!(!ended.stderr.contains("unfinished"), "{late_ms} ms: {}", ended.stderr);
+        again_the_same(&run);
+    }
+}
+
+/// A CPU that was offline when the plan was made is not counted, and the recording says so.
+#[test]
+fn a_cpu_that_comes_online_is_told_of() {
+    let _machine = root_or_skip!();
+    let cpu = or_skip!(Cpu1::take());
+    let dir = tempfile::tempdir().unwrap();
+    let run = dir.path().join("run/");
+    or_skip!(fs::write(cpu.online, "0").map_err(|error| format!("CPU 1 stays online: {error}")));
+    let mut recorder = Recorder::start(&run, &["-p", "host", "-I", "10ms"]);
+    sleep(Duration::from_millis(200));
+    fs::write(cpu.online, "1").unwrap();
+    sleep(Duration::from_secs(1));
+    recorder.signal(Signal::INT);
+    let ended = recorder.wait();
+    assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+    assert!(ended.stderr.contains("1 cpu_not_planned"), "{}", ended.stderr);
+    assert_checked(&run);
+    conserved(&run);
+    assert!(rows::runtime(&run).iter().any(|time| time.cpu == 1), "CPU 1 has no time");
+    again_the_same(&run);
 }

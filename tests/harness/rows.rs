@@ -184,9 +184,12 @@ fn times(recording: &Path, def: &'static TableDef, name: &str, ns: &str) -> Vec<
     })
 }
 
-/// All of `runtime`; the name is the thread's.
+/// The time of tasks and of idle, from `runtime`; the name is the thread's.
 pub fn runtime(recording: &Path) -> Vec<Time> {
-    times(recording, &runtime::TABLE, "comm", "run_ns")
+    let mut times = times(recording, &runtime::TABLE, "comm", "run_ns");
+    // Time that was not seen, or for which the CPU was offline, has no thread.
+    times.retain(|time| !time.name.is_empty());
+    times
 }
 
 /// All of `irqs`; the name is the handler's.
@@ -222,7 +225,7 @@ pub fn moved(recording: &Path) -> Vec<Moved> {
         direction: word(batch, "direction", row).unwrap(),
         owner: word(batch, "owner", row).unwrap(),
         pid: short(batch, "pid", row),
-        comm: word(batch, "comm", row).unwrap(),
+        comm: word(batch, "comm", row).unwrap_or_default(),
         cgroup: get(u64s(batch, "cgroup_id").unwrap(), row).and_then(|id| paths.get(&id).cloned()),
         bytes: u64s(batch, "bytes").unwrap().value(row),
     })

@@ -5,10 +5,10 @@
 //! only, so that live and recorded answers cannot disagree.
 //!
 //! ```text
-//! discover -> plan -> open -> drain -> align + attribute -> tables -> report, check
-//!                      |        |            |                |
-//!                      |        |        timeline drives them over the stream
-//!                      `--------`----------- record runs the whole
+//! discover -> plan -> open -> drain -> timeline -> log -> attribute -> tables -> report, check
+//!                      |        |         |         ^
+//!                      |        |         |         `-- replay: the same entries, from tables
+//!                      `--------`---------`-- record runs the whole
 //! ```
 //!
 //! | stage | takes | gives | touches the machine |
@@ -18,15 +18,19 @@
 //! | [`open`] | a plan | open counters, attached programs | changes; undone by `Drop` |
 //! | [`drain`] | bytes of the ring | records | no |
 //! | [`align`] | records | who used each CPU in each bin | reads names |
-//! | [`attribute`] | a count and who used the CPUs | shares that sum to the count | no |
+//! | [`timeline`] | records and bins | entries of the log, rows of the raw tables | no |
+//! | [`log`] | | what an entry is | no |
+//! | [`attribute`] | entries | shares that sum to each count, as rows of `fabric` | no |
 //! | [`tables`] | rows | Parquet, Arrow | writes the output |
 //! | [`report`] | tables | answers | no |
 //!
-//! [`replay`] reads the raw tables of a recording and drives align and attribute over them again.
+//! [`replay`] makes the entries of a recording again from its raw tables. The attributor sees entries
+//! and nothing else, so a recording and `uncore-trace attribute` make the same `fabric`.
 //!
 //! [`stat`] counts a plan without attributing it; where it shows cgroups, it sums what `record`
 //! streams.
 
+mod count;
 pub mod discover;
 pub mod plan;
 
@@ -35,8 +39,10 @@ pub mod open;
 pub mod drain;
 
 pub mod align;
-pub mod attribute;
+pub mod log;
 pub mod timeline;
+
+pub mod attribute;
 
 pub mod tables;
 

@@ -33,6 +33,8 @@ pub struct Place {
     pub pod: Option<String>,
     /// Whether names were looked for.
     named: bool,
+    /// Whether it was told with [`Cgroups::untold`].
+    told: bool,
 }
 
 /// Cgroups by id.
@@ -43,7 +45,8 @@ pub struct Cgroups {
     places: HashMap<u64, Place>,
     removed: VecDeque<(u64, u64)>,
     walked_at: Option<u64>,
-    fresh: VecDeque<(u64, u64)>,
+    /// Ids whose path was learnt and not taken yet.
+    fresh: VecDeque<u64>,
 }
 
 impl Cgroups {
@@ -109,27 +112,35 @@ impl Cgroups {
     }
 
     /// A cgroup was made or used under this path.
-    pub fn learn(&mut self, id: u64, path: String, now: u64) {
-        let place = Place { path, container: None, pod: None, named: false };
+    pub fn learn(&mut self, id: u64, path: String) {
+        let place = Place { path, container: None, pod: None, named: false, told: false };
         match self.places.entry(id) {
             Entry::Occupied(known) if known.get().path == place.path => {}
-            Entry::Occupied(mut known) => *known.get_mut() = place,
+            Entry::Occupied(mut known) => {
+                *known.get_mut() = place;
+                self.fresh.push_back(id);
+            }
             Entry::Vacant(new) => {
                 new.insert(place);
-                self.fresh.push_back((id, now));
+                self.fresh.push_back(id);
             }
         }
     }
 
-    /// A cgroup as a recording has it: nothing of it is looked up on this machine.
-    pub fn recall(
-        &mut self,
-        id: u64,
-        path: String,
-        container: Option<String>,
-        pod: Option<String>,
-    ) {
-        self.places.insert(id, Place { path, container, pod, named: true });
+    /// Whether [`Cgroups::untold`] has returned its place.
+    pub fn is_told(&self, id: u64) -> bool {
+        self.places.get(&id).is_some_and(|place| place.told)
+    }
+
+    /// The place of a cgroup if it is known and was not returned before.
+    pub fn untold(&mut self, id: u64, now: u64) -> Option<&Place> {
+        if self.is_told(id) {
+            return None;
+        }
+        self.place(id, now)?;
+        let place = self.places.get_mut(&id)?;
+        place.told = true;
+        Some(place)
     }
 
     /// A cgroup was removed; its path stays known for a while, its last records may still come.
@@ -143,8 +154,8 @@ impl Cgroups {
         }
     }
 
-    /// At most `most` ids whose path was learnt since they were last taken, with the time.
-    pub fn take_fresh(&mut self, most: usize) -> Vec<(u64, u64)> {
+    /// At most `most` ids whose path was learnt since they were last taken.
+    pub fn take_fresh(&mut self, most: usize) -> Vec<u64> {
         self.fresh.drain(..most.min(self.fresh.len())).collect()
     }
 
@@ -157,7 +168,7 @@ impl Cgroups {
         let Ok(root) = fs::metadata(&mount) else {
             return;
         };
-        self.learn(root.ino(), "/".to_owned(), now);
+        self.learn(root.ino(), "/".to_owned());
         let mut open = vec![(mount, String::new())];
         while let Some((dir, path)) = open.pop() {
             // A cgroup may vanish while it is walked.
@@ -167,7 +178,7 @@ impl Cgroups {
             for entry in entries.flatten() {
                 if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                     let path = format!("{path}/{}", entry.file_name().to_string_lossy());
-                    self.learn(entry.ino(), path.clone(), now);
+                    self.learn(entry.ino(), path.clone());
                     open.push((entry.path(), path));
                 }
             }
@@ -225,14 +236,14 @@ mod tests {
         assert_eq!(cgroups.path(ino(root.path()), 1), Some("/"));
         assert_eq!(cgroups.path(ino(&inner), 2), Some("/tenants/a"));
         assert_eq!(cgroups.path(u64::MAX, 3), None);
-        cgroups.learn(u64::MAX, "/late".to_owned(), 4);
+        cgroups.learn(u64::MAX, "/late".to_owned());
         assert_eq!(cgroups.path(u64::MAX, 5), Some("/late"));
     }
 
     #[test]
     fn a_removed_cgroup_keeps_its_path_for_a_while() {
         let mut cgroups = Cgroups::new(None, Path::new("/nonexistent"));
-        cgroups.learn(7, "/gone".to_owned(), 1);
+        cgroups.learn(7, "/gone".to_owned());
         cgroups.forget(7, 2);
         assert_eq!(cgroups.known(7), Some("/gone"));
         cgroups.forget(8, 3 + KEEP_NS);
@@ -276,9 +287,9 @@ mod tests {
         fs::create_dir_all(&dir).unwrap();
         fs::write(dir.join("config.v2.json"), r#"{"Name":"/web"}"#).unwrap();
         let mut cgroups = Cgroups::new(None, root.path());
-        cgroups.learn(1, format!("/system.slice/docker-{id}.scope/init"), 1);
-        cgroups.learn(2, format!("/user.slice/user-7.slice/docker-{id}.scope"), 1);
-        cgroups.learn(3, "/system.slice".to_owned(), 1);
+        cgroups.learn(1, format!("/system.slice/docker-{id}.scope/init"));
+        cgroups.learn(2, format!("/user.slice/user-7.slice/docker-{id}.scope"));
+        cgroups.learn(3, "/system.slice".to_owned());
         let mut container = |id| cgroups.place(id, 1).unwrap().container.clone();
         assert_eq!(container(1).as_deref(), Some("web@3f4e5d6c7b8a"));
         assert_eq!(container(2).as_deref(), Some("3f4e5d6c7b8a"));

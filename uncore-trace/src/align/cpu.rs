@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use super::names::Names;
 use crate::drain::{Context, Irq, IrqSlot, Peek, Run, Slot, Task};
 
-/// Who used a CPU within one bin.
+/// Owner used a CPU within one bin.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Bin {
     /// End of the bin, ns on `CLOCK_MONOTONIC`.

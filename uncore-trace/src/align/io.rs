@@ -10,29 +10,13 @@ use std::{
     rc::Rc,
 };
 
-use super::who::Who;
+use crate::log::{Moved, Owner};
 use crate::plan::Direction;
 
 /// Received bytes that nobody has read after this long are the device's own, ns. Readers that are
 /// slower find their bytes given away; what is forwarded, or read without a copy, is told of this
 /// much late.
 pub const UNREAD_NS: u64 = 100_000_000;
-
-/// Bytes that a device moved for an owner.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Moved {
-    /// Its name.
-    pub device: Rc<str>,
-    /// Which way.
-    pub direction: Direction,
-    /// For whom; [`Who::Device`] for what an interface received and nobody read, [`Who::Unknown`]
-    /// where it was not seen.
-    pub who: Who,
-    /// How many bytes.
-    pub bytes: u64,
-    /// Requests or packets that ended, or a receiver's reads.
-    pub requests: u64,
-}
 
 /// How bytes came to be counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,12 +31,12 @@ pub enum Flow {
 
 /// Bytes by device, direction and owner.
 #[derive(Debug, Default)]
-pub struct Sum(BTreeMap<(Rc<str>, Direction, Who), (u64, u64)>);
+pub struct Sum(BTreeMap<(Rc<str>, Direction, Owner), (u64, u64)>);
 
 impl Sum {
     /// Adds some.
     pub fn add(&mut self, moved: &Moved) {
-        let key = (Rc::clone(&moved.device), moved.direction, moved.who);
+        let key = (Rc::clone(&moved.device), moved.direction, moved.owner);
         let (bytes, requests) = self.0.entry(key).or_default();
         *bytes += moved.bytes;
         *requests += moved.requests;
@@ -64,7 +48,7 @@ impl Sum {
         let moved = sum.map(|((device, direction, who), (bytes, requests))| Moved {
             device,
             direction,
-            who,
+            owner: who,
             bytes,
             requests,
         });
@@ -157,11 +141,11 @@ impl Transfers {
         let old = if is_last { u64::MAX } else { tick.saturating_sub(UNREAD_NS) };
         for (device, unread) in &mut self.unread {
             while let Some((_, bytes, requests)) = unread.pop_front_if(|(time, ..)| *time <= old) {
-                let (device, who) = (Rc::clone(device), Who::Device);
+                let (device, who) = (Rc::clone(device), Owner::Device);
                 open.direct.add(&Moved {
                     device,
                     direction: Direction::Read,
-                    who,
+                    owner: who,
                     bytes,
                     requests,
                 });
@@ -200,8 +184,8 @@ mod tests {
 
     const TICK: u64 = 1000;
 
-    fn moved(who: Who, bytes: u64) -> Moved {
-        Moved { device: "sda".into(), direction: Direction::Read, who, bytes, requests: 1 }
+    fn moved(who: Owner, bytes: u64) -> Moved {
+        Moved { device: "sda".into(), direction: Direction::Read, owner: who, bytes, requests: 1 }
     }
 
     fn total(rows: &[Moved]) -> (u64, u64) {
@@ -212,7 +196,7 @@ mod tests {
     fn a_request_over_two_ticks_is_spread_by_time() {
         let mut transfers = Transfers::new(TICK, 0);
         let flow = Flow::Direct;
-        transfers.add(flow, &moved(Who::Irq(1), 1000), 0, Some((750, 1750)));
+        transfers.add(flow, &moved(Owner::Irq(1), 1000), 0, Some((750, 1750)));
         assert_eq!(total(&transfers.close(1000, false)), (250, 0));
         assert_eq!(total(&transfers.close(2000, false)), (750, 1));
     }
@@ -220,19 +204,19 @@ mod tests {
     #[test]
     fn what_is_read_is_the_readers_and_the_rest_is_the_devices_in_the_end() {
         let mut transfers = Transfers::new(TICK, 0);
-        transfers.add(Flow::Received, &moved(Who::Device, 1500), 1000, None);
-        let reader = Who::Irq(9);
+        transfers.add(Flow::Received, &moved(Owner::Device, 1500), 1000, None);
+        let reader = Owner::Irq(9);
         transfers.add(Flow::Taken, &moved(reader, 1400), 2000, None);
         assert_eq!(transfers.close(1000, false), []);
         assert_eq!(transfers.close(2000, false), [moved(reader, 1400)]);
         // More is read than was received: what came before the recording.
         transfers.add(Flow::Taken, &moved(reader, 5000), 3000, None);
         assert_eq!(total(&transfers.close(3000, false)).0, 100);
-        transfers.add(Flow::Received, &moved(Who::Device, 70), 4000, None);
+        transfers.add(Flow::Received, &moved(Owner::Device, 70), 4000, None);
         assert_eq!(transfers.close(4000, false), []);
         let end = 4000 + UNREAD_NS;
         assert_eq!(transfers.close(end - TICK, false), []);
-        assert_eq!(transfers.close(end, false), [moved(Who::Device, 70)]);
+        assert_eq!(transfers.close(end, false), [moved(Owner::Device, 70)]);
     }
 
     proptest! {
@@ -254,7 +238,7 @@ mod tests {
                 let end = begin + len;
                 let span = (len > 0).then_some((begin, end));
                 let boundary = (end / TICK + 1) * TICK;
-                transfers.add(flow, &moved(Who::Irq(1), bytes), boundary, span);
+                transfers.add(flow, &moved(Owner::Irq(1), bytes), boundary, span);
             }
             for tick in closed_first + 1..=40 {
                 add(total(&transfers.close(tick * TICK, false)));

@@ -8,4 +8,3 @@ pub mod cpu;
 pub mod io;
 pub mod names;
 pub mod runtimes;
-pub mod who;

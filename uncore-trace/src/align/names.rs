@@ -12,8 +12,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{cgroups::Cgroups, who::Who};
+use super::cgroups::Cgroups;
 use crate::drain::{CgroupChange, CgroupEvent, Comm, Task, TaskChange, TaskEvent};
+use crate::log::Owner;
 
 /// How long the name of a process outlives it.
 const KEEP_NS: u64 = 5_000_000_000;
@@ -80,23 +81,23 @@ impl Names {
     }
 
     /// The owner of a task's time.
-    pub fn who(&mut self, task: &Task, now: u64) -> Who {
+    pub fn owner(&mut self, task: &Task, now: u64) -> Owner {
         if task.tid == 0 {
-            return Who::Idle;
+            return Owner::Idle;
         }
         let Some(cgroup_id) = self.owning(task.cgroup_id, now) else {
-            return Who::OtherTasks;
+            return Owner::OtherTasks;
         };
         let comm = self.process_name(task).clean();
-        Who::Task { pid: task.pid, comm, cgroup_id }
+        Owner::Task { pid: task.pid, comm, cgroup_id }
     }
 
     /// The owner of what somebody in a cgroup did, where it was not seen who.
-    pub fn who_in(&mut self, cgroup_id: u64, now: u64) -> Who {
+    pub fn owner_in(&mut self, cgroup_id: u64, now: u64) -> Owner {
         let cgroup_id = self.owning(cgroup_id, now);
-        cgroup_id.map_or(Who::OtherTasks, |cgroup_id| {
+        cgroup_id.map_or(Owner::OtherTasks, |cgroup_id| {
             let (pid, comm) = (0, Comm::default());
-            Who::Task { pid, comm, cgroup_id }
+            Owner::Task { pid, comm, cgroup_id }
         })
     }
 
@@ -244,7 +245,7 @@ impl Names {
         match event.change {
             CgroupChange::Made => {
                 if let Some(path) = event.path {
-                    self.cgroups.learn(event.cgroup_id, path, event.time);
+                    self.cgroups.learn(event.cgroup_id, path);
                 }
             }
             CgroupChange::Removed => {
@@ -253,7 +254,7 @@ impl Names {
             }
             CgroupChange::Attached(tid) => {
                 if let Some(path) = event.path {
-                    self.cgroups.learn(event.cgroup_id, path, event.time);
+                    self.cgroups.learn(event.cgroup_id, path);
                 }
                 let from = self.last_cgroup.insert(tid, event.cgroup_id);
                 if let Some(from) = from {

@@ -1,11 +1,11 @@
-//! Who used the CPUs in each tick: what a regression explains counts by.
+//! Owner used the CPUs in each tick: what a regression explains counts by.
 //!
 //! One [`Design`] serves all counters that see the same CPUs. Memory is bounded: [`OWNERS`] owners
 //! have a column of their own, all others share one.
 
 use std::collections::HashMap;
 
-use crate::align::who::Who;
+use crate::log::Owner;
 
 /// Owners with a column of their own.
 pub const OWNERS: usize = 32;
@@ -39,9 +39,9 @@ pub type Row = [f64; WIDTH];
 pub struct Design {
     tick_ns: u64,
     /// Use of late, by owner.
-    used: HashMap<Who, f64>,
-    column_of: HashMap<Who, usize>,
-    owners: [Option<Who>; WIDTH],
+    used: HashMap<Owner, f64>,
+    column_of: HashMap<Owner, usize>,
+    owners: [Option<Owner>; WIDTH],
     born: [u64; WIDTH],
     generation: u64,
     row: Row,
@@ -90,15 +90,15 @@ impl Design {
     }
 
     /// The column of an owner.
-    pub fn column(&self, who: Who) -> usize {
+    pub fn column(&self, who: Owner) -> usize {
         self.column_of.get(&who).copied().unwrap_or(REST)
     }
 
     /// Adds a tick: nanoseconds by owner, each owner at most once. Idle time explains nothing.
-    pub fn push(&mut self, times: &[(Who, u64)]) {
+    pub fn push(&mut self, times: &[(Owner, u64)]) {
         self.row = [0.0; WIDTH];
         self.row[BASELINE] = 1.0;
-        for &(who, ns) in times.iter().filter(|(who, ns)| *who != Who::Idle && *ns > 0) {
+        for &(who, ns) in times.iter().filter(|(who, ns)| *who != Owner::Idle && *ns > 0) {
             let ticks = self.ticks(ns);
             *self.used.entry(who).or_default() += ticks;
             let column = self.column(who);
@@ -111,7 +111,7 @@ impl Design {
         }
     }
 
-    /// Frees the columns of owners that are gone and gives columns to those who use most. Who has
+    /// Frees the columns of owners that are gone and gives columns to those who use most. Owner has
     /// one keeps it until another used twice as much: what was learnt of it goes with it.
     fn review(&mut self) {
         for used in self.used.values_mut() {
@@ -123,7 +123,7 @@ impl Design {
                 self.free(column);
             }
         }
-        let mut waiting: Vec<(f64, Who)> = self
+        let mut waiting: Vec<(f64, Owner)> = self
             .used
             .iter()
             .filter(|(who, used)| **used >= LEAST && !self.column_of.contains_key(*who))
@@ -165,17 +165,17 @@ mod tests {
 
     const TICK: u64 = 1_000_000;
 
-    fn run(design: &mut Design, ticks: usize, times: &[(Who, u64)]) {
+    fn run(design: &mut Design, ticks: usize, times: &[(Owner, u64)]) {
         (0..ticks).for_each(|_| design.push(times));
     }
 
     #[test]
     fn who_uses_most_has_a_column_and_keeps_it() {
         let mut design = Design::new(TICK);
-        let all: Vec<_> = (0..50).map(|at| (Who::Irq(at), TICK / 2 + u64::from(at))).collect();
+        let all: Vec<_> = (0..50).map(|at| (Owner::Irq(at), TICK / 2 + u64::from(at))).collect();
         run(&mut design, 1000, &all);
         let own = |design: &Design| {
-            (0..50).filter(|&at| design.column(Who::Irq(at)) != REST).collect::<Vec<_>>()
+            (0..50).filter(|&at| design.column(Owner::Irq(at)) != REST).collect::<Vec<_>>()
         };
         let first = own(&design);
         assert_eq!(first.len(), OWNERS);
@@ -183,23 +183,23 @@ mod tests {
         let shared: f64 = design.row()[REST];
         assert!((shared - 9.0).abs() < 0.1, "{shared}");
         // A little more is no reason to learn anew, much more is.
-        let more: Vec<_> = (0..50).map(|at| (Who::Irq(at), TICK / 2 - u64::from(at))).collect();
+        let more: Vec<_> = (0..50).map(|at| (Owner::Irq(at), TICK / 2 - u64::from(at))).collect();
         run(&mut design, 5000, &more);
         assert_eq!(own(&design), first);
-        run(&mut design, 5000, &[&all[..], &[(Who::Softirq(1), TICK * 2)]].concat());
-        assert_ne!(design.column(Who::Softirq(1)), REST);
+        run(&mut design, 5000, &[&all[..], &[(Owner::Softirq(1), TICK * 2)]].concat());
+        assert_ne!(design.column(Owner::Softirq(1)), REST);
     }
 
     #[test]
     fn who_is_gone_leaves_room() {
         let mut design = Design::new(TICK);
-        run(&mut design, 200, &[(Who::Irq(1), TICK), (Who::Idle, TICK)]);
-        let (column, born) = (design.column(Who::Irq(1)), *design.born());
-        assert!(column != REST && design.column(Who::Idle) == REST);
-        run(&mut design, 20_000, &[(Who::Irq(2), TICK)]);
-        assert_eq!(design.column(Who::Irq(1)), REST);
-        run(&mut design, 200, &[(Who::Irq(2), TICK), (Who::Irq(3), TICK)]);
-        assert_eq!(design.column(Who::Irq(3)), column);
+        run(&mut design, 200, &[(Owner::Irq(1), TICK), (Owner::Idle, TICK)]);
+        let (column, born) = (design.column(Owner::Irq(1)), *design.born());
+        assert!(column != REST && design.column(Owner::Idle) == REST);
+        run(&mut design, 20_000, &[(Owner::Irq(2), TICK)]);
+        assert_eq!(design.column(Owner::Irq(1)), REST);
+        run(&mut design, 200, &[(Owner::Irq(2), TICK), (Owner::Irq(3), TICK)]);
+        assert_eq!(design.column(Owner::Irq(3)), column);
         assert!(design.born()[column] > born[column]);
     }
 }

@@ -6,7 +6,7 @@
 //! The part of the window in which the counter ran: 1 unless it was multiplexed.
 
 use super::{Attribution, Method, Share, Window};
-use crate::align::who::Who;
+use crate::log::Owner;
 
 /// The method: it learns nothing.
 #[derive(Debug)]
@@ -20,12 +20,12 @@ impl Attribution for Exact {
 
 /// Turns raw counts by owner into shares; `factor` scales a raw count to its unit, multiplexing
 /// included.
-fn exact(counts: &[(Who, u64)], factor: f64, running: f32) -> Vec<Share> {
+fn exact(counts: &[(Owner, u64)], factor: f64, running: f32) -> Vec<Share> {
     counts
         .iter()
         .filter(|(_, count)| *count > 0)
         .map(|&(who, count)| {
-            let confidence = if who == Who::Unknown { 0.0 } else { running };
+            let confidence = if who == Owner::Unattributed { 0.0 } else { running };
             Share { who, value: count as f64 * factor, confidence }
         })
         .collect()
@@ -37,7 +37,7 @@ mod tests {
 
     #[test]
     fn counts_are_scaled_and_zeros_left_out() {
-        let shares = exact(&[(Who::Idle, 0), (Who::Irq(3), 4)], 2.5, 1.0);
+        let shares = exact(&[(Owner::Idle, 0), (Owner::Irq(3), 4)], 2.5, 1.0);
         assert_eq!(shares.len(), 1);
         assert_eq!(shares[0].value.to_bits(), 10f64.to_bits());
     }

@@ -2,7 +2,7 @@
 //! below the counter's root ports.
 //!
 //! A device moves memory long after the task that asked for it left the CPU, and takes no CPU time
-//! for it: what it was asked for says whose it is, time does not. Who moved `x` of the `X` bytes
+//! for it: what it was asked for says whose it is, time does not. Owner moved `x` of the `X` bytes
 //! of all gets `x` of the count `Y`, or its part `x Y / X` if less was counted than moved (memory of
 //! other sockets, which another counter has; what a device had in its own memory). What was counted
 //! beyond `X` is the devices' own, owner `device`: queues, descriptors, packets that nobody took,
@@ -28,7 +28,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use super::{Attribution, Method, Share, Window, confidence::RIGHT, residency::residency};
-use crate::align::who::Who;
+use crate::log::Owner;
 
 /// Windows that are remembered.
 const MEMORY: usize = 50;
@@ -41,7 +41,7 @@ pub struct Io {
     /// How far the last of them were from the mean before.
     off: VecDeque<f64>,
     /// The part `x / X` of each in the last window in which anything was moved.
-    before: HashMap<Who, f64>,
+    before: HashMap<Owner, f64>,
 }
 
 impl Attribution for Io {
@@ -55,19 +55,19 @@ impl Attribution for Io {
 }
 
 impl Io {
-    fn shares(&mut self, total: f64, running: f32, moved: &[(Who, f64)]) -> Vec<Share> {
+    fn shares(&mut self, total: f64, running: f32, moved: &[(Owner, f64)]) -> Vec<Share> {
         let sum: f64 = moved.iter().map(|(_, bytes)| bytes).sum();
         let ratio = if sum > 0.0 { total / sum } else { 0.0 };
         let (part, rest) = (ratio.min(1.0), (ratio - 1.0).max(0.0));
         self.learn(ratio);
         let others =
-            |who: Who, part: f64| 1.0 - self.before.get(&who).map_or(0.0, |was| part.min(*was));
+            |who: Owner, part: f64| 1.0 - self.before.get(&who).map_or(0.0, |was| part.min(*was));
         let mut shares: Vec<Share> = moved
             .iter()
-            .filter(|(who, bytes)| *who != Who::Device && bytes * part > 0.0)
+            .filter(|(who, bytes)| *who != Owner::Device && bytes * part > 0.0)
             .map(|&(who, bytes)| {
                 let right = self.agree(others(who, bytes / sum)) * within_rest(rest);
-                let known = if who == Who::Unknown { 0.0 } else { right };
+                let known = if who == Owner::Unattributed { 0.0 } else { right };
                 Share { who, value: bytes * part, confidence: known as f32 * running }
             })
             .collect();
@@ -79,7 +79,11 @@ impl Io {
         if own > total * 1e-12 {
             let by = given / own;
             let right = self.agree(by) * within_rest(rest * by);
-            shares.push(Share { who: Who::Device, value: own, confidence: right as f32 * running });
+            shares.push(Share {
+                who: Owner::Device,
+                value: own,
+                confidence: right as f32 * running,
+            });
         }
         shares
     }
@@ -122,10 +126,10 @@ mod tests {
 
     use super::*;
 
-    const A: Who = Who::Irq(1);
-    const B: Who = Who::Irq(2);
+    const A: Owner = Owner::Irq(1);
+    const B: Owner = Owner::Irq(2);
 
-    fn value(shares: &[Share], who: Who) -> f64 {
+    fn value(shares: &[Share], who: Owner) -> f64 {
         shares.iter().filter(|share| share.who == who).map(|share| share.value).sum()
     }
 
@@ -134,21 +138,21 @@ mod tests {
         let shares = Io::default().shares(1000.0, 1.0, &[(A, 600.0), (B, 200.0)]);
         assert!((value(&shares, A) - 600.0).abs() < 1e-9);
         assert!((value(&shares, B) - 200.0).abs() < 1e-9);
-        assert!((value(&shares, Who::Device) - 200.0).abs() < 1e-9);
+        assert!((value(&shares, Owner::Device) - 200.0).abs() < 1e-9);
     }
 
     #[test]
     fn what_went_elsewhere_is_taken_from_all_alike() {
         let shares = Io::default().shares(100.0, 1.0, &[(A, 300.0), (B, 100.0)]);
         assert!((value(&shares, A) - 75.0).abs() < 1e-9);
-        assert!(value(&shares, Who::Device).abs() < 1e-9);
+        assert!(value(&shares, Owner::Device).abs() < 1e-9);
     }
 
     #[test]
     fn nobody_asked_for_it() {
         let shares = Io::default().shares(100.0, 1.0, &[]);
         assert_eq!(shares.len(), 1);
-        assert_eq!(shares[0].who, Who::Device);
+        assert_eq!(shares[0].who, Owner::Device);
     }
 
     #[test]
@@ -188,7 +192,7 @@ mod tests {
             let mut io = Io::default();
             for (total, bytes) in windows {
                 let moved: Vec<_> =
-                    bytes.iter().enumerate().map(|(i, bytes)| (Who::Irq(i as u32), *bytes)).collect();
+                    bytes.iter().enumerate().map(|(i, bytes)| (Owner::Irq(i as u32), *bytes)).collect();
                 let shares = io.shares(total, 1.0, &moved);
                 let sum: f64 = shares.iter().map(|share| share.value).sum();
                 prop_assert!((sum - total).abs() <= total * 1e-9);

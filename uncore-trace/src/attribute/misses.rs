@@ -38,7 +38,7 @@ use super::{
     per_miss::{REST, Rates, Row},
     trust,
 };
-use crate::align::who::Who;
+use crate::log::Owner;
 
 /// The method, with what it has learnt of one counter.
 #[derive(Debug)]
@@ -77,7 +77,7 @@ impl Attribution for Misses {
 
 /// An owner's part of what is expected of a window.
 struct Part {
-    who: Who,
+    who: Owner,
     misses: f64,
     column: usize,
     /// Rate x misses.
@@ -86,8 +86,8 @@ struct Part {
 
 impl Misses {
     /// Divides a window, and learns from it; `None` where nothing was missed.
-    fn shares(&mut self, window: &Window<'_>, misses: &[(Who, u64)]) -> Option<Vec<Share>> {
-        let owners: Vec<(Who, f64)> = misses
+    fn shares(&mut self, window: &Window<'_>, misses: &[(Owner, u64)]) -> Option<Vec<Share>> {
+        let owners: Vec<(Owner, f64)> = misses
             .iter()
             .filter(|(_, count)| *count > 0)
             .map(|&(who, count)| (who, count as f64))
@@ -96,7 +96,7 @@ impl Misses {
             return None;
         }
         let row = self.rates.row(&owners, window.total);
-        let part = |&(who, misses): &(Who, f64)| {
+        let part = |&(who, misses): &(Owner, f64)| {
             let column = self.rates.column(who);
             let expected = row.relative(misses) * self.rates.rate(column);
             Part { who, misses, column, expected }
@@ -114,7 +114,7 @@ impl Misses {
         let squares: f64 = parts.iter().map(|part| (part.expected / all).powi(2)).sum();
         let own = said.window.max((row.count - all).powi(2)) / (row.count.max(all)).powi(2);
         let mut shares = Vec::with_capacity(parts.len() + 1);
-        for part in parts.iter().filter(|part| part.who != Who::Unknown) {
+        for part in parts.iter().filter(|part| part.who != Owner::Unattributed) {
             let s = part.expected / all;
             let value = window.total * s;
             if value <= 0.0 {
@@ -147,14 +147,14 @@ mod tests {
         Misses::new(Box::new(Residency), compare)
     }
 
-    fn window(total: f64, misses: Option<&[(Who, u64)]>) -> Window<'_> {
+    fn window(total: f64, misses: Option<&[(Owner, u64)]>) -> Window<'_> {
         Window {
             total,
             factor: 1.0,
             running: 1.0,
             own_cpu: false,
             len_ns: LEN_NS,
-            time: &[(Who::Idle, 3), (Who::Irq(1), 1)],
+            time: &[(Owner::Idle, 3), (Owner::Irq(1), 1)],
             counts: &[],
             misses,
             io: None,
@@ -178,7 +178,7 @@ mod tests {
             let other = if mixed { 1000 + random.below(9000) as u64 } else { one };
             last = [one as f64, other as f64];
             let total = 64.0 * (last[0] + factor * last[1] + rest);
-            let misses = [(Who::Irq(0), one), (Who::Irq(1), other)];
+            let misses = [(Owner::Irq(0), one), (Owner::Irq(1), other)];
             let by;
             (by, shares) = method.divide(&window(total, Some(&misses)));
             assert_eq!(by, Method::Misses);
@@ -188,17 +188,21 @@ mod tests {
 
     #[test]
     fn at_first_parts_follow_misses() {
-        let misses = [(Who::Idle, 1), (Who::Irq(1), 0), (Who::Irq(2), 2), (Who::Unknown, 1)];
+        let misses =
+            [(Owner::Idle, 1), (Owner::Irq(1), 0), (Owner::Irq(2), 2), (Owner::Unattributed, 1)];
         let (by, shares) = method(false).divide(&window(100.0, Some(&misses)));
         let values: Vec<_> = shares.iter().map(|share| (share.who, share.value)).collect();
         assert_eq!(by, Method::Misses);
-        assert_eq!(values, [(Who::Idle, 25.0), (Who::Irq(2), 50.0), (Who::Unknown, 25.0)]);
+        assert_eq!(
+            values,
+            [(Owner::Idle, 25.0), (Owner::Irq(2), 50.0), (Owner::Unattributed, 25.0)]
+        );
         assert_eq!(shares[2].confidence.to_bits(), 0f32.to_bits());
     }
 
     #[test]
     fn without_misses_the_other_method_decides() {
-        for none in [None, Some(&[][..]), Some(&[(Who::Idle, 0)][..])] {
+        for none in [None, Some(&[][..]), Some(&[(Owner::Idle, 0)][..])] {
             let (by, shares) = method(false).divide(&window(100.0, none));
             assert_eq!((by, shares.len()), (Method::Residency, 2));
         }
@@ -226,15 +230,15 @@ mod tests {
         let (misses, shares) = learnt(1.0, 8000.0, true);
         assert!(near(shares[0].value, 64.0 * misses[0]), "{shares:?}");
         assert!(near(shares[2].value, 64.0 * 8000.0), "{shares:?}");
-        assert_eq!(shares[2].who, Who::Unknown);
+        assert_eq!(shares[2].who, Owner::Unattributed);
         assert!(shares[0].confidence > 0.9, "{shares:?}");
     }
 
     #[test]
     fn the_method_that_is_trusted_more_decides() {
-        let sole = [(Who::Irq(1), 100_000)];
+        let sole = [(Owner::Irq(1), 100_000)];
         assert_eq!(method(true).divide(&window(1.0, Some(&sole))).0, Method::Misses);
-        let few: Vec<_> = (0..100).map(|at| (Who::Irq(at), 1)).collect();
+        let few: Vec<_> = (0..100).map(|at| (Owner::Irq(at), 1)).collect();
         assert_eq!(method(true).divide(&window(1.0, Some(&few))).0, Method::Residency);
         assert_eq!(method(false).divide(&window(1.0, Some(&few))).0, Method::Misses);
     }
@@ -252,7 +256,7 @@ mod tests {
             let mut method = method(false);
             for (total, counts) in windows {
                 let counts: std::collections::BTreeMap<_, _> =
-                    counts.into_iter().map(|(at, n)| (Who::Irq(at), n)).collect();
+                    counts.into_iter().map(|(at, n)| (Owner::Irq(at), n)).collect();
                 let misses: Vec<_> = counts.into_iter().collect();
                 let (_, shares) = method.divide(&window(total, Some(&misses)));
                 let sum: f64 = shares.iter().map(|share| share.value).sum();

@@ -1,26 +1,38 @@
 //! Stage 5b, ATTRIBUTE: whose part of a counter's count is how large. Pure functions.
 //!
 //! A method divides one window of one counter among owners. Whatever the method, the parts sum
-//! to the whole: what cannot be given to anybody is given to [`Who::Unknown`]. Adding a method
+//! to the whole: what cannot be given to anybody is given to [`Owner::Unattributed`]. Adding a method
 //! adds a file, and its lines in [`Method`], [`Choice`] and [`Methods`].
 
+mod attributor;
 mod confidence;
+mod counter;
 mod design;
 mod exact;
 mod io;
+mod missed;
 mod misses;
+mod names;
 mod per_miss;
 mod rates;
 mod regression;
 mod residency;
+mod rows;
+mod series;
 #[cfg(test)]
 mod simulation;
 mod solve;
+mod usage;
 
-pub use self::design::Design;
+pub use self::{
+    attributor::{Attributor, RecordingFacts, order},
+    counter::{Lack, Missing},
+    design::Design,
+    names::{Place, softirq},
+};
 use self::{exact::Exact, io::Io, misses::Misses, regression::Regression, residency::Residency};
 use crate::{
-    align::who::Who,
+    log::Owner,
     plan::{Counter, Plan},
 };
 
@@ -152,7 +164,7 @@ impl Methods {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Share {
     /// Whose.
-    pub who: Who,
+    pub who: Owner,
     /// How much of the count.
     pub value: f64,
     /// How far to trust it, 0 to 1.
@@ -173,15 +185,15 @@ pub struct Window<'a> {
     /// Length, ns.
     pub len_ns: u64,
     /// Nanoseconds by owner on the CPUs that it sees, sorted.
-    pub time: &'a [(Who, u64)],
+    pub time: &'a [(Owner, u64)],
     /// Raw counts by owner, where it is read at every switch, sorted.
-    pub counts: &'a [(Who, u64)],
+    pub counts: &'a [(Owner, u64)],
     /// Last-level misses by owner on the CPUs that it sees, sorted; `None` where those of one of them
     /// are not known.
-    pub misses: Option<&'a [(Who, u64)]>,
+    pub misses: Option<&'a [(Owner, u64)]>,
     /// Bytes by owner on the devices below the counter's root ports, in its direction, sorted;
     /// `None` where I/O is not seen.
-    pub io: Option<&'a [(Who, f64)]>,
+    pub io: Option<&'a [(Owner, f64)]>,
     /// The ticks before the window's end; `None` where no counter of these CPUs learns from them.
     pub design: Option<&'a Design>,
 }
@@ -201,7 +213,7 @@ fn leave_rest(shares: &mut Vec<Share>, total: f64) {
     let rest = total - shares.iter().map(|share| share.value).sum::<f64>();
     // Less is rounding.
     if rest > total * 1e-12 {
-        shares.push(Share { who: Who::Unknown, value: rest, confidence: 0.0 });
+        shares.push(Share { who: Owner::Unattributed, value: rest, confidence: 0.0 });
     }
 }
 

@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 
 use super::solve::{inverse, nnls};
-use crate::align::who::Who;
+use crate::log::Owner;
 
 /// Owners with a rate of their own.
 const OWNERS: usize = 24;
@@ -68,7 +68,7 @@ pub struct Row {
     mean_misses: f64,
     mean_count: f64,
     /// Misses by owner.
-    owners: Vec<(Who, f64)>,
+    owners: Vec<(Owner, f64)>,
 }
 
 impl Row {
@@ -89,7 +89,7 @@ pub struct Rates {
     gram: Vec<f64>,
     products: Vec<f64>,
     /// The owner of each column from [`OTHERS`] on.
-    columns: BTreeMap<Who, usize>,
+    columns: BTreeMap<Owner, usize>,
     free: Vec<usize>,
     since_ns: u64,
     /// Variance of rates, and of the rest.
@@ -154,7 +154,7 @@ impl Default for Rates {
 impl Rates {
     /// A window's misses, each owner at most once, and its count. Owners get columns, as long as there
     /// are any.
-    pub fn row(&mut self, owners: &[(Who, f64)], count: f64) -> Row {
+    pub fn row(&mut self, owners: &[(Owner, f64)], count: f64) -> Row {
         let misses: f64 = owners.iter().map(|(_, misses)| misses).sum();
         for &(who, own) in owners {
             if own >= LEAST_SHARE * misses
@@ -222,7 +222,7 @@ impl Rates {
     }
 
     /// The column of an owner.
-    pub fn column(&self, who: Who) -> usize {
+    pub fn column(&self, who: Owner) -> usize {
         self.columns.get(&who).copied().unwrap_or(OTHERS)
     }
 

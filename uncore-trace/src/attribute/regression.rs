@@ -47,7 +47,7 @@ use super::{
     residency::residency,
     trust,
 };
-use crate::align::who::Who;
+use crate::log::Owner;
 
 /// Ticks that only give the levels with which rates begin.
 const FIRST: u64 = 64;
@@ -292,10 +292,10 @@ impl Regression {
         }
         let mut used = [0.0; WIDTH];
         used[BASELINE] = design.ticks(window.len_ns);
-        let owners: Vec<(Who, usize, f64)> = window
+        let owners: Vec<(Owner, usize, f64)> = window
             .time
             .iter()
-            .filter(|(who, ns)| *who != Who::Idle && *ns > 0)
+            .filter(|(who, ns)| *who != Owner::Idle && *ns > 0)
             .map(|&(who, ns)| (who, design.column(who), design.ticks(ns)))
             .collect();
         for &(_, column, ticks) in &owners {
@@ -308,7 +308,7 @@ impl Regression {
             let within = ticks / used[column];
             let part = parts[column] * within;
             let value = window.total * part;
-            if who == Who::Unknown || value <= 0.0 {
+            if who == Owner::Unattributed || value <= 0.0 {
                 continue;
             }
             let edge = edges / ticks;

@@ -10,7 +10,7 @@
 //! Multiplied by the part of the window in which the counter ran.
 
 use super::{Attribution, Method, Share, Window};
-use crate::align::who::Who;
+use crate::log::Owner;
 
 /// The method: it learns nothing.
 #[derive(Debug)]
@@ -25,17 +25,17 @@ impl Attribution for Residency {
 
 /// Divides `total` by nanoseconds. `own_cpu` says that the counter sees nothing but the one CPU
 /// whose time is given; `running` is the part of the window in which the counter ran.
-pub fn residency(total: f64, time: &[(Who, u64)], own_cpu: bool, running: f32) -> Vec<Share> {
+pub fn residency(total: f64, time: &[(Owner, u64)], own_cpu: bool, running: f32) -> Vec<Share> {
     let all: u64 = time.iter().map(|(_, ns)| ns).sum();
     if all == 0 {
-        return vec![Share { who: Who::Unknown, value: total, confidence: 0.0 }];
+        return vec![Share { who: Owner::Unattributed, value: total, confidence: 0.0 }];
     }
     time.iter()
         .filter(|(_, ns)| *ns > 0)
         .map(|&(who, ns)| {
             let share = ns as f64 / all as f64;
             let confidence = match who {
-                Who::Unknown => 0.0,
+                Owner::Unattributed => 0.0,
                 _ if own_cpu && ns == all => running,
                 _ => 0.2 * share as f32 * running,
             };
@@ -52,26 +52,26 @@ mod tests {
 
     #[test]
     fn parts_follow_time() {
-        let shares = residency(100.0, &[(Who::Idle, 3), (Who::Irq(1), 1)], true, 1.0);
+        let shares = residency(100.0, &[(Owner::Idle, 3), (Owner::Irq(1), 1)], true, 1.0);
         assert_eq!(shares[0].value.to_bits(), 75f64.to_bits());
         assert_eq!(shares[1].value.to_bits(), 25f64.to_bits());
     }
 
     #[test]
     fn a_sole_owner_is_certain_only_where_the_counter_sees_one_cpu() {
-        assert!(residency(1.0, &[(Who::Idle, 5)], true, 1.0)[0].confidence > 0.99);
-        assert!(residency(1.0, &[(Who::Idle, 5)], false, 1.0)[0].confidence < 0.21);
+        assert!(residency(1.0, &[(Owner::Idle, 5)], true, 1.0)[0].confidence > 0.99);
+        assert!(residency(1.0, &[(Owner::Idle, 5)], false, 1.0)[0].confidence < 0.21);
     }
 
     #[test]
     fn nobody_known_is_unattributed() {
-        assert_eq!(residency(7.0, &[], true, 1.0)[0].who, Who::Unknown);
+        assert_eq!(residency(7.0, &[], true, 1.0)[0].who, Owner::Unattributed);
     }
 
     proptest! {
         #[test]
         fn parts_sum_to_the_whole(total in 0.0f64..1e18, times in prop::collection::vec(0u64..1 << 40, 0..50)) {
-            let time: Vec<_> = times.iter().enumerate().map(|(i, ns)| (Who::Irq(i as u32), *ns)).collect();
+            let time: Vec<_> = times.iter().enumerate().map(|(i, ns)| (Owner::Irq(i as u32), *ns)).collect();
             let sum: f64 = residency(total, &time, false, 1.0).iter().map(|share| share.value).sum();
             prop_assert!((sum - total).abs() <= total * 1e-9);
         }

@@ -195,9 +195,9 @@ fn run(mix: &Mix, truth: &[Truth], mut method: impl Attribution, spread: f64) ->
         let mut total = 0.0;
         for tick in window {
             let mut times: Vec<_> =
-                tick.ns.iter().enumerate().map(|(at, ns)| (Who::Irq(at as u32), *ns)).collect();
+                tick.ns.iter().enumerate().map(|(at, ns)| (Owner::Irq(at as u32), *ns)).collect();
             let busy: u64 = tick.ns.iter().sum();
-            times.push((Who::Idle, mix.cpus as u64 * TICK_NS - busy));
+            times.push((Owner::Idle, mix.cpus as u64 * TICK_NS - busy));
             design.push(&times);
             let sum = tick.bytes.iter().sum::<f64>() + tick.baseline;
             method.tick(&design, Some(sum));
@@ -208,11 +208,11 @@ fn run(mix: &Mix, truth: &[Truth], mut method: impl Attribution, spread: f64) ->
             }
         }
         let mut time: Vec<_> =
-            ns.iter().enumerate().map(|(at, ns)| (Who::Irq(at as u32), *ns)).collect();
+            ns.iter().enumerate().map(|(at, ns)| (Owner::Irq(at as u32), *ns)).collect();
         let len_ns = WINDOW as u64 * TICK_NS;
-        time.push((Who::Idle, mix.cpus as u64 * len_ns - ns.iter().sum::<u64>()));
+        time.push((Owner::Idle, mix.cpus as u64 * len_ns - ns.iter().sum::<u64>()));
         let lines = |(at, bytes): (usize, &f64)| {
-            (Who::Irq(at as u32), (bytes * lines_per_byte(at, spread)).round() as u64)
+            (Owner::Irq(at as u32), (bytes * lines_per_byte(at, spread)).round() as u64)
         };
         let misses: Vec<_> = bytes.iter().enumerate().map(lines).collect();
         let (_, shares) = method.divide(&Window {
@@ -240,7 +240,7 @@ fn run(mix: &Mix, truth: &[Truth], mut method: impl Attribution, spread: f64) ->
             moved[at] += bytes[at];
         }
         for share in &shares {
-            let Who::Irq(at) = share.who else { continue };
+            let Owner::Irq(at) = share.who else { continue };
             let at = at as usize;
             given[at] += share.value;
             let near = (share.value - bytes[at]).abs() <= 0.1 * bytes[at];
@@ -376,7 +376,7 @@ fn together(apart: bool) -> Vec<Share> {
             let on = random.unit() < 0.5;
             let other = if apart { random.unit() < 0.5 } else { on };
             let ran = [on, other, random.unit() < 0.5].map(|on| u64::from(on) * TICK_NS);
-            let times: Vec<_> = (0..3).map(|at| (Who::Irq(at as u32), ran[at])).collect();
+            let times: Vec<_> = (0..3).map(|at| (Owner::Irq(at as u32), ran[at])).collect();
             let rates = [9.0, 1.0, 4.0];
             let bytes: f64 = ran.iter().zip(rates).map(|(ns, rate)| *ns as f64 * rate).sum();
             let count = bytes * (1.0 + 0.02 * random.normal());
@@ -385,13 +385,13 @@ fn together(apart: bool) -> Vec<Share> {
             total += count;
             (0..3).for_each(|at| sums[at] += ran[at]);
         }
-        let time: Vec<_> = (0..3).map(|at| (Who::Irq(at as u32), sums[at])).collect();
+        let time: Vec<_> = (0..3).map(|at| (Owner::Irq(at as u32), sums[at])).collect();
         (_, shares) = method.divide(&window(total, &time, &design));
     }
     shares
 }
 
-const fn window<'a>(total: f64, time: &'a [(Who, u64)], design: &'a Design) -> Window<'a> {
+const fn window<'a>(total: f64, time: &'a [(Owner, u64)], design: &'a Design) -> Window<'a> {
     Window {
         total,
         factor: 1.0,
@@ -409,7 +409,7 @@ const fn window<'a>(total: f64, time: &'a [(Who, u64)], design: &'a Design) -> W
 #[test]
 fn owners_that_always_run_together_cannot_be_told_apart() {
     let of = |shares: &[Share], number| {
-        shares.iter().find(|share| share.who == Who::Irq(number)).map_or(1.0, |s| s.confidence)
+        shares.iter().find(|share| share.who == Owner::Irq(number)).map_or(1.0, |s| s.confidence)
     };
     let (apart, together) = (together(true), together(false));
     for number in [0, 1] {
@@ -446,7 +446,7 @@ proptest! {
                     sums[at] += ns;
                 }
                 let times: Vec<_> =
-                    times.into_iter().map(|(at, ns)| (Who::Irq(at as u32), ns)).collect();
+                    times.into_iter().map(|(at, ns)| (Owner::Irq(at as u32), ns)).collect();
                 let count = if random.unit() < 0.3 { 0.0 } else { random.unit() * scale };
                 design.push(&times);
                 unread += count;
@@ -455,7 +455,7 @@ proptest! {
                 method.tick(&design, read.then(|| std::mem::take(&mut unread)));
             }
             let time: Vec<_> =
-                sums.iter().enumerate().map(|(at, ns)| (Who::Irq(at as u32), *ns)).collect();
+                sums.iter().enumerate().map(|(at, ns)| (Owner::Irq(at as u32), *ns)).collect();
             if total <= 0.0 {
                 continue;
             }
@@ -488,7 +488,7 @@ fn cost_of_six_counters() {
                     *who = 4 * random.below(16) + cpu;
                 }
             }
-            let times = running.map(|who| (Who::Irq(who as u32), TICK_NS));
+            let times = running.map(|who| (Owner::Irq(who as u32), TICK_NS));
             design.push(&times);
             for (who, ns) in times {
                 *sums.entry(who).or_default() += ns;

@@ -11,7 +11,7 @@ use anyhow::bail;
 use super::{record::millis, report::print, select::nanos};
 use crate::{
     attribute::Choice,
-    replay::{self, Again},
+    replay::{self, Overrides},
     tables::{reader::Recording, writer::Target},
     text::printable,
     units,
@@ -55,8 +55,8 @@ pub fn run(args: &Args, _root: &Path) -> anyhow::Result<u8> {
     }
     let recording = Recording::open(&args.path)?;
     let target = Target::File(args.output.clone());
-    let again = Again { method: args.method, interval_ns: args.interval.map(nanos) };
-    let finished = replay::attribute(&recording, again, target, args.force)?;
+    let overrides = Overrides { method: args.method, interval_ns: args.interval.map(nanos) };
+    let finished = replay::attribute(&recording, overrides, target, args.force)?;
     let size = units::human(finished.bytes as f64, "bytes");
     print(&format!("{named}: {} rows, {size}\n", finished.rows))?;
     Ok(0)

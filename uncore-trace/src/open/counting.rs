@@ -8,10 +8,9 @@ use anyhow::{Context as _, Result, bail};
 
 use super::{
     held::{self, Held},
-    perf::Count,
     session::Unopened,
 };
-use crate::plan::Counter;
+use crate::{count::Count, plan::Counter};
 
 /// The open counters.
 #[derive(Debug)]

@@ -12,10 +12,10 @@ use std::{
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::{
-    perf::{Count, Event, Request},
+    perf::{Event, Request},
     session::Unopened,
 };
-use crate::plan::Counter;
+use crate::{count::Count, plan::Counter};
 
 /// A counter's place in a [`Layout`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +35,13 @@ pub struct Layout {
     pub counters: Vec<Placed>,
     /// How many are read at every switch.
     pub at_switch: u32,
+}
+
+impl Layout {
+    /// Whether a counter is read there.
+    pub fn has(&self, id: u32) -> bool {
+        self.counters.iter().any(|placed| placed.id == id)
+    }
 }
 
 /// One counter that could be opened.

@@ -24,12 +24,12 @@ use uncore_trace_common::{record::MAX_COUNTERS, state::CpuState};
 
 use super::{
     held::{self, Held, Layout},
-    perf::{Count, Event, Request},
+    perf::{Event, Request},
     programs,
     sampler::{self, Running},
     session::Session,
 };
-use crate::discover::CpuList;
+use crate::{count::Count, discover::CpuList};
 
 /// How long a CPU that comes online, and the drivers that follow it, are waited for: a look costs
 /// little, but a counter that can be read nowhere must not be looked for for ever.
@@ -131,6 +131,13 @@ impl Session {
         self.cpus
             .set(cpu, CpuState::default(), 0)
             .with_context(|| format!("cannot write the state of CPU {cpu}"))
+    }
+
+    /// The CPUs that went offline since the last look, where `online` are those that are online.
+    pub fn take_gone(&mut self, online: &[u32]) -> Vec<u32> {
+        let gone = not_in(&self.follower.online, online);
+        online.clone_into(&mut self.follower.online);
+        gone
     }
 
     /// The counters that stopped since this was last asked, with all they had counted.

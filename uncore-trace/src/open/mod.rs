@@ -22,6 +22,5 @@ pub use self::{
     held::{Layout, Placed},
     hotplug::{Change, online},
     options::{Options, Timer},
-    perf::Count,
     session::{Drops, Session, Unopened},
 };

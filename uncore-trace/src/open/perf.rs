@@ -17,47 +17,7 @@ use perf_event_open_sys::{
     ioctls, perf_event_open,
 };
 
-/// What a counter has counted since it was opened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Count {
-    /// Raw count.
-    pub value: u64,
-    /// Nanoseconds enabled.
-    pub enabled: u64,
-    /// Nanoseconds counting.
-    pub running: u64,
-}
-
-impl Count {
-    /// This and what came before it.
-    #[must_use]
-    pub const fn after(self, before: Self) -> Self {
-        Self {
-            value: self.value.wrapping_add(before.value),
-            enabled: self.enabled.wrapping_add(before.enabled),
-            running: self.running.wrapping_add(before.running),
-        }
-    }
-
-    /// What came after `before`.
-    #[must_use]
-    pub const fn since(self, before: Self) -> Self {
-        Self {
-            value: self.value.wrapping_sub(before.value),
-            enabled: self.enabled.wrapping_sub(before.enabled),
-            running: self.running.wrapping_sub(before.running),
-        }
-    }
-
-    /// This, or the value of an earlier reading where the count fell back since. What it had too
-    /// much is then taken out of what comes. Counts do fall back: what carries from one register of
-    /// an Arm CMN into another while the driver reads them is there twice until the next reading
-    /// (`arm_cmn_event_read`, drivers/perf/arm-cmn.c, Linux 7.2).
-    #[must_use]
-    pub const fn not_below(self, before: Self) -> Self {
-        if self.value < before.value { Self { value: before.value, ..self } } else { self }
-    }
-}
+use crate::count::Count;
 
 /// One opened counter; closed when dropped.
 #[derive(Debug)]

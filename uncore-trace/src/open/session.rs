@@ -21,11 +21,10 @@ use super::{
     hotplug::Follower,
     io,
     options::{Options, Timer},
-    perf::Count,
     programs,
     sampler::{self, Running},
 };
-use crate::plan::Plan;
+use crate::{count::Count, plan::Plan};
 
 /// A counter that could not be opened.
 #[derive(Clone, Debug)]

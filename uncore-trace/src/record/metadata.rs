@@ -77,6 +77,9 @@ pub fn at_end(
     set(metadata::CLOCKS, json(&[clock, Snapshot::take()])?);
     set(metadata::LOSS, json(&losses)?);
     set(metadata::CPU_TIME, json(&timeline.cpu_time())?);
+    if let Some(tick) = timeline.stop_tick() {
+        set(metadata::STOP_TICK, tick.to_string());
+    }
     set(metadata::OWN, json(&own)?);
     set(metadata::COMPLETE, complete.to_string());
     Ok(())

@@ -20,6 +20,7 @@ use super::{
 use crate::{
     align::clock::{Snapshot, mono_ns},
     attribute::Methods,
+    count::Count,
     discover::Machine,
     drain::{Peek, decode, peek},
     open::{self, Change, Drops, Session, Timer},
@@ -191,7 +192,7 @@ impl Recorder<'_> {
                         tokio::task::yield_now().await;
                     }
                     self.seal_if_due()?;
-                    let rows = self.rows + self.sink.fabric.len() as u64;
+                    let rows = self.rows + self.sink.rows.fabric.len() as u64;
                     progress.update(rows, self.timeline.ledger.totals().values().sum());
                 }
                 status = workload.ended() => break End::Command(status?),
@@ -228,14 +229,16 @@ impl Recorder<'_> {
         sleep(2 * self.options.tick + Duration::from_nanos(2 * SETTLE_NS)).await;
         self.remember_running().await;
         // Of a CPU that was away too shortly to be seen, and with nobody's hint.
-        let stopped = Change { stopped: self.session.take_stopped(), ..Change::default() };
+        let stopped = self.session.take_stopped();
         self.session.stop()?;
         let counts = self.session.counts();
-        let now = mono_ns() as u64;
-        self.timeline.last_counts(&counts, now, &mut self.sink);
-        self.timeline.follow(&stopped, now, &mut self.sink, &mut |_| None);
+        // The last counts are of after everything in the ring.
         let begin = Instant::now();
-        let mut waiting = begin;
+        while !self.feed()?.1 && begin.elapsed() < LONGEST_WAIT {
+            tokio::task::yield_now().await;
+        }
+        self.last_change(stopped, &counts)?;
+        let mut waiting = Instant::now();
         let mut pause = Duration::ZERO;
         while !self.timeline.is_done()
             && waiting.elapsed() < LAST_WAIT
@@ -255,6 +258,22 @@ impl Recorder<'_> {
         self.drain()?;
         self.timeline.give_up(mono_ns() as u64);
         Ok(status)
+    }
+
+    /// What happened to CPUs and counters since the last look, at the end of the recording.
+    fn last_change(&mut self, stopped: Vec<(u32, Count)>, counts: &[(u32, Count)]) -> Result<()> {
+        let gone = self.session.take_gone(&open::online(self.root)?);
+        let change = Change { gone, stopped, ..Change::default() };
+        let now = mono_ns() as u64;
+        let session = &self.session;
+        let mut look = |cpu| unsent(session, cpu).ok()?;
+        self.timeline.follow(&change, now, &mut self.sink, &mut look);
+        for &cpu in &change.gone {
+            self.session.forget(cpu)?;
+        }
+        self.looks.clear();
+        self.timeline.last_counts(counts, now, &mut self.sink);
+        Ok(())
     }
 
     /// Remembers who runs on each CPU: a task that leaves once the programs are gone sends nothing,
@@ -278,7 +297,30 @@ impl Recorder<'_> {
         if self.looks.back().is_none_or(|(_, last)| *last != online) {
             self.looks.push_back((now, online));
         }
-        let mut horizon = now.saturating_sub(SETTLE_NS);
+        let (horizon, emptied) = self.feed()?;
+        let fed = if emptied { now } else { horizon };
+        if let Some((_, online)) = self.looks.pop_front_if(|(time, _)| *time <= fed) {
+            self.follow(&online)?;
+            // What is sent until now is of the CPUs as they were before this one.
+            let now = mono_ns() as u64;
+            self.looks.iter_mut().for_each(|(time, _)| *time = now);
+        }
+        let mut failed = None;
+        let session = &self.session;
+        let mut look = |cpu| {
+            unsent(session, cpu).unwrap_or_else(|error| {
+                failed = Some(error);
+                None
+            })
+        };
+        self.timeline.advance(horizon, emptied, &mut self.sink, &mut look);
+        failed.map_or(Ok(emptied), Err)
+    }
+
+    /// Feeds what is in the ring to the time line, for [`DRAIN`] at most. Returns the time up to which
+    /// all was fed, and whether that is all there was.
+    fn feed(&mut self) -> Result<(u64, bool)> {
+        let mut horizon = (mono_ns() as u64).saturating_sub(SETTLE_NS);
         let begin = Instant::now();
         let mut emptied = true;
         while let Some(item) = self.session.ring().next() {
@@ -299,29 +341,15 @@ impl Recorder<'_> {
         }
         self.session.flush_log();
         self.note_drops(horizon)?;
-        let fed = if emptied { now } else { horizon };
-        if let Some((_, online)) = self.looks.pop_front_if(|(time, _)| *time <= fed) {
-            self.follow(&online)?;
-            // What is sent until now is of the CPUs as they were before this one.
-            let now = mono_ns() as u64;
-            self.looks.iter_mut().for_each(|(time, _)| *time = now);
-        }
-        let mut failed = None;
-        let session = &self.session;
-        let mut look = |cpu| {
-            unsent(session, cpu).unwrap_or_else(|error| {
-                failed = Some(error);
-                None
-            })
-        };
-        self.timeline.advance(horizon, emptied, &mut self.sink, &mut look);
-        failed.map_or(Ok(emptied), Err)
+        Ok((horizon, emptied))
     }
 
     /// Goes after counters whose CPU went offline.
     fn follow(&mut self, online: &[u32]) -> Result<()> {
-        let hint = self.timeline.take_astray() || self.followed < self.drops.moved;
+        let hint = self.timeline.take_is_on_other_cpu() || self.followed < self.drops.moved;
         self.followed = self.drops.moved;
+        // A CPU that is given counters may read them before all of them are placed.
+        let before = mono_ns() as u64;
         let Some(mut change) = self.session.follow(online, self.root, hint)? else {
             return Ok(());
         };
@@ -332,7 +360,7 @@ impl Recorder<'_> {
         }
         let session = &self.session;
         let mut look = |cpu| unsent(session, cpu).ok()?;
-        self.timeline.follow(&change, mono_ns() as u64, &mut self.sink, &mut look);
+        self.timeline.follow(&change, before, &mut self.sink, &mut look);
         for &cpu in &change.gone {
             self.session.forget(cpu)?;
         }
@@ -469,7 +497,7 @@ fn plan_rows(plan: &Plan, session: &Session, sink: &mut Sink) {
     for counter in &plan.counters {
         let failed = session.unopened().iter().find(|unopened| unopened.counter == counter.id);
         let [config, config1, config2, config3, config4] = counter.config;
-        sink.counters.append(&counters::Row {
+        sink.rows.counters.append(&counters::Row {
             counter: counter.id as i32,
             pmu: &counter.pmu,
             family: &counter.family,

@@ -2,23 +2,32 @@
 
 use std::{collections::HashMap, rc::Rc};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use arrow::array::RecordBatch;
 
-use super::rows::Rows;
+use super::{Log, rows::Rows};
 use crate::{
-    align::{io::Moved, who::Who},
+    log::{Columns, Entry, Moved, Owner},
     plan::Direction,
     tables::{
         columns::{self, get},
         io,
         reader::Recording,
     },
-    timeline::Replay,
 };
 
-const COLUMNS: [&str; 8] =
-    ["mono_ns", "device", "direction", "pid", "comm", "cgroup_id", "bytes", "requests"];
+const COLUMNS: [&str; 10] = [
+    "mono_ns",
+    "device",
+    "direction",
+    "owner",
+    "pid",
+    "comm",
+    "cgroup_id",
+    "number",
+    "bytes",
+    "requests",
+];
 
 /// The table, as far as it was taken.
 #[derive(Debug)]
@@ -33,7 +42,7 @@ struct Row {
     end: u64,
     device: String,
     direction: Direction,
-    who: Who,
+    owner: Owner,
     bytes: u64,
     requests: u64,
 }
@@ -47,15 +56,15 @@ impl Io {
     }
 
     /// Hands on the ticks up to the one that ends here.
-    pub fn feed(&mut self, end: u64, replay: &mut Replay) -> Result<()> {
+    pub fn feed(&mut self, end: u64, log: &mut Log) -> Result<()> {
         let Some(rows) = &mut self.rows else {
             return Ok(());
         };
         while let Some(row) = rows.next_if(|row| row.end <= end)? {
-            let Row { device, direction, who, bytes, requests, .. } = row;
+            let Row { device, direction, owner, bytes, requests, .. } = row;
             let device = self.devices.entry(device).or_insert_with_key(|name| name.as_str().into());
             let device = Rc::clone(device);
-            replay.moved(&Moved { device, direction, who, bytes, requests });
+            log.take(Entry::Moved(&Moved { device, direction, owner, bytes, requests }))?;
         }
         Ok(())
     }
@@ -67,22 +76,28 @@ fn decode(batch: &RecordBatch) -> Result<Vec<Row>> {
     let direction = columns::words(batch, "direction")?;
     let (pid, cgroup_id) = (columns::i32s(batch, "pid")?, columns::u64s(batch, "cgroup_id")?);
     let (bytes, requests) = (columns::u64s(batch, "bytes")?, columns::u64s(batch, "requests")?);
+    let (owner, number) = (columns::words(batch, "owner")?, columns::i32s(batch, "number")?);
     let row = |row| {
-        let pid = get(pid, row).unwrap_or(0) as u32;
-        let cgroup_id = get(cgroup_id, row).unwrap_or(0);
-        let word = comm.get(row).unwrap_or_default();
-        Row {
+        let kind = owner.get(row).unwrap_or_default();
+        let columns = Columns {
+            kind,
+            pid: get(pid, row),
+            process: comm.get(row).map(Into::into),
+            cgroup_id: get(cgroup_id, row),
+            number: get(number, row),
+        };
+        let owner = Owner::of_columns(&columns);
+        Ok(Row {
             end: end.value(row) as u64,
             device: device.get(row).unwrap_or_default().to_owned(),
             direction: match direction.get(row) {
                 Some(word) if word == Direction::Write.name() => Direction::Write,
                 _ => Direction::Read,
             },
-            // No row is of the idle task, which is thread 0.
-            who: Who::of_word(word, 1, pid, cgroup_id),
+            owner: owner.with_context(|| format!("io has an owner {kind:?}"))?,
             bytes: bytes.value(row),
             requests: requests.value(row),
-        }
+        })
     };
-    Ok((0..batch.num_rows()).map(row).collect())
+    (0..batch.num_rows()).map(row).collect()
 }

@@ -1,12 +1,13 @@
 //! Makes `fabric` again from the raw tables of a recording: by another method or by the same, in
 //! other windows or in the same.
 //!
-//! Guarantees: nothing of the machine is looked at; with the method and the windows of the recording
-//! the rows are those of the recording, in their order. Two things that are not in the tables to the nanosecond may
-//! make a window differ: when a counter that went offline with its CPU was opened again, and the
-//! times of a counter until it was first multiplexed. Memory is bounded by the largest row group of
-//! `readings`, not by the length of the recording.
+//! The raw tables hold every entry of the log ([`crate::log`]). This module reads them in the order
+//! of the log and hands them to the attributor, as the recorder did. Nothing of the machine is
+//! looked at. With the method and the windows of the recording the rows are those of the recording.
+//! Memory is bounded by the row groups of `readings` around the current tick, not by the length of
+//! the recording.
 
+mod cgroups;
 mod facts;
 mod io;
 mod readings;
@@ -17,27 +18,23 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result, bail};
 
-use self::{facts::Facts, io::Io, readings::Readings, time::Time};
+use self::{cgroups::Cgroups, facts::Facts, io::Io, readings::Readings, time::Time};
 use crate::{
-    attribute::Choice,
+    attribute::{Attributor, Choice, RecordingFacts},
+    log::Entry,
     tables::{
         fabric, metadata,
         reader::Recording,
         writer::{Finished, Target, Writer},
     },
-    timeline::Replay,
 };
 
 /// Rows that are handed to the writer at once.
 const ROWS: usize = 8192;
 
-/// Readings are taken this far ahead of the windows, ns: records of several CPUs come to the
-/// recorder out of order, by less than this.
-const AHEAD_NS: u64 = 1_000_000_000;
-
 /// What is to be other than it was recorded.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Again {
+pub struct Overrides {
     /// How counts are divided.
     pub method: Option<Choice>,
     /// Time a row covers, ns.
@@ -52,7 +49,7 @@ pub struct Again {
 /// or the target cannot be written.
 pub fn attribute(
     recording: &Recording,
-    again: Again,
+    overrides: Overrides,
     target: Target,
     overwrite: bool,
 ) -> Result<Finished> {
@@ -62,42 +59,65 @@ pub fn attribute(
             recording.path().display()
         );
     }
-    let facts = Facts::read(recording, again)?;
-    if facts.told.methods.choice == Choice::Misses && !facts.told.plan.has_misses() {
+    let facts = Facts::read(recording, overrides)?;
+    if facts.methods.choice == Choice::Misses && !facts.plan.has_misses() {
         bail!(
             "{} has no counts of misses: choose another --method, or record with --method misses",
             recording.path().display()
         );
     }
-    let pairs = facts.pairs.clone();
-    let mut writer = Writer::create(target, overwrite, &pairs)?;
-    make(recording, facts, &mut writer)?;
-    writer.finish(&pairs)
+    let mut writer = Writer::create(target, overwrite, &facts.pairs)?;
+    make(recording, &facts, &mut writer)
+        .with_context(|| format!("cannot attribute {} again", recording.path().display()))?;
+    writer.finish(&facts.pairs)
 }
 
-fn make(recording: &Recording, facts: Facts, writer: &mut Writer) -> Result<()> {
-    let mut readings = Readings::open(recording, &facts)?;
-    let mut time = Time::open(recording, &facts)?;
+/// The attributor, and the rows it made.
+struct Log {
+    attributor: Attributor,
+    fabric: fabric::Builder,
+}
+
+impl Log {
+    fn take(&mut self, entry: Entry<'_>) -> Result<()> {
+        self.attributor.take(entry, &mut self.fabric).context("the raw tables are out of order")
+    }
+}
+
+fn make(recording: &Recording, facts: &Facts, writer: &mut Writer) -> Result<()> {
+    let mut readings = Readings::open(recording)?;
+    let mut time = Time::open(recording)?;
     let mut io = Io::open(recording)?;
-    let tick_ns = facts.told.plan.tick_ns;
-    let (mut tick, stop) = (facts.told.start_tick, facts.told.stop_tick);
-    let mut replay = Replay::new(facts.told);
-    let mut fabric = fabric::Builder::default();
-    while stop.is_none_or(|stop| tick < stop) {
-        tick += 1;
-        let end = tick * tick_ns;
-        if stop.is_none() && time.is_over()? {
+    let mut cgroups = Cgroups::open(recording)?;
+    let mut log = Log {
+        attributor: Attributor::new(&RecordingFacts {
+            plan: &facts.plan,
+            counters: &facts.opened,
+            methods: facts.methods,
+            start_tick: facts.start_tick,
+            clock: facts.clock,
+        }),
+        fabric: fabric::Builder::default(),
+    };
+    let mut tick = facts.start_tick;
+    while facts.stop_tick.is_none_or(|stop| tick < stop) {
+        if facts.stop_tick.is_none() && time.is_over()? {
             break;
         }
-        readings.feed(end + AHEAD_NS, &mut replay)?;
-        time.feed(end, &mut replay)?;
-        io.feed(end, &mut replay)?;
-        replay.close(tick, &mut fabric);
-        if fabric.len() >= ROWS {
-            writer.write(&fabric::TABLE, &fabric.finish())?;
+        tick += 1;
+        let end = tick * facts.plan.tick_ns;
+        let is_last = facts.stop_tick == Some(tick);
+        // The count at the end of the recording may be logged in a later tick than the last.
+        readings.feed(if is_last { u64::MAX } else { tick }, &mut log)?;
+        time.feed(end, &mut log)?;
+        io.feed(end, &mut log)?;
+        cgroups.feed(end, &mut log)?;
+        log.take(Entry::EndOfTick { tick, is_last })?;
+        if log.fabric.len() >= ROWS {
+            writer.write(&fabric::TABLE, &log.fabric.finish())?;
         }
     }
-    writer.write(&fabric::TABLE, &fabric.finish())
+    writer.write(&fabric::TABLE, &log.fabric.finish())
 }
 
 /// A number of the metadata.
@@ -117,7 +137,7 @@ fn json<T: serde::de::DeserializeOwned>(
     pairs.get(key).map(parse).transpose()
 }
 
-/// The method a recording was made with; those without a word for it are by time.
+/// The method a recording was made with; a recording that does not name it is by time.
 fn recorded(pairs: &BTreeMap<String, String>) -> Choice {
     let name = pairs.get(metadata::METHOD).map(String::as_str);
     let known = <Choice as clap::ValueEnum>::value_variants().iter();

@@ -1,25 +1,23 @@
-//! The rows of `readings`, in the order of time as far as that matters.
+//! The rows of `readings` in the order of the log.
 //!
-//! They are sorted by counter within a row group; within a counter they are in the order of time.
+//! They are sorted by counter within a row group; within a counter they are in the order of the log
+//! over the whole table. A row group is taken as soon as one of its rows may belong to the tick that
+//! is to end, which its statistics tell.
 
-use std::collections::HashMap;
-
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use arrow::array::RecordBatch;
 
-use super::facts::Facts;
+use super::Log;
 use crate::{
-    align::who::Who,
-    drain::Reading,
+    log::{Columns, Entry, Owner, Reading, Trigger, Value},
     tables::{
         columns::{self, get},
         reader::{Recording, Table},
         readings,
     },
-    timeline::{Made, Replay, Reread},
 };
 
-const COLUMNS: [&str; 12] = [
+const COLUMNS: [&str; 14] = [
     "mono_ns",
     "tick",
     "counter",
@@ -30,8 +28,10 @@ const COLUMNS: [&str; 12] = [
     "trigger",
     "error",
     "pid",
-    "tid",
-    "cgroup_id",
+    "owner",
+    "process",
+    "owner_cgroup_id",
+    "number",
 ];
 
 /// The table, as far as it was taken.
@@ -39,93 +39,70 @@ const COLUMNS: [&str; 12] = [
 pub struct Readings {
     table: Table,
     group: usize,
-    /// Latest time so far, ns.
-    newest: u64,
-    start_tick: u64,
-    /// What is to be added to a counter's times, once they are told.
-    since: HashMap<u32, Since>,
-}
-
-/// The times of a counter that was never multiplexed are not told: that they are equal is. In
-/// their place stands the time of the reading.
-#[derive(Debug, Clone, Copy, Default)]
-struct Since {
-    untold: bool,
-    offset: u64,
+    /// The lowest tick in each row group and those after it.
+    lowest: Vec<u64>,
 }
 
 impl Readings {
     /// Before the first row.
-    pub fn open(recording: &Recording, facts: &Facts) -> Result<Self> {
+    pub fn open(recording: &Recording) -> Result<Self> {
         let table = recording.table(&readings::TABLE)?;
-        let start_tick = facts.told.start_tick;
-        Ok(Self { table, group: 0, newest: 0, start_tick, since: HashMap::new() })
+        let of_group = |group| table.lowest(group, "tick").map_or(0, |tick| tick as u64);
+        let mut lowest: Vec<u64> = (0..table.row_groups()).map(of_group).collect();
+        for group in (1..lowest.len()).rev() {
+            lowest[group - 1] = lowest[group - 1].min(lowest[group]);
+        }
+        Ok(Self { table, group: 0, lowest })
     }
 
-    /// Hands on all rows before `until`, and maybe more.
-    pub fn feed(&mut self, until: u64, replay: &mut Replay) -> Result<()> {
-        while self.newest < until && self.group < self.table.row_groups() {
-            let columns: Vec<&str> = COLUMNS.iter().copied().chain(["process"]).collect();
-            let mut rows = Vec::new();
-            for batch in self.table.scan_group(&columns, self.group)? {
-                self.decode(&batch?, &mut rows)?;
+    /// Hands on all rows up to `tick`, and maybe more.
+    pub fn feed(&mut self, tick: u64, log: &mut Log) -> Result<()> {
+        while self.lowest.get(self.group).is_some_and(|lowest| *lowest <= tick) {
+            for batch in self.table.scan_group(&COLUMNS, self.group)? {
+                take(&batch?, log)?;
             }
             self.group += 1;
-            for row in &rows {
-                self.newest = self.newest.max(row.time);
-                if row.tick >= self.start_tick {
-                    replay.reading(row);
-                }
-            }
         }
         Ok(())
     }
+}
 
-    fn decode(&mut self, batch: &RecordBatch, rows: &mut Vec<Reread>) -> Result<()> {
-        let (mono_ns, tick) = (columns::i64s(batch, "mono_ns")?, columns::i64s(batch, "tick")?);
-        let (counter, cpu) = (columns::i32s(batch, "counter")?, columns::i32s(batch, "cpu")?);
-        let (value, error) = (columns::u64s(batch, "value")?, columns::i32s(batch, "error")?);
-        let (enabled, running) =
-            (columns::u64s(batch, "enabled")?, columns::u64s(batch, "running")?);
-        let (pid, tid) = (columns::i32s(batch, "pid")?, columns::i32s(batch, "tid")?);
-        let cgroup_id = columns::u64s(batch, "cgroup_id")?;
-        let (trigger, process) =
-            (columns::words(batch, "trigger")?, columns::words(batch, "process")?);
-        for row in 0..batch.num_rows() {
-            let time = mono_ns.value(row) as u64;
-            let counter = counter.value(row) as u32;
-            let reading = match get(value, row) {
-                Some(value) => {
-                    let told = get(enabled, row).zip(get(running, row));
-                    let (enabled, running) = self.times(counter, time, told);
-                    Reading::Counted { value, enabled, running }
-                }
-                None => Reading::Failed(get(error, row).unwrap_or(0)),
+fn take(batch: &RecordBatch, log: &mut Log) -> Result<()> {
+    let (mono_ns, tick) = (columns::i64s(batch, "mono_ns")?, columns::i64s(batch, "tick")?);
+    let (counter, cpu) = (columns::i32s(batch, "counter")?, columns::i32s(batch, "cpu")?);
+    let (value, error) = (columns::u64s(batch, "value")?, columns::i32s(batch, "error")?);
+    let (enabled, running) = (columns::u64s(batch, "enabled")?, columns::u64s(batch, "running")?);
+    let (pid, number) = (columns::i32s(batch, "pid")?, columns::i32s(batch, "number")?);
+    let cgroup_id = columns::u64s(batch, "owner_cgroup_id")?;
+    let (trigger, owner) = (columns::words(batch, "trigger")?, columns::words(batch, "owner")?);
+    let process = columns::words(batch, "process")?;
+    for row in 0..batch.num_rows() {
+        let times = get(enabled, row).zip(get(running, row));
+        let value = get(value, row).map(|value| Value { value, times });
+        let owner = owner.get(row).map(|kind| {
+            let columns = Columns {
+                kind,
+                pid: get(pid, row),
+                process: process.get(row).map(Into::into),
+                cgroup_id: get(cgroup_id, row),
+                number: get(number, row),
             };
-            let made = match trigger.get(row) {
-                Some("timer") => Made::Timer,
-                Some(readings::STOP) => Made::Stop,
-                _ => Made::Between,
-            };
-            let task = |number| get(number, row).unwrap_or(0) as u32;
-            let cgroup_id = get(cgroup_id, row).unwrap_or(0);
-            let who =
-                process.get(row).map(|word| Who::of_word(word, task(tid), task(pid), cgroup_id));
-            let (tick, cpu) = (tick.value(row) as u64, cpu.value(row) as u32);
-            rows.push(Reread { time, tick, counter, cpu, reading, made, who });
-        }
-        Ok(())
+            Owner::of_columns(&columns).with_context(|| format!("readings has an owner {kind:?}"))
+        });
+        log.take(Entry::Reading(Reading {
+            tick: tick.value(row) as u64,
+            time: mono_ns.value(row) as u64,
+            counter: counter.value(row) as u32,
+            cpu: cpu.value(row) as u32,
+            trigger: match trigger.get(row) {
+                Some("timer") => Trigger::Timer,
+                Some(readings::STOP) => Trigger::Stop,
+                Some(readings::START) => Trigger::Start,
+                _ => Trigger::Event,
+            },
+            value: value.ok_or(get(error, row).unwrap_or(0)),
+            owner: owner.transpose()?,
+        }))?;
     }
-
-    fn times(&mut self, counter: u32, time: u64, told: Option<(u64, u64)>) -> (u64, u64) {
-        let since = self.since.entry(counter).or_default();
-        let Some((enabled, running)) = told else {
-            since.untold = true;
-            return (time, time);
-        };
-        if std::mem::take(&mut since.untold) {
-            since.offset = time.saturating_sub(enabled);
-        }
-        (enabled + since.offset, running + since.offset)
-    }
+    Ok(())
 }

@@ -2,144 +2,114 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 use arrow::array::RecordBatch;
 
-use super::{
-    facts::{Facts, Spans},
-    rows::Rows,
-};
+use super::{Log, rows::Rows};
 use crate::{
-    align::{cpu::Bin, who::Who},
-    drain::{Context, IrqSlot, Slot, Task},
-    tables::{columns, irqs, reader::Recording, runtime},
-    timeline::Replay,
+    log::{Columns, Entry, Owner},
+    tables::{
+        columns::{self, get},
+        irqs,
+        reader::Recording,
+        runtime,
+    },
 };
 
 /// Both tables, as far as they were taken.
 #[derive(Debug)]
 pub struct Time {
-    runtime: Rows<Ran>,
-    irqs: Rows<Interrupted>,
-    tick_ns: u64,
-    spans: Vec<(u32, u64, u64)>,
-    offline: Spans,
+    runtime: Rows<Part>,
+    irqs: Rows<Part>,
 }
 
-/// A row of `runtime`.
+/// Time of an owner on a CPU in a tick.
 #[derive(Debug)]
-struct Ran {
+struct Part {
     end: u64,
     cpu: u32,
-    slot: Slot,
-    who: Who,
-}
-
-/// A row of `irqs`.
-#[derive(Debug)]
-struct Interrupted {
-    end: u64,
-    cpu: u32,
-    slot: IrqSlot,
-    name: String,
+    /// `None` for time that is nobody's, as that of an offline CPU.
+    owner: Option<Owner>,
+    ns: u64,
+    /// Name of an interrupt.
+    name: Option<String>,
 }
 
 impl Time {
     /// Before the first row.
-    pub fn open(recording: &Recording, facts: &Facts) -> Result<Self> {
-        let wanted =
-            ["mono_ns", "cpu", "tid", "pid", "comm", "cgroup_id", "run_ns", "slices", "process"];
+    pub fn open(recording: &Recording) -> Result<Self> {
+        let wanted = ["mono_ns", "cpu", "owner", "pid", "process", "owner_cgroup_id", "run_ns"];
         let runtime = recording.table(&runtime::TABLE)?.scan(&wanted)?;
         let irqs = recording.table(&irqs::TABLE)?;
-        let irqs = irqs.scan(&["mono_ns", "cpu", "kind", "number", "name", "ns", "count"])?;
-        Ok(Self {
-            runtime: Rows::new(runtime, ran),
-            irqs: Rows::new(irqs, interrupted),
-            tick_ns: facts.told.plan.tick_ns,
-            spans: facts.spans.clone(),
-            offline: facts.offline.clone(),
-        })
+        let irqs = irqs.scan(&["mono_ns", "cpu", "kind", "number", "name", "ns"])?;
+        Ok(Self { runtime: Rows::new(runtime, ran), irqs: Rows::new(irqs, interrupted) })
     }
 
-    /// Whether nothing more is told.
+    /// Whether no rows are left.
     pub fn is_over(&mut self) -> Result<bool> {
         Ok(self.runtime.peek()?.is_none() && self.irqs.peek()?.is_none())
     }
 
     /// Hands on the tick that ends here.
-    pub fn feed(&mut self, end: u64, replay: &mut Replay) -> Result<()> {
-        let mut bins: BTreeMap<u32, (Bin, Vec<Who>)> = BTreeMap::new();
-        let begin = end - self.tick_ns;
-        for &(cpu, from, to) in &self.spans {
-            if from < end && end <= to {
-                let bin = Bin { end, len: self.tick_ns, ..Bin::default() };
-                bins.insert(cpu, (bin, Vec::new()));
+    pub fn feed(&mut self, end: u64, log: &mut Log) -> Result<()> {
+        let mut by_cpu: BTreeMap<u32, Vec<(Owner, u64)>> = BTreeMap::new();
+        for rows in [&mut self.runtime, &mut self.irqs] {
+            while let Some(part) = rows.next_if(|part| part.end <= end)? {
+                if part.end < end {
+                    bail!("runtime or irqs is not in the order of time at mono_ns {}", part.end);
+                }
+                if let (Some(Owner::Irq(number)), Some(name)) = (part.owner, &part.name) {
+                    log.take(Entry::Interrupt { number, name })?;
+                }
+                let parts = by_cpu.entry(part.cpu).or_default();
+                parts.extend(part.owner.map(|owner| (owner, part.ns)));
             }
         }
-        while let Some(ran) = self.runtime.next_if(|ran| ran.end <= end)? {
-            if ran.end < end {
-                bail!("runtime is not in the order of time at mono_ns {}", ran.end);
-            }
-            let (bin, owners) = bins.entry(ran.cpu).or_default();
-            bin.tasks.push(ran.slot);
-            owners.push(ran.who);
-        }
-        while let Some(irq) = self.irqs.next_if(|irq| irq.end <= end)? {
-            if let Context::Irq(number) = irq.slot.source {
-                replay.irq(number, &irq.name);
-            }
-            bins.entry(irq.cpu).or_default().0.irqs.push(irq.slot);
-        }
-        for (cpu, (mut bin, owners)) in bins {
-            let tasks: u64 = bin.tasks.iter().map(|slot| slot.wall_ns).sum();
-            let told = tasks + bin.irq_ns(false) + bin.irq_ns(true);
-            bin.end = end;
-            bin.offline = self.offline(cpu, begin, end);
-            bin.unknown = self.tick_ns.saturating_sub(told + bin.offline);
-            replay.bin(cpu, &bin, &owners);
+        for (cpu, parts) in &by_cpu {
+            log.take(Entry::Usage { cpu: *cpu, parts })?;
         }
         Ok(())
     }
-
-    fn offline(&self, cpu: u32, begin: u64, end: u64) -> u64 {
-        let spans = self.offline.get(&cpu).into_iter().flatten();
-        spans.map(|&(from, to)| to.min(end).saturating_sub(from.max(begin))).sum()
-    }
 }
 
-fn ran(batch: &RecordBatch) -> Result<Vec<Ran>> {
+fn ran(batch: &RecordBatch) -> Result<Vec<Part>> {
     let (end, cpu) = (columns::i64s(batch, "mono_ns")?, columns::i32s(batch, "cpu")?);
-    let (tid, pid) = (columns::i32s(batch, "tid")?, columns::i32s(batch, "pid")?);
-    let (comm, process) = (columns::words(batch, "comm")?, columns::words(batch, "process")?);
-    let cgroup_id = columns::u64s(batch, "cgroup_id")?;
-    let (run_ns, slices) = (columns::i64s(batch, "run_ns")?, columns::i32s(batch, "slices")?);
+    let (owner, process) = (columns::words(batch, "owner")?, columns::words(batch, "process")?);
+    let pid = columns::i32s(batch, "pid")?;
+    let cgroup_id = columns::u64s(batch, "owner_cgroup_id")?;
+    let run_ns = columns::i64s(batch, "run_ns")?;
     let row = |row| {
-        let (tid, pid) = (tid.value(row) as u32, pid.value(row) as u32);
-        let cgroup_id = cgroup_id.value(row);
-        let word = process.get(row).or(comm.get(row)).unwrap_or_default();
-        let task = Task { tid, pid, cgroup_id, ..Task::default() };
-        let wall_ns = run_ns.value(row) as u64;
-        let slot = Slot { task, wall_ns, irq_ns: 0, slices: slices.value(row) as u64 };
-        let who = Who::of_word(word, tid, pid, cgroup_id);
-        Ran { end: end.value(row) as u64, cpu: cpu.value(row) as u32, slot, who }
+        let kind = owner.get(row).unwrap_or_default();
+        let columns = Columns {
+            kind,
+            pid: get(pid, row),
+            process: process.get(row).map(Into::into),
+            cgroup_id: get(cgroup_id, row),
+            number: None,
+        };
+        let owner = Owner::of_columns(&columns);
+        if owner.is_none() && kind != runtime::OFFLINE {
+            bail!("runtime has an owner {kind:?}");
+        }
+        let ns = run_ns.value(row) as u64;
+        let (end, cpu) = (end.value(row) as u64, cpu.value(row) as u32);
+        Ok(Part { end, cpu, owner, ns, name: None })
     };
-    Ok((0..batch.num_rows()).map(row).collect())
+    (0..batch.num_rows()).map(row).collect()
 }
 
-fn interrupted(batch: &RecordBatch) -> Result<Vec<Interrupted>> {
+fn interrupted(batch: &RecordBatch) -> Result<Vec<Part>> {
     let (end, cpu) = (columns::i64s(batch, "mono_ns")?, columns::i32s(batch, "cpu")?);
     let (kind, name) = (columns::words(batch, "kind")?, columns::words(batch, "name")?);
-    let number = columns::i32s(batch, "number")?;
-    let (ns, count) = (columns::i64s(batch, "ns")?, columns::i32s(batch, "count")?);
+    let (number, ns) = (columns::i32s(batch, "number")?, columns::i64s(batch, "ns")?);
     let row = |row| {
-        let number = number.value(row) as u32;
-        let source = match kind.get(row) {
-            Some("softirq") => Context::Softirq(number),
-            _ => Context::Irq(number),
-        };
-        let slot = IrqSlot { source, ns: ns.value(row) as u64, count: count.value(row) as u64 };
-        let name = name.get(row).unwrap_or_default().to_owned();
-        Interrupted { end: end.value(row) as u64, cpu: cpu.value(row) as u32, slot, name }
+        let kind = kind.get(row).unwrap_or_default();
+        let columns = Columns { kind, number: Some(number.value(row)), ..Columns::default() };
+        let owner = Owner::of_columns(&columns);
+        let owner = owner.with_context(|| format!("irqs has a kind {kind:?}"))?;
+        let (end, cpu) = (end.value(row) as u64, cpu.value(row) as u32);
+        let name = name.get(row).map(str::to_owned);
+        Ok(Part { end, cpu, owner: Some(owner), ns: ns.value(row) as u64, name })
     };
-    Ok((0..batch.num_rows()).map(row).collect())
+    (0..batch.num_rows()).map(row).collect()
 }

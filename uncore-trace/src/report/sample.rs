@@ -168,13 +168,15 @@ fn write_raw(writer: &mut Writer, broken: &Broken) {
                 mono_ns,
                 tick_ns: TICK,
                 cpu: 0,
+                owner: if tid == 0 { "idle" } else { "task" },
                 tid,
                 pid: tid,
                 comm: if tid == 0 { "swapper/0" } else { "train" },
                 cgroup_id: 1,
                 run_ns,
                 slices: 1,
-                process: None,
+                process: (tid != 0).then_some("train"),
+                owner_cgroup_id: (tid != 0).then_some(1),
             };
             if (broken.runtime)(&mut row, tick as usize) {
                 run.append(&row);
@@ -189,8 +191,9 @@ fn write_raw(writer: &mut Writer, broken: &Broken) {
                 direction: "read",
                 owner: "task",
                 pid: Some(100),
-                comm: "train",
+                comm: Some("train"),
                 cgroup_id: Some(1),
+                number: None,
                 bytes: 4096,
                 requests: 1,
             };
@@ -238,7 +241,10 @@ fn reading(mono_ns: i64, tick: i64, counter: i32, value: u64) -> readings::Row<'
         pid: None,
         tid: None,
         cgroup_id: None,
+        owner: None,
         process: None,
+        owner_cgroup_id: None,
+        number: None,
     }
 }
 

@@ -190,8 +190,8 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::count::Count;
     use crate::discover::{CpuList, cpus, machine};
-    use crate::open::Count;
     use crate::plan::{Catalog, Request, Role, plan};
 
     fn counter(id: u32, pmu: &str, event: &str, cpu: u32) -> Counter {

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use crate::open::{Count, Counting, Unopened};
+use crate::count::Count;
+use crate::open::{Counting, Unopened};
 use crate::plan::Plan;
 
 /// What one counter did in a stretch.
@@ -21,18 +22,13 @@ pub enum Tally {
 }
 
 impl Tally {
-    /// The count, scaled up to the time enabled as perf does (`perf_counts_values__scale`,
-    /// `tools/lib/perf/evsel.c`, Linux 7.2), or as it is. `None` where it never ran.
+    /// The count, scaled up to the time enabled and rounded as perf does, or as it is. `None` where
+    /// it never ran.
     pub fn scaled(self, scale: bool) -> Option<f64> {
-        let Self::Counted(Count { value, enabled, running }) = self else { return None };
-        let value = value as f64;
-        match running {
-            0 => None,
-            _ if scale && running < enabled => {
-                Some((value * enabled as f64 / running as f64).round())
-            }
-            _ => Some(value),
-        }
+        let Self::Counted(count) = self else { return None };
+        let factor = count.factor()?;
+        let value = count.value as f64;
+        Some(if scale && factor > 1.0 { (value * factor).round() } else { value })
     }
 }
 
@@ -187,19 +183,6 @@ mod tests {
             assert_eq!(never_ran.scaled(false), None);
         }
         assert_eq!(Tally::NotSupported.scaled(true), None);
-    }
-
-    #[test]
-    fn what_was_counted_twice_for_a_moment_is_counted_once() {
-        let count = |value, enabled| Count { value, enabled, running: enabled };
-        let mut last = count(0, 0);
-        let mut laps = Vec::new();
-        for (value, enabled) in [(100_000, 1), (65_000, 2), (90_000, 3), (120_000, 4)] {
-            let now = count(value, enabled).not_below(last);
-            laps.push(now.since(last));
-            last = now;
-        }
-        assert_eq!(laps, [count(100_000, 1), count(0, 1), count(0, 1), count(20_000, 1)]);
     }
 
     #[test]

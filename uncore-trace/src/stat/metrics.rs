@@ -108,8 +108,8 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::count::Count;
     use crate::discover::machine;
-    use crate::open::Count;
     use crate::plan::{Catalog, Request, plan};
     use crate::stat::aggregate::By;
 

@@ -284,7 +284,7 @@ async fn order(control: &mut Option<Control>) -> Result<Order> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::open::Count;
+    use crate::count::Count;
     use crate::stat::count::Tally;
 
     #[test]

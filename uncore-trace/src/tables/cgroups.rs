@@ -10,5 +10,5 @@ table! {
     path: Text => Plain, "Path below the cgroup mount, beginning with a slash.";
     container: Null<Word> => Dict, "Container it is in, as in `fabric`; null where it is in none.";
     pod: Null<Word> => Dict, "Pod it is in, as in `fabric`; null where it is in none.";
-    mono_ns: I64 => Plain, "When it was first seen, `CLOCK_MONOTONIC`, ns.";
+    mono_ns: I64 => Plain, "End of the first tick in which `fabric` has the path, `CLOCK_MONOTONIC`, ns.";
 }

@@ -26,6 +26,8 @@ pub const CLOCKS: &str = "uncore_trace.clocks";
 pub const INTERVAL_NS: &str = "uncore_trace.interval_ns";
 /// Length of a tick, ns.
 pub const TICK_NS: &str = "uncore_trace.tick_ns";
+/// The tick with which the recording ended; absent where it was killed.
+pub const STOP_TICK: &str = "uncore_trace.stop_tick";
 /// How counts were to be divided: what `--method` takes.
 pub const METHOD: &str = "uncore_trace.method";
 /// `true` when what block and network devices move was recorded.

@@ -1,11 +1,12 @@
 //! Stage 6, TABLES: the contract between the recorder and everything that reads a recording.
 //!
 //! One file per table, each with its row, schema, builder and encodings; adding a table adds a
-//! file and its line in [`ALL`]. Rows carry plain values, so this stage imports no other.
+//! file, its `mod` line and its line in the registry below. Rows carry plain values, so this stage imports no other.
 //!
 //! Guarantees: what [`writer`] sealed survives `kill -9` and opens as Parquet ([`repair`]); what
 //! [`reader`] hands out has the columns and types of [`TableDef::schema`].
 
+use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use parquet::basic::{Compression, Encoding as Parquet, ZstdLevel};
 use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesBuilder};
@@ -39,21 +40,53 @@ use kind::Encoding;
 /// Version of the schemas below; grows when a column changes its meaning or goes away.
 pub const SCHEMA_VERSION: u32 = 1;
 
-/// Every table, in the order they are written and finished: `fabric` last, because its partial
-/// directory carries the lock and the metadata that mending the others needs.
-pub static ALL: &[&TableDef] = &[
-    &readings::TABLE,
-    &runtime::TABLE,
-    &slices::TABLE,
-    &irqs::TABLE,
-    &io::TABLE,
-    &tasks::TABLE,
-    &cgroups::TABLE,
-    &counters::TABLE,
-    &loss::TABLE,
-    &run::TABLE,
-    &fabric::TABLE,
-];
+/// Makes the registry of tables from their names.
+macro_rules! tables {
+    ($($name:ident,)*) => {
+        /// Every table, in the order they are written and finished.
+        pub static ALL: &[&TableDef] = &[$(&$name::TABLE,)*];
+
+        /// Rows of every table.
+        #[derive(Debug, Default)]
+        pub struct Builders {
+            $(
+                #[doc = concat!("Rows of `", stringify!($name), "`.")]
+                pub $name: $name::Builder,
+            )*
+        }
+
+        impl Builders {
+            /// Hands the rows of each table that has any to `write`; the builders start anew.
+            pub fn finish(
+                &mut self,
+                mut write: impl FnMut(&'static TableDef, RecordBatch) -> anyhow::Result<()>,
+            ) -> anyhow::Result<()> {
+                $(
+                    if !self.$name.is_empty() {
+                        write(&$name::TABLE, self.$name.finish())?;
+                    }
+                )*
+                Ok(())
+            }
+        }
+    };
+}
+
+// `fabric` is last: its partial directory carries the lock, and the metadata that mending the others
+// needs.
+tables! {
+    readings,
+    runtime,
+    slices,
+    irqs,
+    io,
+    tasks,
+    cgroups,
+    counters,
+    loss,
+    run,
+    fabric,
+}
 
 /// What the writer and the readers need to know of a table.
 #[derive(Debug)]

@@ -173,6 +173,12 @@ impl Table {
         bounds?.into_iter().reduce(|(a, b), (c, d)| (a.min(c), b.max(d)))
     }
 
+    /// The least value of an `int64` column in a row group, by its statistics; `None` where the group
+    /// is empty or has none.
+    pub fn lowest(&self, group: usize, column: &str) -> Option<i64> {
+        range(self.footer.metadata().row_groups().get(group)?, column).map(|(lowest, _)| lowest)
+    }
+
     /// Scans the named columns from the first row to the last.
     pub fn scan(&self, columns: &[&str]) -> Result<Scan> {
         self.scan_groups(columns, (0..self.row_groups()).collect())

@@ -16,19 +16,22 @@ use super::kind::{I32, I64, Null, U64, Word, table};
 table! {
     "readings", "raw value and times of each counter at each tick", sorted by ["counter", "mono_ns"];
     mono_ns: I64 => Split, "When the read began, `CLOCK_MONOTONIC`, ns.";
-    tick: I64 => Delta, "Number of the tick; a missing number is a missing tick.";
+    tick: I64 => Delta, "Number of the tick the row belongs to; a missing number is a missing tick. Above `mono_ns` divided by the length of a tick where the reading arrived after the end of its tick.";
     counter: I32 => Delta, "Which counter: `counter` in `pmus`.";
     cpu: I32 => Dict, "CPU the read ran on.";
     value: Null<U64> => Delta, "Raw count since the counter was opened; null when the read failed.";
     enabled: Null<U64> => Delta, "Time enabled, ns; null with a `value`: equal to the time running (never multiplexed).";
     running: Null<U64> => Delta, "Time running, ns; null with a `value`: equal to the time enabled.";
     width_ns: I32 => Split, "How long the sweep over this CPU's counters took, ns.";
-    trigger: Word => Dict, "What caused the read: timer, sched, irq; stop: the last count of a counter, when it stopped.";
+    trigger: Word => Dict, "What caused the row: timer, sched, irq; stop: the last count of a counter that stopped; start: the counter is read on `cpu` from here on, without a value.";
     error: Null<I32> => Dict, "errno of a failed read, else null.";
     pid: Null<I32> => Dict, "Process on the CPU at the read; null where it was not looked at.";
     tid: Null<I32> => Dict, "Thread on the CPU at the read; null where it was not looked at.";
     cgroup_id: Null<U64> => Dict, "Its cgroup; null where it was not looked at.";
-    process: Null<Word> => Dict, "Whose the count since the last reading is, the name of its process or in brackets what else it is; null for counters that are not read at every switch.";
+    owner: Null<Word> => Dict, "Whose the count since the last reading is: task, `other_tasks`, irq, softirq, idle, device or unattributed; null for counters that are not read at every context switch.";
+    process: Null<Word> => Dict, "Name of the owner's process; null where it has none. Its id is `pid`.";
+    owner_cgroup_id: Null<U64> => Dict, "Cgroup of the owner; null where it has none.";
+    number: Null<I32> => Dict, "Number of the owner's interrupt or softirq; null where it is none.";
 }
 
 /// `enabled` and `running` as a row stores them: both null when they are equal and the counter has
@@ -39,3 +42,6 @@ pub fn times(enabled: u64, running: u64) -> (Option<u64>, Option<u64>) {
 
 /// The trigger of the row that has what a counter had counted when it stopped.
 pub const STOP: &str = "stop";
+
+/// The trigger of the row that says that a counter is read on another CPU, or counts again.
+pub const START: &str = "start";

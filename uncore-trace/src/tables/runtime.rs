@@ -1,6 +1,6 @@
 //! `runtime`: who ran how long on each CPU in each tick, combined in the kernel.
 //!
-//! Guarantee: with `irqs` the rows of one (CPU, tick) add up to the tick's length. Encodings: few
+//! Guarantee: with `irqs` the rows of one (CPU, tick) sum to the length of the tick. Encodings: few
 //! tasks run in a tick, so ids and names are dictionaries; times are deltas.
 
 use super::kind::{I32, I64, Null, U64, Word, table};
@@ -10,11 +10,19 @@ table! {
     mono_ns: I64 => Delta, "End of the tick, `CLOCK_MONOTONIC`, ns.";
     tick_ns: I64 => Delta, "Length of time the row's tick covers, ns.";
     cpu: I32 => Dict, "CPU.";
-    tid: I32 => Dict, "Thread; 0 is idle.";
+    owner: Word => Dict, "Who used the time: task, `other_tasks` (of cgroups that were not asked for), idle; unattributed: not seen; offline: the CPU was offline.";
+    tid: I32 => Dict, "Thread; 0 where the owner is no task.";
     pid: I32 => Dict, "Process.";
     comm: Word => Dict, "Thread name.";
     cgroup_id: U64 => Dict, "Cgroup of the task.";
     run_ns: I64 => Delta, "Time on the CPU, ns, with interrupt time taken out.";
     slices: I32 => Dict, "In how many slices.";
-    process: Null<Word> => Dict, "Name of the process, or in brackets that it has no row of its own; null where it is `comm`.";
+    process: Null<Word> => Dict, "Name of the process; null where the owner is no task with a row of its own.";
+    owner_cgroup_id: Null<U64> => Dict, "Cgroup that the time is given to: `cgroup_id`, or its ancestor with `--cgroup-depth`; null where the owner is no task with a row of its own.";
 }
+
+/// Time that was not seen.
+pub const UNATTRIBUTED: &str = "unattributed";
+
+/// Time for which a CPU was offline.
+pub const OFFLINE: &str = "offline";

@@ -1,6 +1,4 @@
-//! What devices moved for whom, tick by tick: rows of `io`, and their sum over a window.
-//!
-//! Guarantee: a recording that is divided again takes the same sums from its rows as the stream had.
+//! What devices moved for whom, tick by tick, and the rows of `io` that say it.
 
 use std::{
     collections::HashMap,
@@ -13,12 +11,12 @@ use std::{
 use super::sink::Sink;
 use crate::{
     align::{
-        io::{Flow, Moved, Sum, Transfers},
+        io::{Flow, Transfers},
         names::Names,
-        who::Who,
     },
     discover::devices,
     drain::{Context, Io, IoKind, IoSlot, Mover},
+    log::{Moved, Owner},
     plan::Direction,
     tables::io,
 };
@@ -51,7 +49,6 @@ pub struct IoUse {
     /// Reads from interfaces without a name yet, and the ends of their ticks: the CPU that received
     /// what was read may send its record later than the reader's.
     unnamed: Vec<(IoSlot, u64)>,
-    window: Sum,
 }
 
 impl IoUse {
@@ -67,7 +64,6 @@ impl IoUse {
             interfaces: HashMap::new(),
             peeked: HashMap::new(),
             unnamed: Vec::new(),
-            window: Sum::default(),
         }
     }
 
@@ -104,19 +100,15 @@ impl IoUse {
             return;
         };
         let now = span.map_or(boundary, |(_, end)| end);
-        let who = match slot.mover {
-            Mover::Task(task) => names.who(&task, now),
-            Mover::Cgroup(id) => names.who_in(id, now),
-            Mover::Interrupt(Context::Irq(number)) => Who::Irq(number),
-            Mover::Interrupt(Context::Softirq(vector)) => Who::Softirq(vector),
-            Mover::Interrupt(Context::Task) | Mover::Nobody => Who::Unknown,
+        let owner = match slot.mover {
+            Mover::Task(task) => names.owner(&task, now),
+            Mover::Cgroup(id) => names.owner_in(id, now),
+            Mover::Interrupt(Context::Irq(number)) => Owner::Irq(number),
+            Mover::Interrupt(Context::Softirq(vector)) => Owner::Softirq(vector),
+            Mover::Interrupt(Context::Task) | Mover::Nobody => Owner::Unattributed,
         };
-        if let Who::Task { cgroup_id, .. } = who {
-            // So that its path has a row, also where its tasks are never seen to run.
-            names.cgroups.path(cgroup_id, now);
-        }
         let (bytes, requests) = (slot.bytes, slot.requests);
-        let moved = Moved { device, direction, who, bytes, requests };
+        let moved = Moved { device, direction, owner, bytes, requests };
         self.transfers.add(flow, &moved, boundary, span);
     }
 
@@ -148,46 +140,45 @@ impl IoUse {
         Some(Rc::clone(&device.name))
     }
 
-    /// Closes the tick that ends with `end`; what happened in it has been fed.
-    pub fn close(&mut self, end: u64, is_last: bool, names: &mut Names, sink: &mut Sink) {
+    /// Closes the tick that ends at `end`; what happened in it has been fed. Returns what was moved.
+    pub fn close(
+        &mut self,
+        end: u64,
+        is_last: bool,
+        names: &mut Names,
+        sink: &mut Sink,
+    ) -> Vec<Moved> {
         let due: Vec<_> = self.unnamed.extract_if(.., |(_, tick)| *tick <= end).collect();
         for (slot, boundary) in due {
             self.slot(&slot, boundary, None, names);
         }
         // From where nothing was received there is nothing to give to readers.
         self.unnamed.retain(|(_, boundary)| *boundary > end);
-        let wanted = sink.wants(&io::TABLE);
-        for moved in self.transfers.close(end, is_last) {
-            self.window.add(&moved);
-            if wanted {
+        let all = self.transfers.close(end, is_last);
+        if sink.wants(&io::TABLE) {
+            for moved in &all {
                 let device = self.devices.get(&*moved.device);
                 let functions = device.and_then(|device| device.functions.as_deref());
-                row(&moved, end, self.tick_ns, functions, &mut sink.io);
+                row(moved, end, self.tick_ns, functions, &mut sink.rows.io);
             }
         }
-    }
-
-    /// Ends the window: what was moved in its ticks, by device, direction and owner.
-    pub fn take(&mut self) -> Vec<Moved> {
-        self.window.take()
+        all
     }
 }
 
 fn row(moved: &Moved, end: u64, tick_ns: u64, functions: Option<&str>, builder: &mut io::Builder) {
-    let (pid, cgroup_id) = match moved.who {
-        Who::Task { pid, cgroup_id, .. } => ((pid != 0).then_some(pid as i32), Some(cgroup_id)),
-        _ => (None, None),
-    };
+    let owner = moved.owner.columns();
     builder.append(&io::Row {
         mono_ns: end as i64,
         tick_ns: tick_ns as i64,
         device: &moved.device,
         bdf: functions,
         direction: moved.direction.name(),
-        owner: moved.who.owner(),
-        pid,
-        comm: &moved.who.word(),
-        cgroup_id,
+        owner: owner.kind,
+        pid: owner.pid,
+        comm: owner.process.as_deref(),
+        cgroup_id: owner.cgroup_id,
+        number: owner.number,
         bytes: moved.bytes,
         requests: moved.requests,
     });
@@ -214,9 +205,8 @@ mod tests {
         let reader = Task { tid: 7, pid: 7, cgroup_id: 9, comm: Comm::from_bytes(b"reader") };
         moved.feed(&record(1, IoKind::Taken, Mover::Task(reader), ""), &mut names);
         moved.feed(&record(0, IoKind::Received, Mover::Nobody, "eth0"), &mut names);
-        moved.close(1000, true, &mut names, &mut Sink::default());
-        let rows = moved.take();
-        let found: Vec<_> = rows.iter().map(|row| (&*row.device, row.who, row.bytes)).collect();
-        assert_eq!(found, [("eth0", names.who(&reader, 1000), 64)]);
+        let rows = moved.close(1000, true, &mut names, &mut Sink::default());
+        let found: Vec<_> = rows.iter().map(|row| (&*row.device, row.owner, row.bytes)).collect();
+        assert_eq!(found, [("eth0", names.owner(&reader, 1000), 64)]);
     }
 }

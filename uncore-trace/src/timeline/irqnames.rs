@@ -1,31 +1,28 @@
-//! Interrupt numbers and softirq vectors to names.
+//! Interrupt numbers to names.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     fs,
     path::{Path, PathBuf},
 };
-
-/// Softirq vectors, `enum` in include/linux/interrupt.h, Linux 6.1 to 7.2.
-const SOFTIRQS: [&str; 10] =
-    ["HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU"];
 
 /// Names by number.
 #[derive(Debug)]
 pub struct IrqNames {
     sysfs: PathBuf,
     irqs: HashMap<u32, String>,
+    told: HashSet<u32>,
 }
 
 impl IrqNames {
     /// Names from sysfs under `root`.
     pub fn new(root: &Path) -> Self {
-        Self { sysfs: root.join("sys/kernel/irq"), irqs: HashMap::new() }
+        Self { sysfs: root.join("sys/kernel/irq"), irqs: HashMap::new(), told: HashSet::new() }
     }
 
-    /// The name of an interrupt is known: `irq:NAME`.
-    pub fn learn(&mut self, number: u32, name: &str) {
-        self.irqs.entry(number).or_insert_with(|| name.to_owned());
+    /// The name of an interrupt if it was not returned before.
+    pub fn untold(&mut self, number: u32) -> Option<&str> {
+        self.told.insert(number).then(|| self.irq(number))
     }
 
     /// `irq:NAME`, the names of all handlers where the line is shared, or `irq:NUMBER`.
@@ -38,13 +35,6 @@ impl IrqNames {
                 _ => format!("irq:{number}"),
             }
         })
-    }
-
-    /// `softirq:VECTOR`.
-    pub fn softirq(vector: u32) -> String {
-        SOFTIRQS
-            .get(vector as usize)
-            .map_or_else(|| format!("softirq:{vector}"), |name| format!("softirq:{name}"))
     }
 }
 
@@ -61,7 +51,5 @@ mod tests {
         let mut names = IrqNames::new(root.path());
         assert_eq!(names.irq(9), "irq:acpi,ged");
         assert_eq!(names.irq(10), "irq:10");
-        assert_eq!(IrqNames::softirq(3), "softirq:NET_RX");
-        assert_eq!(IrqNames::softirq(77), "softirq:77");
     }
 }

@@ -1,4 +1,4 @@
-//! Who runs on a CPU that has not switched for a while.
+//! Owner runs on a CPU that has not switched for a while.
 //!
 //! A CPU's state tells which thread it switched to, and procfs what that thread is. One that leaves
 //! sends a record, so a thread that procfs no longer knows, or says to sleep, is waited for; but not

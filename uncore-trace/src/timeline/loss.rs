@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::sink::Sink;
+use crate::attribute::{Lack, Missing};
 
 /// Why something was not seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -39,6 +40,9 @@ pub enum Cause {
     OwnerOffline,
     /// A counter went offline with its CPU: what it might have counted until it was opened again.
     CounterStopped,
+    /// A CPU came online that was offline at the start: no counter of it was planned, and no counter
+    /// that several CPUs share gives its tasks a part.
+    CpuNotPlanned,
     /// What devices moved for somebody who was not seen, or was not seen at all.
     IoUnseen,
     /// The last windows could not be closed: their readings or their CPUs' time did not come.
@@ -64,6 +68,7 @@ impl Cause {
             Self::CpuOffline => crate::tables::loss::CPU_OFFLINE,
             Self::OwnerOffline => "owner_offline",
             Self::CounterStopped => crate::tables::loss::COUNTER_STOPPED,
+            Self::CpuNotPlanned => "cpu_not_planned",
             Self::IoUnseen => "io_unseen",
             Self::Unfinished => "unfinished",
         }
@@ -123,6 +128,20 @@ impl Ledger {
         });
     }
 
+    /// Enters that `cpu` came online at `time` and is not in the plan.
+    pub fn not_planned(&mut self, time: u64, cpu: u32) {
+        let detail = "the CPU was offline when the recording began: it is not counted".to_owned();
+        self.enter(Entry {
+            cause: Cause::CpuNotPlanned,
+            time,
+            span: 0,
+            cpu: Some(cpu),
+            counter: None,
+            count: 1,
+            detail: Some(detail),
+        });
+    }
+
     /// Enters that a counter of `cpu` stopped; with the time that it did not count, that it counts
     /// again.
     pub fn stopped(&mut self, time: u64, cpu: u32, counter: u32, span: Option<u64>) {
@@ -140,6 +159,27 @@ impl Ledger {
         });
     }
 
+    /// Enters that a window lacks a count.
+    pub fn missing(&mut self, missing: &Missing) {
+        let Missing { lack, counter, cpu, time, span_ns } = *missing;
+        match lack {
+            Lack::NoBoundary => {
+                self.add(Cause::NoBoundary, time, span_ns, Some(cpu), Some(counter), 1);
+            }
+            Lack::NotScheduled => {
+                self.add(Cause::NotScheduled, time, span_ns, Some(cpu), Some(counter), 1);
+            }
+            Lack::ReadFailed(errno) => {
+                let error = std::io::Error::from_raw_os_error(errno);
+                self.explain(Cause::ReadFailed, time, Some(counter), &error.to_string());
+            }
+            Lack::NoReader => {
+                let text = "no CPU can read the counter any longer";
+                self.explain(Cause::ReadFailed, time, Some(counter), text);
+            }
+        }
+    }
+
     /// Enters a loss with words.
     pub fn explain(&mut self, cause: Cause, time: u64, counter: Option<u32>, detail: &str) {
         let detail = Some(detail.to_owned());
@@ -154,7 +194,7 @@ impl Ledger {
     /// Moves what was entered to the table.
     pub fn rows(&mut self, sink: &mut Sink) {
         for entry in self.pending.drain(..) {
-            sink.loss.append(&crate::tables::loss::Row {
+            sink.rows.loss.append(&crate::tables::loss::Row {
                 mono_ns: entry.time as i64,
                 span_ns: entry.span as i64,
                 cause: entry.cause.name(),

@@ -1,48 +1,56 @@
-//! Runs align and attribute over the stream of records and fills the tables.
+//! Records of a live recording to entries of the log, and to the rows of the raw tables that keep
+//! them.
 //!
-//! The only state is what a window needs: a recording of any length takes the same memory.
-//! [`Timeline::feed`] takes records as they come; [`Timeline::advance`] closes every window that
-//! ended before a horizon up to which all records have been fed.
+//! The only state is what a tick needs: a recording of any length takes the same memory.
+//! [`Timeline::feed`] takes records as they come; [`Timeline::advance`] ends every tick that ended
+//! before a horizon up to which all records have been fed.
 
-mod counter;
-mod division;
+mod cputime;
 mod io;
 mod irqnames;
 mod looks;
 mod loss;
-mod misses;
 mod offline;
-mod owners;
-mod replay;
+mod output;
+mod raw;
+mod readers;
 mod sink;
-mod window;
 
 use std::{
     collections::{BTreeMap, HashSet, btree_map::Entry},
     path::Path,
 };
 
+pub use self::{
+    cputime::CpuTime,
+    loss::{Cause, Ledger},
+    sink::Sink,
+};
 use self::{
+    cputime::CpuTimes,
     io::IoUse,
     irqnames::IrqNames,
     looks::{Look, Looks},
     offline::Offline,
-    owners::Owners,
-    window::WindowUse,
-};
-pub use self::{
-    loss::{Cause, Ledger},
-    replay::{Made, Replay, Reread, Told},
-    sink::Sink,
-    window::CpuTime,
+    output::Output,
+    readers::Readers,
 };
 use crate::{
-    align::{cgroups::Cgroups, clock::Snapshot, cpu::CpuTrack, names::Names, who::Who},
-    attribute::Methods,
-    drain::{CgroupChange, CgroupEvent, Peek, Record, Run, Slot, TaskChange, TaskEvent},
-    open::{Change, Count, Layout},
+    align::{
+        cgroups::Cgroups,
+        clock::Snapshot,
+        cpu::{Bin, CpuTrack},
+        names::Names,
+    },
+    attribute::{Attributor, Methods, RecordingFacts, order},
+    count::Count,
+    drain::{
+        CgroupChange, CgroupEvent, Context, Peek, Record, Run, Sample, Slot, TaskChange, TaskEvent,
+    },
+    log::{self, Owner},
+    open::{Change, Layout},
     plan::Plan,
-    tables::{cgroups, runtime, slices, tasks},
+    tables::{runtime, slices, tasks},
 };
 
 /// A boundary reading that has not come this long after its time is missing, ns: ten times the
@@ -87,16 +95,18 @@ pub struct Setup<'a> {
 #[derive(Debug)]
 pub struct Timeline {
     tick_ns: u64,
-    window_ns: u64,
     bin_ns: u64,
     tracks: BTreeMap<u32, CpuTrack>,
     names: Names,
     looks: Looks,
     irq_names: IrqNames,
-    owners: Owners,
-    window: WindowUse,
+    readers: Readers,
+    attributor: Attributor,
+    times: CpuTimes,
     io: Option<IoUse>,
     offline: Offline,
+    /// Cgroups that own something and have no entry in the log yet.
+    unnamed: HashSet<u64>,
     /// End of the last closed bin.
     closed: u64,
     /// Latest time of a record so far.
@@ -117,23 +127,31 @@ impl Timeline {
         let (tick_ns, window_ns) = (setup.plan.tick_ns, setup.plan.window_ns);
         let start = setup.start_tick * tick_ns;
         let raw = sink.wants(&runtime::TABLE);
-        let owners = Owners::new(setup);
-        let bin_ns =
-            if raw || setup.methods.io || owners.division.learns() { tick_ns } else { window_ns };
+        let opened = |id| setup.layouts.values().any(|layout| layout.has(id));
+        let attributor = Attributor::new(&RecordingFacts {
+            plan: setup.plan,
+            counters: &order(setup.plan, |id| !opened(id)),
+            methods: setup.methods,
+            start_tick: setup.start_tick,
+            clock: setup.clock,
+        });
+        let by_tick = raw || setup.methods.io || attributor.learns();
+        let bin_ns = if by_tick { tick_ns } else { window_ns };
         let tracks = setup.cpus.iter().map(|&cpu| (cpu, CpuTrack::new(start, bin_ns))).collect();
         let cgroups = Cgroups::new(setup.cgroup_mount, setup.root);
         Self {
             tick_ns,
-            window_ns,
             bin_ns,
             tracks,
             names: Names::new(setup.root, cgroups, setup.only_cgroups.clone())
                 .with_depth(setup.cgroup_depth),
             looks: Looks::default(),
             irq_names: IrqNames::new(setup.root),
-            owners,
-            window: WindowUse::new(setup.plan, setup.methods, setup.cpus, start),
+            readers: Readers::new(setup.plan, setup.layouts, setup.start_tick),
+            attributor,
+            times: CpuTimes::new(setup.cpus, start),
             io: setup.methods.io.then(|| IoUse::new(setup.root, tick_ns, start)),
+            unnamed: HashSet::new(),
             offline: Offline::default(),
             closed: start,
             newest: start,
@@ -163,16 +181,7 @@ impl Timeline {
                     track.irq(&irq);
                 }
             }
-            Record::Sample(mut sample) => {
-                if !self.owners.adjust(&mut sample) {
-                    let (time, cpu) = (sample.begin, Some(sample.cpu));
-                    self.ledger.add(Cause::LostSample, time, 0, cpu, None, 1);
-                    return;
-                }
-                let who = self.owners.wants_who(&sample).then(|| self.owner_of(&sample));
-                let readings = self.raw.then_some(&mut sink.readings);
-                self.owners.sample(sample, who, readings, &mut self.ledger);
-            }
+            Record::Sample(sample) => self.sample(&sample, sink),
             Record::Task(event) => self.task_event(&event, sink),
             Record::Cgroup(event) => self.cgroup_event(event, sink),
             Record::Io(moved) => {
@@ -208,26 +217,68 @@ impl Timeline {
                 track.stop_at(self.stop.unwrap_or(u64::MAX));
                 track.leave(None);
                 place.insert(track);
-                self.window.join(cpu, self.closed);
+                self.times.join(cpu, self.closed);
+                self.ledger.not_planned(now, cpu);
             }
         }
-        let readings = self.raw.then_some(&mut sink.readings);
-        self.owners.follow(change, now, readings, &mut self.ledger);
+        let (readers, mut output, ledger) = self.output(sink);
+        readers.follow(change, now, ledger, &mut output);
+    }
+
+    /// The readers, and where their entries go.
+    fn output<'a>(
+        &'a mut self,
+        sink: &'a mut Sink,
+    ) -> (&'a mut Readers, Output<'a>, &'a mut Ledger) {
+        let output = Output { attributor: &mut self.attributor, sink, raw: self.raw };
+        (&mut self.readers, output, &mut self.ledger)
+    }
+
+    fn sample(&mut self, sample: &Sample, sink: &mut Sink) {
+        let Some(wants_owner) = self.readers.wants_owner(sample) else {
+            let (time, cpu) = (sample.begin, Some(sample.cpu));
+            self.ledger.add(Cause::LostSample, time, 0, cpu, None, 1);
+            return;
+        };
+        let owner = wants_owner.then(|| match sample.context {
+            Context::Task => self.names.owner(&sample.task, sample.begin),
+            Context::Irq(number) => Owner::Irq(number),
+            Context::Softirq(vector) => Owner::Softirq(vector),
+        });
+        if let Some(owner) = owner {
+            self.need_name(owner);
+        }
+        let (readers, mut output, ledger) = self.output(sink);
+        readers.sample(sample, owner, ledger, &mut output);
+    }
+
+    /// The name of an owner must be in the log before the tick ends.
+    fn need_name(&mut self, owner: Owner) {
+        if let Owner::Task { cgroup_id, .. } = owner
+            && !self.names.cgroups.is_told(cgroup_id)
+        {
+            self.unnamed.insert(cgroup_id);
+        }
     }
 
     /// Whether a counter could not be read where it was thought to be, since this was last asked.
-    pub const fn take_astray(&mut self) -> bool {
-        self.owners.take_astray()
+    pub const fn take_is_on_other_cpu(&mut self) -> bool {
+        self.readers.take_is_on_other_cpu()
     }
 
     /// Ends the recording with this tick: windows are closed up to it, and no further.
     pub fn stop_at(&mut self, tick: u64) {
         let stop = tick * self.tick_ns;
         self.stop = Some(stop);
-        self.owners.stop_at(tick);
+        self.readers.stop_at(tick);
         for track in self.tracks.values_mut() {
             track.stop_at(stop);
         }
+    }
+
+    /// The tick with which the recording ends, once that is known.
+    pub fn stop_tick(&self) -> Option<u64> {
+        self.stop.map(|stop| stop / self.tick_ns)
     }
 
     /// Remembers who runs on every CPU, for when the programs are gone and no record tells who left;
@@ -243,8 +294,8 @@ impl Timeline {
     /// What the counters counted until they were stopped, which was after the stop tick: it ends
     /// the last window where that tick's reading did not come, so that no count is lost with it.
     pub fn last_counts(&mut self, counts: &[(u32, Count)], now: u64, sink: &mut Sink) {
-        let readings = self.raw.then_some(&mut sink.readings);
-        self.owners.last_counts(counts, now, readings);
+        let (readers, mut output, _) = self.output(sink);
+        readers.last_counts(counts, now, &mut output);
     }
 
     /// The latest time that a record told of; those of other CPUs are no further behind than the
@@ -291,9 +342,11 @@ impl Timeline {
                 return;
             }
             let late = horizon > end + GRACE_NS;
-            if (self.ends_window(end) || self.owners.division.ends_lesson(end))
+            let tick = end / self.tick_ns;
+            let is_last = self.stop == Some(end);
+            if (is_last || self.attributor.needs_readings(tick))
                 && !late
-                && !self.owners.have(end / self.tick_ns)
+                && !self.readers.have(tick)
             {
                 return;
             }
@@ -306,10 +359,6 @@ impl Timeline {
             }
             self.close(end, sink);
         }
-    }
-
-    fn ends_window(&self, end: u64) -> bool {
-        end.is_multiple_of(self.window_ns) || self.stop == Some(end)
     }
 
     /// Makes every CPU's time known until `end`; `false` if that must wait.
@@ -371,63 +420,89 @@ impl Timeline {
         true
     }
 
-    /// Closes the bin of every CPU that ends at `end`, and the window if it ends there too.
+    /// Closes the bin of every CPU that ends at `end`: its entries are complete.
     fn close(&mut self, end: u64, sink: &mut Sink) {
-        for (&cpu, track) in &mut self.tracks {
-            let bin = track.close(end);
-            let who = |slot: &Slot| self.names.who(&slot.task, bin.end);
-            let owners: Vec<Who> = bin.tasks.iter().map(who).collect();
-            if self.raw {
-                window::raw_rows(cpu, &bin, &owners, &mut self.irq_names, sink);
+        let (tick, is_last) = (end / self.tick_ns, self.stop == Some(end));
+        let cpus: Vec<u32> = self.tracks.keys().copied().collect();
+        for cpu in cpus {
+            if let Some(bin) = self.tracks.get_mut(&cpu).map(|track| track.close(end)) {
+                self.usage(cpu, &bin, sink);
             }
-            self.window.add(cpu, &bin, &owners);
         }
-        self.window.end_bin(end / self.tick_ns);
         if let Some(io) = &mut self.io {
-            io.close(end, self.stop == Some(end), &mut self.names, sink);
+            for moved in io.close(end, is_last, &mut self.names, sink) {
+                self.need_name(moved.owner);
+                Output { attributor: &mut self.attributor, sink, raw: self.raw }
+                    .entry(log::Entry::Moved(&moved));
+            }
         }
+        self.name_cgroups(end, is_last, sink);
         self.closed = end;
-        self.offline.tell(self.is_done(), &mut self.ledger);
-        if self.ends_window(end) || self.owners.division.ends_lesson(end) {
-            self.owners.division.learn(&self.window.take_ticks());
+        self.offline.tell(is_last, &mut self.ledger);
+        let mut output = Output { attributor: &mut self.attributor, sink, raw: self.raw };
+        output.entry(log::Entry::EndOfTick { tick, is_last });
+        for missing in self.attributor.take_missing() {
+            self.ledger.missing(&missing);
         }
-        if self.ends_window(end) {
-            let tick = end / self.tick_ns;
-            let times = self.window.take();
-            let moved = self.io.as_mut().map(IoUse::take).unwrap_or_default();
-            let mut labels =
-                sink::Labels { names: &mut self.names, irq_names: &mut self.irq_names, now: end };
-            self.owners.close(tick, &times, moved, &mut labels, &mut sink.fabric, &mut self.ledger);
-        }
-        self.cgroup_rows(sink);
         self.ledger.rows(sink);
     }
 
-    fn cgroup_rows(&mut self, sink: &mut Sink) {
-        let wanted = sink.wants(&cgroups::TABLE);
-        let most = if wanted && !self.is_done() { FRESH_AT_ONCE } else { usize::MAX };
+    /// Logs who used a CPU in a bin.
+    fn usage(&mut self, cpu: u32, bin: &Bin, sink: &mut Sink) {
+        let owner = |slot: &Slot| self.names.owner(&slot.task, bin.end);
+        let owners: Vec<Owner> = bin.tasks.iter().map(owner).collect();
+        for &owner in &owners {
+            self.need_name(owner);
+        }
+        if self.raw {
+            raw::rows(cpu, bin, &owners, &mut self.irq_names, sink);
+        }
+        self.times.add(cpu, bin);
+        let mut parts: Vec<(Owner, u64)> =
+            bin.tasks.iter().zip(owners).map(|(slot, owner)| (owner, slot.wall_ns)).collect();
+        let mut output = Output { attributor: &mut self.attributor, sink, raw: self.raw };
+        for irq in &bin.irqs {
+            match irq.source {
+                Context::Softirq(vector) => parts.push((Owner::Softirq(vector), irq.ns)),
+                Context::Irq(number) => {
+                    if let Some(name) = self.irq_names.untold(number) {
+                        output.entry(log::Entry::Interrupt { number, name });
+                    }
+                    parts.push((Owner::Irq(number), irq.ns));
+                }
+                Context::Task => {}
+            }
+        }
+        if bin.unknown > 0 {
+            parts.push((Owner::Unattributed, bin.unknown));
+        }
+        output.entry(log::Entry::Usage { cpu, parts: &parts });
+    }
+
+    /// Logs the paths of cgroups: at once for owners, as there is time for the others.
+    fn name_cgroups(&mut self, end: u64, is_last: bool, sink: &mut Sink) {
         let cgroups = &mut self.names.cgroups;
-        for (id, time) in cgroups.take_fresh(most) {
-            if wanted
-                && cgroups.known(id).is_some()
-                && let Some(place) = cgroups.place(id, time)
-            {
-                sink.cgroup(id, place, time);
+        let mut output = Output { attributor: &mut self.attributor, sink, raw: self.raw };
+        self.unnamed.retain(|&id| {
+            let place = cgroups.untold(id, end);
+            if let Some(place) = place {
+                output.cgroup(id, place, end);
+            }
+            place.is_none() && !is_last
+        });
+        if self.raw {
+            let most = if is_last { usize::MAX } else { FRESH_AT_ONCE };
+            for id in cgroups.take_fresh(most) {
+                if let Some(place) = cgroups.untold(id, end) {
+                    output.cgroup(id, place, end);
+                }
             }
         }
     }
 
     /// How each CPU's time divides over the owners, so far.
     pub fn cpu_time(&self) -> Vec<CpuTime> {
-        self.window.cpu_time()
-    }
-
-    fn owner_of(&mut self, sample: &crate::drain::Sample) -> Who {
-        match sample.context {
-            crate::drain::Context::Task => self.names.who(&sample.task, sample.begin),
-            crate::drain::Context::Irq(number) => Who::Irq(number),
-            crate::drain::Context::Softirq(vector) => Who::Softirq(vector),
-        }
+        self.times.all()
     }
 
     fn run(&mut self, run: &Run, sink: &mut Sink) {
@@ -449,7 +524,7 @@ impl Timeline {
             }
         }
         if self.every_slice {
-            window::slice_rows(run, &mut sink.slices);
+            raw::slice_rows(run, &mut sink.rows.slices);
         }
     }
 

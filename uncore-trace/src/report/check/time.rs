@@ -2,8 +2,8 @@
 //!
 //! Tolerances. Over the recording: [`SHARE`] of it, and at least [`EDGE_NS`], because the first and
 //! the last slice are cut by a read that takes that long. Per window and per tick: [`EDGE_NS`], the
-//! width of a read on a loaded machine. Time that a `run_gap` or
-//! `cpu_offline` row tells of may be missing.
+//! width of a read on a loaded machine. Time that nobody used because it was not seen, or because the
+//! CPU was offline, must be told of by a `run_gap` or `cpu_offline` row.
 
 use std::collections::BTreeMap;
 
@@ -66,6 +66,8 @@ type Key = (i64, i32);
 struct Tick {
     length: i64,
     sum: i64,
+    /// Not seen, or offline.
+    nobody: i64,
 }
 
 /// Each CPU and tick, from `runtime` and `irqs`.
@@ -84,11 +86,10 @@ fn join(recording: &Recording) -> Result<First> {
     let mut first = First::default();
     let gaps = gaps(recording)?;
     let mut ticks: BTreeMap<Key, Tick> = BTreeMap::new();
-    let columns = |ns| ["mono_ns", "tick_ns", "cpu", ns];
-    let mut sides = [
-        Side::new(recording.table(&runtime::TABLE)?.scan(&columns("run_ns"))?, "run_ns"),
-        Side::new(recording.table(&irqs::TABLE)?.scan(&columns("ns"))?, "ns"),
-    ];
+    let columns = |ns, owner| ["mono_ns", "tick_ns", "cpu", ns, owner];
+    let runtime = recording.table(&runtime::TABLE)?.scan(&columns("run_ns", "owner"))?;
+    let irqs = recording.table(&irqs::TABLE)?.scan(&columns("ns", "kind"))?;
+    let mut sides = [Side::new(runtime, "run_ns", "owner"), Side::new(irqs, "ns", "kind")];
     // The side that is behind goes on; a tick both are well past is whole.
     while let Some(side) = sides.iter_mut().filter(|s| !s.done).min_by_key(|s| s.newest) {
         side.step(&mut ticks)?;
@@ -142,10 +143,17 @@ fn judge(ticks: &BTreeMap<Key, Tick>, gaps: &Gaps, first: &mut First) {
         first.look(|| {
             let told = told(gaps, cpu, mono_ns.saturating_sub(tick.length), mono_ns);
             let missing = tick.length.saturating_sub(tick.sum);
-            (missing < -EDGE_NS || missing > told.saturating_add(EDGE_NS)).then(|| {
-                format!(
+            if missing < -EDGE_NS || missing > told.saturating_add(EDGE_NS) {
+                return Some(format!(
                     "CPU {cpu}, tick ending at mono_ns {mono_ns}: {} ns of {} are accounted for",
                     tick.sum, tick.length
+                ));
+            }
+            let all = tick.sum.saturating_add(tick.nobody);
+            (all.abs_diff(tick.length) > EDGE_NS as u64).then(|| {
+                format!(
+                    "CPU {cpu}, tick ending at mono_ns {mono_ns}: the rows sum to {all} ns of {}",
+                    tick.length
                 )
             })
         });
@@ -155,13 +163,14 @@ fn judge(ticks: &BTreeMap<Key, Tick>, gaps: &Gaps, first: &mut First) {
 struct Side {
     scan: Scan,
     ns: &'static str,
+    owner: &'static str,
     newest: i64,
     done: bool,
 }
 
 impl Side {
-    fn new(scan: Scan, ns: &'static str) -> Side {
-        Side { scan, ns, newest: i64::MIN, done: false }
+    fn new(scan: Scan, ns: &'static str, owner: &'static str) -> Side {
+        Side { scan, ns, owner, newest: i64::MIN, done: false }
     }
 
     fn step(&mut self, ticks: &mut BTreeMap<Key, Tick>) -> Result<()> {
@@ -171,10 +180,16 @@ impl Side {
         };
         let (mono_ns, tick_ns) = (i64s(&batch, "mono_ns")?, i64s(&batch, "tick_ns")?);
         let (cpu, ns) = (i32s(&batch, "cpu")?, i64s(&batch, self.ns)?);
+        let owner = words(&batch, self.owner)?;
         for row in 0..batch.num_rows() {
             let tick = ticks.entry((mono_ns.value(row), cpu.value(row))).or_default();
             tick.length = tick_ns.value(row);
-            tick.sum = tick.sum.saturating_add(ns.value(row));
+            let nobody = [runtime::UNATTRIBUTED, runtime::OFFLINE];
+            let part = match owner.get(row) {
+                Some(owner) if nobody.contains(&owner) => &mut tick.nobody,
+                _ => &mut tick.sum,
+            };
+            *part = part.saturating_add(ns.value(row));
             self.newest = self.newest.max(mono_ns.value(row));
         }
         Ok(())

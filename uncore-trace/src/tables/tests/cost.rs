@@ -51,7 +51,10 @@ pub(super) fn readings_of(seconds: i64, per_second: i64, with_times: bool) -> Re
                 pid: Some(4242),
                 tid: Some(4242 + (tick / 300 % 2) as i32),
                 cgroup_id: Some(77),
+                owner: None,
                 process: None,
+                owner_cgroup_id: None,
+                number: None,
             });
         }
     }

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::align::who::Who;
+use crate::log::Owner;
 
 /// Windows of a CPU that are kept. A counter whose window goes on for longer is divided otherwise.
 const KEPT: usize = 64;
@@ -17,7 +17,7 @@ struct Missed {
     from: u64,
     to: u64,
     /// By owner, scaled for multiplexing.
-    counts: Vec<(Who, u64)>,
+    counts: Vec<(Owner, u64)>,
 }
 
 /// Windows of the miss counters, by CPU.
@@ -26,8 +26,8 @@ pub struct Misses(BTreeMap<u32, VecDeque<Missed>>);
 
 impl Misses {
     /// Takes raw counts by owner of a CPU's window between two ticks; `factor` is for multiplexing.
-    pub fn add(&mut self, cpu: u32, ticks: (u64, u64), counts: &[(Who, u64)], factor: f64) {
-        let scaled = |&(who, count): &(Who, u64)| (who, (count as f64 * factor).round() as u64);
+    pub fn add(&mut self, cpu: u32, ticks: (u64, u64), counts: &[(Owner, u64)], factor: f64) {
+        let scaled = |&(who, count): &(Owner, u64)| (who, (count as f64 * factor).round() as u64);
         let counts = counts.iter().map(scaled).collect();
         let windows = self.0.entry(cpu).or_default();
         if windows.len() == KEPT {
@@ -37,8 +37,8 @@ impl Misses {
     }
 
     /// The misses of these CPUs between two ticks, sorted; `None` if those of one are not known.
-    pub fn of(&self, cpus: &[u32], ticks: (u64, u64)) -> Option<Vec<(Who, u64)>> {
-        let mut sum: BTreeMap<Who, u64> = BTreeMap::new();
+    pub fn of(&self, cpus: &[u32], ticks: (u64, u64)) -> Option<Vec<(Owner, u64)>> {
+        let mut sum: BTreeMap<Owner, u64> = BTreeMap::new();
         for cpu in cpus {
             let mut at = ticks.0;
             for window in self.0.get(cpu)?.iter().filter(|window| window.from >= ticks.0) {
@@ -65,7 +65,7 @@ mod tests {
     #[test]
     fn only_windows_that_make_up_the_time_are_its_misses() {
         let mut misses = Misses::default();
-        let count = |count| [(Who::Irq(1), count)];
+        let count = |count| [(Owner::Irq(1), count)];
         misses.add(0, (10, 20), &count(1), 1.0);
         misses.add(0, (20, 30), &count(2), 1.0);
         misses.add(0, (30, 50), &count(4), 2.5);
@@ -90,7 +90,7 @@ mod tests {
     fn memory_is_bounded() {
         let mut misses = Misses::default();
         for at in 0..1000 {
-            misses.add(0, (at, at + 1), &[(Who::Idle, 1)], 1.0);
+            misses.add(0, (at, at + 1), &[(Owner::Idle, 1)], 1.0);
         }
         assert_eq!(misses.0[&0].len(), KEPT);
     }

@@ -1,0 +1,225 @@
+//! Entries of the log to rows of `fabric`.
+//!
+//! The only state is what a window needs and what the methods have learnt: a log of any length takes
+//! the same memory.
+
+use std::collections::HashMap;
+
+use super::{
+    Design, Method, Methods,
+    counter::{Close, Ended, Missing, Track},
+    missed::Misses,
+    names::Names,
+    rows,
+    series::Clock,
+    usage::{self, TickUse, Usage},
+};
+use crate::{
+    align::{clock::Snapshot, io::Sum},
+    log::{Disorder, Entry, Reading},
+    plan::Plan,
+    tables::fabric,
+};
+
+/// In windows that are longer, methods learn from ticks this often, ns: memory does not grow with
+/// the length of the window.
+const LEARN_INTERVAL_NS: u64 = 100_000_000;
+
+/// What is known of a recording before its first entry.
+#[derive(Clone, Copy, Debug)]
+pub struct RecordingFacts<'a> {
+    /// The planned counters.
+    pub plan: &'a Plan,
+    /// Those that have rows in `fabric`, in the order of their rows: see [`order`].
+    pub counters: &'a [u32],
+    /// How counts are divided.
+    pub methods: Methods,
+    /// The tick with which the recording begins.
+    pub start_tick: u64,
+    /// Gives times of `CLOCK_MONOTONIC` their wall clock time.
+    pub clock: Snapshot,
+}
+
+/// The counters of a plan that could be opened, in the order of their rows: by CPU, those that are
+/// read at every context switch first.
+pub fn order(plan: &Plan, failed: impl Fn(u32) -> bool) -> Vec<u32> {
+    let mut opened: Vec<_> = plan.counters.iter().filter(|counter| !failed(counter.id)).collect();
+    opened.sort_by_key(|counter| (counter.cpu, !counter.at_switch));
+    opened.into_iter().map(|counter| counter.id).collect()
+}
+
+/// Makes `fabric` from the entries of a log.
+#[derive(Debug)]
+pub struct Attributor {
+    clock: Clock,
+    wall: Snapshot,
+    tracks: Vec<Track>,
+    index_of: HashMap<u32, usize>,
+    /// The sets of CPUs that the counters see.
+    sets: Vec<Vec<u32>>,
+    usage: Usage,
+    misses: Misses,
+    moved: Sum,
+    /// The ticks of each set of CPUs, where a counter that sees it learns from them.
+    designs: Vec<Option<Design>>,
+    names: Names,
+    missing: Vec<Missing>,
+    /// The last tick that ended.
+    ended: u64,
+}
+
+impl Attributor {
+    /// Before the first entry.
+    pub fn new(facts: &RecordingFacts<'_>) -> Self {
+        let &RecordingFacts { plan, counters, methods, start_tick, clock: wall } = facts;
+        let clock = Clock { tick_ns: plan.tick_ns, window_ns: plan.window_ns, start_tick };
+        let sets = usage::sets(plan);
+        let track = |id: &u32| {
+            let counter = plan.counters.iter().find(|counter| counter.id == *id)?.clone();
+            let seen: Vec<u32> = counter.sees.iter().collect();
+            let set = sets.iter().position(|set| *set == seen)?;
+            Some(Track::new(plan, counter, set, clock, methods))
+        };
+        let tracks: Vec<Track> = counters.iter().filter_map(track).collect();
+        let learnt = usage::learnt(plan, methods).into_iter();
+        let index_of = tracks.iter().enumerate().map(|(at, track)| (track.counter.id, at));
+        Self {
+            clock,
+            wall,
+            index_of: index_of.collect(),
+            tracks,
+            usage: Usage::new(plan, methods),
+            misses: Misses::default(),
+            moved: Sum::default(),
+            designs: learnt.map(|learnt| learnt.then(|| Design::new(plan.tick_ns))).collect(),
+            sets,
+            names: Names::default(),
+            missing: Vec::new(),
+            ended: start_tick,
+        }
+    }
+
+    /// Whether a method learns from ticks, so that the use of CPUs must be logged by tick and not by
+    /// window.
+    pub fn learns(&self) -> bool {
+        self.designs.iter().any(Option::is_some)
+    }
+
+    /// Whether all readings of `tick` are needed: a window ends with it, or methods learn then.
+    pub fn needs_readings(&self, tick: u64) -> bool {
+        self.clock.ends_window(tick) || self.learns_at(tick)
+    }
+
+    /// The first tick that has not ended.
+    pub const fn open_tick(&self) -> u64 {
+        // The reading of the start tick comes before the first tick ends.
+        if self.ended == self.clock.start_tick { self.ended } else { self.ended + 1 }
+    }
+
+    /// Counts that windows lack, since they were last taken.
+    pub fn take_missing(&mut self) -> Vec<Missing> {
+        std::mem::take(&mut self.missing)
+    }
+
+    /// Takes an entry. At the end of a window its rows go to `fabric`.
+    ///
+    /// # Errors
+    ///
+    /// The entry breaks the order of the log. It is left out.
+    pub fn take(&mut self, entry: Entry<'_>, fabric: &mut fabric::Builder) -> Result<(), Disorder> {
+        match entry {
+            Entry::Usage { cpu, parts } => self.usage.add(cpu, parts),
+            Entry::Reading(reading) => self.reading(reading)?,
+            Entry::Moved(moved) => self.moved.add(moved),
+            Entry::Cgroup { id, path, container, pod } => {
+                self.names.cgroup(id, path, container, pod);
+            }
+            Entry::Interrupt { number, name } => self.names.interrupt(number, name),
+            Entry::EndOfTick { tick, is_last } => {
+                if tick <= self.ended {
+                    return Err(Disorder::Tick(tick));
+                }
+                self.end_tick(tick, is_last, fabric);
+            }
+        }
+        Ok(())
+    }
+
+    fn reading(&mut self, reading: Reading) -> Result<(), Disorder> {
+        let open_tick = self.open_tick();
+        let index = self.index_of.get(&reading.counter);
+        let track = index.and_then(|&index| self.tracks.get_mut(index));
+        let track = track.ok_or(Disorder::Counter(reading.counter))?;
+        track.series.push(reading, open_tick)
+    }
+
+    fn learns_at(&self, tick: u64) -> bool {
+        let interval = LEARN_INTERVAL_NS.next_multiple_of(self.clock.tick_ns);
+        self.learns() && (tick * self.clock.tick_ns).is_multiple_of(interval)
+    }
+
+    fn end_tick(&mut self, tick: u64, is_last: bool, fabric: &mut fabric::Builder) {
+        self.ended = tick;
+        self.usage.end_tick(tick);
+        let ends_window = is_last || self.clock.ends_window(tick);
+        if ends_window || self.learns_at(tick) {
+            for track in &mut self.tracks {
+                track.settle(tick, is_last);
+            }
+            let ticks = self.usage.take_ticks();
+            self.learn(&ticks);
+        }
+        if ends_window {
+            self.close(tick, is_last, fabric);
+        }
+    }
+
+    /// Gives the methods the ticks since they last learnt: who ran, and what was counted.
+    fn learn(&mut self, ticks: &[TickUse]) {
+        for TickUse { tick, times } in ticks {
+            for (design, times) in self.designs.iter_mut().zip(times) {
+                if let Some(design) = design {
+                    design.push(times);
+                }
+            }
+            for track in self.tracks.iter_mut().filter(|track| track.learns) {
+                if let Some(Some(design)) = self.designs.get(track.set) {
+                    track.learn(*tick, design);
+                }
+            }
+        }
+    }
+
+    /// Closes the window that ends with `tick`.
+    fn close(&mut self, tick: u64, is_last: bool, fabric: &mut fabric::Builder) {
+        let times = self.usage.take();
+        let moved = self.moved.take();
+        let window = Close { tick, tick_ns: self.clock.tick_ns, is_last, moved: &moved };
+        let mut ended = Vec::with_capacity(self.tracks.len());
+        for track in &mut self.tracks {
+            let time = times.get(track.set).map(Vec::as_slice).unwrap_or_default();
+            let end = track.close(&window, time, &mut self.missing);
+            if let Ended::Read(span) = &end
+                && track.counter.role.weighs()
+                && let Some(factor) = span.factor()
+            {
+                self.misses.add(track.counter.cpu, (span.from, tick), &span.counts, factor);
+            }
+            ended.push(end);
+        }
+        for (track, end) in self.tracks.iter_mut().zip(ended) {
+            let divided = match end {
+                _ if !track.counter.role.counts() => continue,
+                Ended::No => continue,
+                Ended::Unread => track.unread(&window),
+                Ended::Read(span) => {
+                    let design = self.designs.get(track.set).and_then(Option::as_ref);
+                    let cpus = self.sets.get(track.set).filter(|_| track.kind == Method::Misses);
+                    let misses = cpus.and_then(|cpus| self.misses.of(cpus, (span.from, tick)));
+                    track.divide(&window, &span, misses.as_deref(), design)
+                }
+            };
+            rows::append(&divided, self.clock.tick_ns, self.wall, &self.names, fabric);
+        }
+    }
+}

@@ -1,0 +1,318 @@
+//! One counter: what it counted in each window, and whose it was.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    mem,
+};
+
+use super::{
+    Attribution, Design, Method, Methods, Share, Window,
+    series::{Clock, End, Series},
+};
+use crate::{
+    count::Count,
+    log::{Moved, Owner},
+    plan::{Counter, Plan},
+};
+
+/// One counter of a recording.
+#[derive(Debug)]
+pub struct Track {
+    /// What the plan says of it.
+    pub counter: Counter,
+    /// Index of the set of CPUs that it sees.
+    pub set: usize,
+    /// Its readings.
+    pub series: Series,
+    /// The method that divides it, where that can.
+    pub kind: Method,
+    /// Whether the method learns from ticks.
+    pub learns: bool,
+    /// Tick and count with which its window began.
+    last: (u64, Count),
+    /// The count of the last tick that the method learnt from.
+    last_tick: Option<Count>,
+    /// Time and raw counts by owner of the intervals of the window so far, where it goes on.
+    time: HashMap<Owner, u64>,
+    counts: HashMap<Owner, u64>,
+    /// Bytes by owner on the devices that it is for, likewise.
+    io: BTreeMap<Owner, u64>,
+    method: Box<dyn Attribution>,
+    /// A failed read was told of, and none was successful since.
+    is_failing: bool,
+}
+
+/// Why a window lacks a count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lack {
+    /// There was no reading at its end: the next window that has one covers both.
+    NoBoundary,
+    /// The kernel refused the reading with this errno.
+    ReadFailed(i32),
+    /// The recording ended, and no CPU could read the counter any longer.
+    NoReader,
+    /// The counter was enabled but never ran.
+    NotScheduled,
+}
+
+/// A count that a window lacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Missing {
+    /// Why.
+    pub lack: Lack,
+    /// Which counter.
+    pub counter: u32,
+    /// The CPU on which the plan reads it.
+    pub cpu: u32,
+    /// End of the window, ns.
+    pub time: u64,
+    /// Length of what it covers, ns.
+    pub span_ns: u64,
+}
+
+/// How a window of a counter ended.
+#[derive(Debug)]
+pub enum Ended {
+    /// It goes on, or there is nothing to tell of it.
+    No,
+    /// The recording is over, and there was no reading.
+    Unread,
+    /// With a reading.
+    Read(Span),
+}
+
+/// What a counter counted in a window, and who was there.
+#[derive(Debug)]
+pub struct Span {
+    /// The tick with which it began.
+    pub from: u64,
+    /// The count.
+    delta: Count,
+    /// Nanoseconds by owner, sorted.
+    time: Vec<(Owner, u64)>,
+    /// Raw counts by owner, sorted, where the counter is read at every context switch.
+    pub counts: Vec<(Owner, u64)>,
+    /// Bytes by owner on the devices below it, sorted.
+    io: Vec<(Owner, f64)>,
+}
+
+impl Span {
+    /// Factor for multiplexing; `None` if the counter never ran.
+    pub fn factor(&self) -> Option<f64> {
+        self.delta.factor()
+    }
+}
+
+/// A window of a counter, divided.
+#[derive(Debug)]
+pub struct Divided<'a> {
+    /// The counter.
+    pub counter: &'a Counter,
+    /// The tick with which it began.
+    pub from: u64,
+    /// The tick with which it ended.
+    pub to: u64,
+    /// The whole count in the counter's unit; `None` if it was not read or never ran.
+    pub total: Option<f64>,
+    /// Time running / time enabled, 0 to 1.
+    pub running: f32,
+    /// How the shares were made.
+    pub method: Method,
+    /// The parts of the total; empty where there is nothing to divide.
+    pub shares: Vec<Share>,
+}
+
+/// The window that ends.
+#[derive(Debug)]
+pub struct Close<'a> {
+    /// The tick with which it ends.
+    pub tick: u64,
+    /// Length of a tick, ns.
+    pub tick_ns: u64,
+    /// Whether the recording ends with it.
+    pub is_last: bool,
+    /// What devices moved in it, by device, direction and owner.
+    pub moved: &'a [Moved],
+}
+
+impl Track {
+    /// A counter that sees the set of CPUs with this index, before its first reading.
+    ///
+    /// It was enabled within a tick before the start tick with a count of 0. That stands for the
+    /// reading of the start tick until it comes: if it never does, nothing is lost with it.
+    pub fn new(plan: &Plan, counter: Counter, set: usize, clock: Clock, methods: Methods) -> Self {
+        let io = counter.io.clone().filter(|_| methods.io);
+        let counter = Counter { io, ..counter };
+        let learns = methods.learns(plan, &counter);
+        Self {
+            set,
+            kind: methods.kind(plan, &counter),
+            method: methods.of(plan, &counter),
+            learns,
+            series: Series::new(clock, learns, false),
+            counter,
+            last: (clock.start_tick, Count::default()),
+            last_tick: None,
+            time: HashMap::new(),
+            counts: HashMap::new(),
+            io: BTreeMap::new(),
+            is_failing: false,
+        }
+    }
+
+    /// Takes the entries up to the end of `tick`.
+    pub fn settle(&mut self, tick: u64, is_last: bool) {
+        self.series.settle(tick, is_last);
+        if let Some(begin) = self.series.take_begin() {
+            self.last = begin;
+        }
+        if self.series.take_restarted() {
+            self.time.clear();
+            self.io.clear();
+        }
+    }
+
+    /// Ends its window, or goes on with it where there is no reading.
+    pub fn close(
+        &mut self,
+        window: &Close<'_>,
+        time: &[(Owner, u64)],
+        missing: &mut Vec<Missing>,
+    ) -> Ended {
+        add(&mut self.time, time.iter().copied());
+        self.add_io(window.moved);
+        let after = match self.series.end(window.tick, self.last.1) {
+            End::Counted(count, counts) => {
+                add(&mut self.counts, counts);
+                self.is_failing = false;
+                count
+            }
+            End::Missing { expected, errno } => {
+                self.tell_missing(window, expected, errno, missing);
+                let is_unread = window.is_last && !self.series.is_absent();
+                return if is_unread { Ended::Unread } else { Ended::No };
+            }
+        };
+        let after = after.not_below(self.last.1);
+        let (from, before) = mem::replace(&mut self.last, (window.tick, after));
+        let delta = after.since(before);
+        if delta.factor().is_none() {
+            let span_ns = (window.tick - from) * window.tick_ns;
+            missing.push(self.missing(Lack::NotScheduled, window, span_ns));
+        }
+        let sorted = |map: &mut HashMap<Owner, u64>| {
+            let mut parts: Vec<_> = map.drain().collect();
+            parts.sort_unstable();
+            parts
+        };
+        let (time, counts) = (sorted(&mut self.time), sorted(&mut self.counts));
+        let io = mem::take(&mut self.io).into_iter();
+        let io = io.map(|(owner, bytes)| (owner, bytes as f64)).collect();
+        Ended::Read(Span { from, delta, time, counts, io })
+    }
+
+    fn tell_missing(
+        &mut self,
+        window: &Close<'_>,
+        expected: bool,
+        errno: Option<i32>,
+        missing: &mut Vec<Missing>,
+    ) {
+        // The driver moves the counter to another CPU: the next reading has all of its count.
+        let moves = !self.counter.per_cpu && errno == Some(libc::EINVAL);
+        if let Some(errno) = errno
+            && !self.is_failing
+            && !moves
+        {
+            self.is_failing = true;
+            missing.push(self.missing(Lack::ReadFailed(errno), window, 0));
+        }
+        if (errno.is_none() || moves) && expected {
+            missing.push(self.missing(Lack::NoBoundary, window, window.tick_ns));
+        }
+        if window.is_last && moves {
+            missing.push(self.missing(Lack::NoReader, window, 0));
+        }
+    }
+
+    const fn missing(&self, lack: Lack, window: &Close<'_>, span_ns: u64) -> Missing {
+        let Counter { id, cpu, .. } = self.counter;
+        Missing { lack, counter: id, cpu, time: window.tick * window.tick_ns, span_ns }
+    }
+
+    /// Divides a window that ended with a reading.
+    pub fn divide(
+        &mut self,
+        window: &Close<'_>,
+        span: &Span,
+        misses: Option<&[(Owner, u64)]>,
+        design: Option<&Design>,
+    ) -> Divided<'_> {
+        let Span { from, delta, ref time, ref counts, ref io } = *span;
+        let running = delta.factor().map_or(0.0, |_| delta.running_part());
+        let factor = delta.factor().map(|factor| self.counter.scale * factor);
+        let total = factor.map(|factor| delta.value as f64 * factor);
+        let (method, shares) = match total.zip(factor) {
+            Some((total, factor)) if total > 0.0 => self.method.divide(&Window {
+                total,
+                factor,
+                running,
+                own_cpu: self.counter.per_cpu,
+                len_ns: (window.tick - from) * window.tick_ns,
+                time,
+                counts,
+                misses,
+                io: self.counter.io.is_some().then_some(io),
+                design,
+            }),
+            _ => (Method::None, Vec::new()),
+        };
+        Divided { counter: &self.counter, from, to: window.tick, total, running, method, shares }
+    }
+
+    /// The last window of a recording, if its reading never came.
+    pub const fn unread(&self, window: &Close<'_>) -> Divided<'_> {
+        Divided {
+            counter: &self.counter,
+            from: self.last.0,
+            to: window.tick,
+            total: None,
+            running: 0.0,
+            method: Method::None,
+            shares: Vec::new(),
+        }
+    }
+
+    /// Adds what was moved on the devices that it is for, in its direction.
+    fn add_io(&mut self, moved: &[Moved]) {
+        let Some(io) = &self.counter.io else {
+            return;
+        };
+        for moved in moved.iter().filter(|moved| moved.direction == io.direction) {
+            if io.devices.iter().any(|device| **device == *moved.device) {
+                *self.io.entry(moved.owner).or_default() += moved.bytes;
+            }
+        }
+    }
+
+    /// Gives the method the count of a tick.
+    pub fn learn(&mut self, tick: u64, design: &Design) {
+        let before = self.last_tick.unwrap_or_default();
+        let after = self.series.of_tick(tick).map(|after| after.not_below(before));
+        let count = after.and_then(|after| {
+            let delta = after.since(before);
+            Some(delta.value as f64 * self.counter.scale * delta.factor()?)
+        });
+        if count.is_some() {
+            self.last_tick = after;
+        }
+        self.method.tick(design, count);
+    }
+}
+
+/// Adds up by owner.
+fn add(sum: &mut HashMap<Owner, u64>, parts: impl IntoIterator<Item = (Owner, u64)>) {
+    for (owner, part) in parts {
+        *sum.entry(owner).or_default() += part;
+    }
+}

@@ -1,0 +1,97 @@
+//! Names of cgroups and interrupts, as the log tells them.
+
+use std::collections::{HashMap, VecDeque};
+
+/// Cgroups that are kept, the newest: short-lived ones may come by the million.
+const MOST_CGROUPS: usize = 1 << 16;
+
+/// Softirq vectors, `enum` in include/linux/interrupt.h, Linux 6.1 to 7.2.
+const SOFTIRQS: [&str; 10] =
+    ["HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU"];
+
+/// `softirq:VECTOR`, the name of a softirq in the tables.
+pub fn softirq(vector: u32) -> String {
+    SOFTIRQS
+        .get(vector as usize)
+        .map_or_else(|| format!("softirq:{vector}"), |name| format!("softirq:{name}"))
+}
+
+/// Where a cgroup is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Path below the mount point of the hierarchy.
+    pub path: String,
+    /// The container it is in.
+    pub container: Option<String>,
+    /// The pod it is in.
+    pub pod: Option<String>,
+}
+
+/// All names so far.
+#[derive(Debug, Default)]
+pub struct Names {
+    cgroups: HashMap<u64, Place>,
+    /// Their ids, the oldest first.
+    order: VecDeque<u64>,
+    interrupts: HashMap<u32, String>,
+}
+
+impl Names {
+    /// A cgroup has this path from now on.
+    pub fn cgroup(&mut self, id: u64, path: &str, container: Option<&str>, pod: Option<&str>) {
+        let [container, pod] = [container, pod].map(|name| name.map(str::to_owned));
+        let place = Place { path: path.to_owned(), container, pod };
+        if self.cgroups.insert(id, place).is_none() {
+            self.order.push_back(id);
+        }
+        if self.order.len() > MOST_CGROUPS
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.cgroups.remove(&oldest);
+        }
+    }
+
+    /// Where a cgroup is, if the log has told.
+    pub fn place(&self, id: u64) -> Option<&Place> {
+        self.cgroups.get(&id)
+    }
+
+    /// An interrupt has this name.
+    pub fn interrupt(&mut self, number: u32, name: &str) {
+        self.interrupts.entry(number).or_insert_with(|| name.to_owned());
+    }
+
+    /// The name of an interrupt; `irq:NUMBER` if the log has not told it.
+    pub fn irq(&self, number: u32) -> String {
+        self.interrupts.get(&number).cloned().unwrap_or_else(|| format!("irq:{number}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn softirqs_have_the_names_of_their_vectors() {
+        assert_eq!(softirq(3), "softirq:NET_RX");
+        assert_eq!(softirq(77), "softirq:77");
+    }
+
+    #[test]
+    fn memory_is_bounded() {
+        let mut names = Names::default();
+        for id in 0..=MOST_CGROUPS as u64 {
+            names.cgroup(id, "/", None, None);
+        }
+        assert_eq!(names.cgroups.len(), MOST_CGROUPS);
+        assert!(names.place(0).is_none() && names.place(1).is_some());
+    }
+
+    #[test]
+    fn an_interrupt_without_a_name_has_its_number() {
+        let mut names = Names::default();
+        assert_eq!(names.irq(9), "irq:9");
+        names.interrupt(9, "irq:acpi");
+        assert_eq!(names.irq(9), "irq:acpi");
+    }
+}

@@ -1,0 +1,92 @@
+//! A divided window as rows of `fabric`.
+
+use std::borrow::Cow;
+
+use super::{
+    counter::Divided,
+    names::{self, Names},
+};
+use crate::{align::clock::Snapshot, log::Owner, tables::fabric};
+
+/// The columns of `fabric` that name an owner.
+#[derive(Debug, Default)]
+struct Label<'a> {
+    pid: Option<i32>,
+    comm: Option<Cow<'a, str>>,
+    cgroup_id: Option<u64>,
+    cgroup: Option<&'a str>,
+    container: Option<&'a str>,
+    pod: Option<&'a str>,
+}
+
+impl<'a> Label<'a> {
+    fn of(owner: &'a Owner, names: &'a Names) -> Self {
+        match *owner {
+            Owner::Task { pid, ref comm, cgroup_id } => {
+                let place = names.place(cgroup_id);
+                let known = pid != 0;
+                Self {
+                    pid: known.then_some(pid as i32),
+                    comm: known.then(|| comm.text()),
+                    cgroup_id: Some(cgroup_id),
+                    cgroup: place.map(|place| place.path.as_str()),
+                    container: place.and_then(|place| place.container.as_deref()),
+                    pod: place.and_then(|place| place.pod.as_deref()),
+                }
+            }
+            Owner::Irq(number) => Self { comm: Some(names.irq(number).into()), ..Self::default() },
+            Owner::Softirq(vector) => {
+                Self { comm: Some(names::softirq(vector).into()), ..Self::default() }
+            }
+            Owner::OtherTasks => Self { cgroup: Some(fabric::OTHER_TASKS), ..Self::default() },
+            Owner::Idle | Owner::Device | Owner::Unattributed => Self::default(),
+        }
+    }
+}
+
+/// Appends one row for each share. A window in which nothing was counted, or in which the counter
+/// did not run, is one row that nobody owns.
+pub fn append(
+    window: &Divided<'_>,
+    tick_ns: u64,
+    wall: Snapshot,
+    names: &Names,
+    fabric: &mut fabric::Builder,
+) {
+    let mono_ns = (window.to * tick_ns) as i64;
+    let counter = window.counter;
+    let mut row = |owner: Owner, value: Option<f64>, confidence: Option<f32>| {
+        let device = counter.io.as_ref().filter(|_| owner == Owner::Device);
+        let label = Label::of(&owner, names);
+        fabric.append(&fabric::Row {
+            ts: wall.wall(mono_ns),
+            mono_ns,
+            window_ns: ((window.to - window.from) * tick_ns) as i64,
+            socket: counter.socket,
+            cpu: counter.cpu as i32,
+            group: &counter.group,
+            pmu: &counter.pmu,
+            event: &counter.event,
+            filter: &counter.filter,
+            unit: &counter.unit,
+            owner: owner.name(),
+            pid: label.pid,
+            comm: label.comm.as_deref().or(device.map(|io| io.label.as_str())),
+            cgroup_id: label.cgroup_id,
+            cgroup: label.cgroup,
+            container: label.container,
+            pod: label.pod,
+            value,
+            total: window.total,
+            running: window.running,
+            method: window.method.name(),
+            confidence,
+        });
+    };
+    if window.shares.is_empty() {
+        row(Owner::Unattributed, window.total, None);
+    }
+    for share in &window.shares {
+        row(share.who, Some(share.value), Some(share.confidence));
+    }
+}

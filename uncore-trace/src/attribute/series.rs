@@ -1,0 +1,301 @@
+//! The readings of one counter in the order of the log, and the count at the end of each window.
+//!
+//! A window of a counter ends with the timer's reading of its last tick. Where that reading is
+//! missing, the window goes on to the next end of a window that has one: a row then covers more than
+//! one interval and says so in `window_ns`. Nothing is interpolated.
+//!
+//! Guarantee: entries wait until the end of their tick, so it does not matter how far ahead of the
+//! ends of ticks they are logged.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    mem,
+};
+
+use crate::{
+    count::Count,
+    log::{Disorder, Owner, Reading, Trigger, Value},
+};
+
+/// The times at which ticks and windows end.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    /// Length of a tick, ns.
+    pub tick_ns: u64,
+    /// Length of a window, ns; a multiple of `tick_ns`.
+    pub window_ns: u64,
+    /// The tick with which the recording begins.
+    pub start_tick: u64,
+}
+
+impl Clock {
+    /// Whether a window ends with `tick`.
+    pub const fn ends_window(self, tick: u64) -> bool {
+        (tick * self.tick_ns).is_multiple_of(self.window_ns)
+    }
+}
+
+/// Whether a counter counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// It was never enabled.
+    Absent,
+    Counting,
+    /// It stopped with this count, which no window has yet.
+    Stopped(Count),
+    /// It does not count, and a window has its last count. Readings are expected again from this
+    /// tick on.
+    Silent {
+        until: u64,
+    },
+}
+
+/// The timer's reading of the last tick of a window.
+#[derive(Debug)]
+enum Boundary {
+    Missing,
+    Failed(i32),
+    /// The count, and raw counts by owner since the last boundary.
+    Counted(Count, HashMap<Owner, u64>),
+}
+
+/// What one counter says at the end of a window.
+#[derive(Debug, PartialEq)]
+pub enum End {
+    /// A count, and raw counts by owner since the last one.
+    Counted(Count, HashMap<Owner, u64>),
+    /// No count. `expected` is `false` where the counter is known not to count.
+    Missing {
+        /// Whether a reading should have been there.
+        expected: bool,
+        /// The errno of a failed read.
+        errno: Option<i32>,
+    },
+}
+
+/// The readings of one counter.
+#[derive(Debug)]
+pub struct Series {
+    clock: Clock,
+    /// Whether a method learns from the readings of ticks.
+    learns: bool,
+    pending: VecDeque<Reading>,
+    /// Time and tick of the newest entry.
+    newest: (u64, u64),
+    times: Times,
+    state: State,
+    boundary: Boundary,
+    /// The last tick that the timer read, and whether that gave a count.
+    timer_tick: Option<(u64, bool)>,
+    /// Raw counts by owner since the last boundary.
+    exact: HashMap<Owner, u64>,
+    /// Value of the last reading.
+    previous: Option<u64>,
+    /// The counter was not read for a while: nobody knows whose the next count is.
+    has_gap: bool,
+    /// Readings of ticks that no method has learnt from yet.
+    ticks: VecDeque<(u64, Option<Count>)>,
+    /// The first window begins with this reading.
+    begin: Option<(u64, Count)>,
+    /// Counts from before this tick do not belong to the counter's owners of now.
+    restarted: bool,
+}
+
+impl Series {
+    /// Before the first entry. A counter that is `absent` counts from its first
+    /// [`Trigger::Start`] on.
+    pub fn new(clock: Clock, learns: bool, absent: bool) -> Self {
+        Self {
+            clock,
+            learns,
+            pending: VecDeque::new(),
+            newest: (0, 0),
+            times: Times::default(),
+            state: if absent { State::Absent } else { State::Counting },
+            boundary: Boundary::Missing,
+            timer_tick: None,
+            exact: HashMap::new(),
+            previous: None,
+            has_gap: false,
+            ticks: VecDeque::new(),
+            begin: None,
+            restarted: false,
+        }
+    }
+
+    /// Logs an entry; `open_tick` is the first tick that has not ended.
+    pub fn push(&mut self, reading: Reading, open_tick: u64) -> Result<(), Disorder> {
+        let (time, tick) = self.newest;
+        if reading.time < time || reading.tick < tick || reading.tick < open_tick {
+            let Reading { counter, tick, .. } = reading;
+            return Err(Disorder::Reading { counter, tick });
+        }
+        self.newest = (reading.time, reading.tick);
+        self.pending.push_back(reading);
+        Ok(())
+    }
+
+    /// Takes the entries up to the end of `tick`; `is_last` ends the recording.
+    pub fn settle(&mut self, tick: u64, is_last: bool) {
+        while let Some(reading) = self.pending.pop_front_if(|reading| reading.tick <= tick) {
+            let ends = self.clock.ends_window(reading.tick) || (is_last && reading.tick == tick);
+            self.take(&reading, ends);
+        }
+        if is_last && !matches!(self.boundary, Boundary::Counted(..)) {
+            // The count at the end stands in for the reading of the last tick.
+            for reading in mem::take(&mut self.pending) {
+                self.take(&reading, false);
+            }
+        }
+    }
+
+    fn take(&mut self, reading: &Reading, ends_window: bool) {
+        let count = reading.value.ok().map(|value| self.times.count(reading.time, value));
+        if let (Some(owner), Some(count)) = (reading.owner, count) {
+            self.give(count.value, owner);
+        }
+        match reading.trigger {
+            Trigger::Timer if !reading.is_late(self.clock.tick_ns) => {
+                self.timer(
+                    reading.tick,
+                    count.ok_or(reading.value.err().unwrap_or(0)),
+                    ends_window,
+                );
+            }
+            Trigger::Timer | Trigger::Event => {}
+            Trigger::Stop => {
+                if let Some(count) = count {
+                    self.give(count.value, Owner::Unattributed);
+                    self.state = State::Stopped(count);
+                }
+            }
+            Trigger::Start => self.start(reading.tick),
+        }
+    }
+
+    /// Gives what was counted since the last reading to its owner.
+    fn give(&mut self, value: u64, owner: Owner) {
+        let owner = if mem::take(&mut self.has_gap) { Owner::Unattributed } else { owner };
+        match self.previous.replace(value) {
+            Some(before) => {
+                *self.exact.entry(owner).or_default() += value.saturating_sub(before);
+            }
+            // Nobody saw who ran before the first reading.
+            None => *self.exact.entry(Owner::Unattributed).or_default() += value,
+        }
+    }
+
+    fn timer(&mut self, tick: u64, count: Result<Count, i32>, ends_window: bool) {
+        match self.timer_tick {
+            // While a counter moves to another CPU, two CPUs may try to read it in one tick.
+            Some((last, counted)) if last == tick && (counted || count.is_err()) => return,
+            _ => {}
+        }
+        self.timer_tick = Some((tick, count.is_ok()));
+        if tick == self.clock.start_tick {
+            if let Ok(count) = count {
+                self.begin = Some((tick, count));
+                self.exact.clear();
+            }
+        } else if ends_window {
+            self.boundary = match count {
+                Ok(count) => Boundary::Counted(count, mem::take(&mut self.exact)),
+                Err(errno) => Boundary::Failed(errno),
+            };
+        }
+        if self.learns {
+            self.ticks.push_back((tick, count.ok()));
+        }
+    }
+
+    fn start(&mut self, tick: u64) {
+        self.has_gap = true;
+        match &mut self.state {
+            State::Absent => {
+                self.state = State::Silent { until: tick };
+                self.begin = Some((tick, Count::default()));
+                self.restarted = true;
+            }
+            State::Silent { until } => {
+                *until = tick;
+                self.restarted = true;
+            }
+            State::Counting | State::Stopped(_) => {}
+        }
+    }
+
+    /// The reading with which the first window begins, once it is known.
+    pub const fn take_begin(&mut self) -> Option<(u64, Count)> {
+        self.begin.take()
+    }
+
+    /// Whether the counter started again since this was last asked: who ran before owns nothing of
+    /// what it counts from then on.
+    pub const fn take_restarted(&mut self) -> bool {
+        mem::replace(&mut self.restarted, false)
+    }
+
+    /// What the counter says at the end of the window that ends with `tick`; `before` is the last
+    /// count that a window had.
+    pub fn end(&mut self, tick: u64, before: Count) -> End {
+        let errno = match mem::replace(&mut self.boundary, Boundary::Missing) {
+            Boundary::Counted(count, exact) => {
+                if !matches!(self.state, State::Stopped(_)) {
+                    self.state = State::Counting;
+                }
+                return End::Counted(count, exact);
+            }
+            Boundary::Failed(errno) => Some(errno),
+            Boundary::Missing => None,
+        };
+        match self.state {
+            State::Stopped(count) => {
+                self.state = State::Silent { until: u64::MAX };
+                if count == before {
+                    // It stopped before its last reading.
+                    return End::Missing { expected: false, errno };
+                }
+                End::Counted(count, mem::take(&mut self.exact))
+            }
+            State::Absent => End::Missing { expected: false, errno: None },
+            State::Silent { until } => End::Missing { expected: tick >= until, errno },
+            State::Counting => End::Missing { expected: true, errno },
+        }
+    }
+
+    /// Whether the counter was never enabled.
+    pub const fn is_absent(&self) -> bool {
+        matches!(self.state, State::Absent)
+    }
+
+    /// The timer's reading of `tick`, for methods that learn from ticks. Those of earlier ticks are
+    /// dropped.
+    pub fn of_tick(&mut self, tick: u64) -> Option<Count> {
+        while self.ticks.pop_front_if(|(read, _)| *read < tick).is_some() {}
+        self.ticks.pop_front_if(|(read, _)| *read == tick)?.1
+    }
+}
+
+/// Times enabled and running of a counter, where only those of a multiplexed counter are logged.
+///
+/// While they are equal their difference is 0 whatever they are, so the time of the reading stands
+/// for both. When they first differ, all of the difference is of the time since the last reading.
+#[derive(Debug, Default)]
+struct Times {
+    were_equal: bool,
+    offset: u64,
+}
+
+impl Times {
+    fn count(&mut self, time: u64, Value { value, times }: Value) -> Count {
+        let Some((enabled, running)) = times else {
+            self.were_equal = true;
+            return Count { value, enabled: time, running: time };
+        };
+        if mem::take(&mut self.were_equal) {
+            self.offset = time.saturating_sub(enabled);
+        }
+        let [enabled, running] = [enabled, running].map(|time| time.saturating_add(self.offset));
+        Count { value, enabled, running }
+    }
+}

@@ -1,0 +1,104 @@
+//! What a counter has counted: the only place with the arithmetic of counts.
+//!
+//! `check` computes the same from the raw tables by code of its own, on purpose.
+
+/// What a counter has counted since it was first enabled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Count {
+    /// Raw count.
+    pub value: u64,
+    /// Nanoseconds enabled.
+    pub enabled: u64,
+    /// Nanoseconds counting; less than `enabled` where the counter was multiplexed.
+    pub running: u64,
+}
+
+impl Count {
+    /// This and what came before it.
+    #[must_use]
+    pub const fn after(self, before: Self) -> Self {
+        Self {
+            value: self.value.wrapping_add(before.value),
+            enabled: self.enabled.wrapping_add(before.enabled),
+            running: self.running.wrapping_add(before.running),
+        }
+    }
+
+    /// What was counted since `before`.
+    #[must_use]
+    pub const fn since(self, before: Self) -> Self {
+        Self {
+            value: self.value.saturating_sub(before.value),
+            enabled: self.enabled.saturating_sub(before.enabled),
+            running: self.running.saturating_sub(before.running),
+        }
+    }
+
+    /// This count, with the value of `before` where the value fell back since then. The later counts
+    /// make up for the difference, so that all differences sum to the last value.
+    ///
+    /// Values do fall back: the driver of an Arm CMN reads the 16-bit lanes of the crosspoints before
+    /// the counters that they carry into, so a carry between the two reads is in both until the next
+    /// reading (`arm_cmn_event_read`, drivers/perf/arm-cmn.c, Linux 7.2).
+    #[must_use]
+    pub const fn not_below(self, before: Self) -> Self {
+        if self.value < before.value { Self { value: before.value, ..self } } else { self }
+    }
+
+    /// Time enabled / time running, 1 or more; `None` if the counter never ran. perf scales by it:
+    /// `perf_counts_values__scale`, tools/lib/perf/evsel.c, Linux 7.2.
+    pub fn factor(self) -> Option<f64> {
+        match self {
+            Self { running: 0, .. } | Self { enabled: 0, .. } => None,
+            Self { enabled, running, .. } if running < enabled => {
+                Some(enabled as f64 / running as f64)
+            }
+            _ => Some(1.0),
+        }
+    }
+
+    /// Time running / time enabled, 0 to 1.
+    pub fn running_part(self) -> f32 {
+        if self.enabled == 0 {
+            return 0.0;
+        }
+        (self.running as f64 / self.enabled as f64).min(1.0) as f32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn count(value: u64, enabled: u64, running: u64) -> Count {
+        Count { value, enabled, running }
+    }
+
+    #[test]
+    fn a_multiplexed_count_is_scaled() {
+        let delta = count(150, 2000, 1000).since(count(100, 1000, 500));
+        assert_eq!((delta.value, delta.factor()), (50, Some(2.0)));
+        assert!((delta.running_part() - 0.5).abs() < 1e-6);
+    }
+
+    #[test]
+    fn a_counter_that_never_ran_has_no_factor() {
+        let delta = count(100, 2000, 500).since(count(100, 1000, 500));
+        assert_eq!(delta.factor(), None);
+        assert!(delta.running_part().abs() < f32::EPSILON);
+        assert_eq!(count(0, 0, 0).factor(), None);
+    }
+
+    #[test]
+    fn differences_sum_to_the_last_value_though_one_value_fell_back() {
+        let mut last = count(0, 0, 0);
+        let mut deltas = Vec::new();
+        for (value, enabled) in [(100_000, 1), (65_000, 2), (90_000, 3), (120_000, 4)] {
+            let now = count(value, enabled, enabled).not_below(last);
+            deltas.push(now.since(last));
+            last = now;
+        }
+        let one = |value| count(value, 1, 1);
+        assert_eq!(deltas, [one(100_000), one(0), one(0), one(20_000)]);
+    }
+}

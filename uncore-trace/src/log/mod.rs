@@ -1,0 +1,162 @@
+//! LOG: everything that influences the table `fabric`, as entries in one order.
+//!
+//! A live recording makes entries from the records of the BPF programs ([`crate::timeline`]);
+//! `attribute` makes the same entries from the raw tables ([`crate::replay`]). The attributor
+//! ([`crate::attribute`]) sees entries and nothing else, so both make the same `fabric`.
+//!
+//! | entry | raw table |
+//! |---|---|
+//! | [`Entry::Usage`] | `runtime`, `irqs` |
+//! | [`Entry::Reading`] | `readings` |
+//! | [`Entry::Moved`] | `io` |
+//! | [`Entry::Cgroup`] | `cgroups` |
+//! | [`Entry::Interrupt`] | `irqs` |
+//! | [`Entry::EndOfTick`] | one for each tick of `runtime` |
+//!
+//! Order. The entries of a tick come before its [`Entry::EndOfTick`]. Readings of one counter are in
+//! the order of their time, and their ticks never decrease. A reading that arrives after the end of
+//! its tick is logged in a later tick ([`Reading::is_late`]): its count is kept, but it ends no
+//! window. Readings may be logged any time before the end of their tick, so that those of later
+//! ticks can come first.
+
+mod owner;
+
+use std::{fmt, rc::Rc};
+
+pub use self::owner::{Columns, Owner};
+use crate::plan::Direction;
+
+/// One entry.
+#[derive(Clone, Copy, Debug)]
+pub enum Entry<'a> {
+    /// Who used a CPU in the current tick. An owner may have several parts.
+    Usage {
+        /// Which CPU.
+        cpu: u32,
+        /// Nanoseconds of each owner; [`Owner::Unattributed`] where it was not seen.
+        parts: &'a [(Owner, u64)],
+    },
+    /// A counter was read, stopped or started.
+    Reading(Reading),
+    /// A device moved bytes in the current tick.
+    Moved(&'a Moved),
+    /// The path of a cgroup, from the current tick on.
+    Cgroup {
+        /// Its id.
+        id: u64,
+        /// Path below the mount point of the hierarchy.
+        path: &'a str,
+        /// The container it is in.
+        container: Option<&'a str>,
+        /// The pod it is in.
+        pod: Option<&'a str>,
+    },
+    /// The name of an interrupt.
+    Interrupt {
+        /// Its number.
+        number: u32,
+        /// Its name as the tables have it.
+        name: &'a str,
+    },
+    /// All entries of a tick were logged.
+    EndOfTick {
+        /// Number of the tick; it covers the time from `tick - 1` to `tick` tick lengths.
+        tick: u64,
+        /// The recording ends with it.
+        is_last: bool,
+    },
+}
+
+/// What made a reading.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trigger {
+    /// The timer of the sampler.
+    Timer,
+    /// A context switch or an interrupt.
+    Event,
+    /// The counter stopped: its last count until it starts again.
+    Stop,
+    /// The counter is read on this CPU from here on.
+    Start,
+}
+
+/// A value that was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Value {
+    /// Raw count since the counter was first enabled.
+    pub value: u64,
+    /// Time enabled and running, ns; `None` while they are equal.
+    pub times: Option<(u64, u64)>,
+}
+
+/// A reading of one counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reading {
+    /// The tick it is logged in.
+    pub tick: u64,
+    /// When it began, ns on `CLOCK_MONOTONIC`.
+    pub time: u64,
+    /// Which counter.
+    pub counter: u32,
+    /// The CPU it was made on.
+    pub cpu: u32,
+    /// What made it.
+    pub trigger: Trigger,
+    /// The value, or the errno of the failed read. 0 for [`Trigger::Start`], which reads nothing.
+    pub value: Result<Value, i32>,
+    /// Who owns what was counted since the last reading, where that is known.
+    pub owner: Option<Owner>,
+}
+
+impl Reading {
+    /// Whether it arrived after the end of the tick it was made in.
+    pub const fn is_late(&self, tick_ns: u64) -> bool {
+        self.tick != self.time / tick_ns
+    }
+}
+
+/// Bytes that a device moved for an owner.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Moved {
+    /// Name of the device.
+    pub device: Rc<str>,
+    /// Read or written.
+    pub direction: Direction,
+    /// For whom: [`Owner::Device`] for what an interface received and nobody read,
+    /// [`Owner::Unattributed`] where it was not seen.
+    pub owner: Owner,
+    /// Bytes.
+    pub bytes: u64,
+    /// Requests or packets that ended, or reads of a receiver.
+    pub requests: u64,
+}
+
+/// An entry that breaks the order of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Disorder {
+    /// A tick ended that is not after the last one.
+    Tick(u64),
+    /// A reading of this counter is older than the one before it, or of a tick that has ended.
+    Reading {
+        /// The counter.
+        counter: u32,
+        /// The tick it is logged in.
+        tick: u64,
+    },
+    /// No counter of the recording has this id.
+    Counter(u32),
+}
+
+impl fmt::Display for Disorder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tick(tick) => write!(f, "tick {tick} ends out of order"),
+            Self::Reading { counter, tick } => {
+                write!(f, "a reading of counter {counter} in tick {tick} is out of order")
+            }
+            Self::Counter(counter) => write!(f, "there is no counter {counter} in the recording"),
+        }
+    }
+}
+
+impl std::error::Error for Disorder {}

@@ -1,0 +1,141 @@
+//! Who time and counts are given to.
+
+use std::borrow::Cow;
+
+use crate::drain::Comm;
+
+/// Who a share can be given to. Small and `Copy`, so that it is its own key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Owner {
+    /// A process under the name it had then.
+    Task {
+        /// Process id; 0, with an empty name, where only the cgroup is known.
+        pid: u32,
+        /// Name of the process.
+        comm: Comm,
+        /// Its cgroup in the v2 hierarchy.
+        cgroup_id: u64,
+    },
+    /// All tasks outside the cgroups that were asked for.
+    OtherTasks,
+    /// The handler of the interrupt with this number.
+    Irq(u32),
+    /// The softirq of this vector.
+    Softirq(u32),
+    /// The idle task.
+    Idle,
+    /// A device that moved data by itself.
+    Device,
+    /// Time or counts whose owner was not seen.
+    Unattributed,
+}
+
+/// The kinds of owners as the raw tables have them.
+const TASK: &str = "task";
+const OTHER_TASKS: &str = "other_tasks";
+const IRQ: &str = "irq";
+const SOFTIRQ: &str = "softirq";
+const IDLE: &str = "idle";
+const DEVICE: &str = "device";
+const UNATTRIBUTED: &str = "unattributed";
+
+/// An owner in the columns of a raw table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Columns<'a> {
+    /// `task`, `other_tasks`, `irq`, `softirq`, `idle`, `device` or `unattributed`.
+    pub kind: &'a str,
+    /// Process id of a task, if known.
+    pub pid: Option<i32>,
+    /// Name of the process of a task; empty where only its cgroup is known.
+    pub process: Option<Cow<'a, str>>,
+    /// Cgroup of a task.
+    pub cgroup_id: Option<u64>,
+    /// Number of an interrupt or softirq.
+    pub number: Option<i32>,
+}
+
+impl Owner {
+    /// The columns that say who it is.
+    pub fn columns(&self) -> Columns<'_> {
+        let of_kind = |kind| Columns { kind, ..Columns::default() };
+        match self {
+            Self::Task { pid, comm, cgroup_id } => Columns {
+                pid: (*pid != 0).then_some(*pid as i32),
+                process: Some(comm.text()),
+                cgroup_id: Some(*cgroup_id),
+                ..of_kind(TASK)
+            },
+            Self::OtherTasks => of_kind(OTHER_TASKS),
+            Self::Irq(number) => Columns { number: Some(*number as i32), ..of_kind(IRQ) },
+            Self::Softirq(vector) => Columns { number: Some(*vector as i32), ..of_kind(SOFTIRQ) },
+            Self::Idle => of_kind(IDLE),
+            Self::Device => of_kind(DEVICE),
+            Self::Unattributed => of_kind(UNATTRIBUTED),
+        }
+    }
+
+    /// The owner that these columns name; `None` for an unknown kind or a number that is missing.
+    pub fn of_columns(columns: &Columns<'_>) -> Option<Self> {
+        let number = columns.number.map(|number| number as u32);
+        Some(match columns.kind {
+            TASK => Self::Task {
+                pid: columns.pid.unwrap_or(0) as u32,
+                comm: Comm::from_bytes(columns.process.as_deref().unwrap_or_default().as_bytes()),
+                cgroup_id: columns.cgroup_id?,
+            },
+            OTHER_TASKS => Self::OtherTasks,
+            IRQ => Self::Irq(number?),
+            SOFTIRQ => Self::Softirq(number?),
+            IDLE => Self::Idle,
+            DEVICE => Self::Device,
+            UNATTRIBUTED => Self::Unattributed,
+            _ => return None,
+        })
+    }
+
+    /// The word for the `owner` column of `fabric`, where all tasks are of one kind.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Task { .. } | Self::OtherTasks => TASK,
+            Self::Irq(_) => IRQ,
+            Self::Softirq(_) => SOFTIRQ,
+            Self::Idle => IDLE,
+            Self::Device => DEVICE,
+            Self::Unattributed => UNATTRIBUTED,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_name_their_owner() {
+        let broken = Comm::from_bytes(b"caf\xc3\xa9-\xff-caf\xc3\xa9-x").clean();
+        let task = Owner::Task { pid: 7, comm: broken, cgroup_id: 9 };
+        let of_cgroup = Owner::Task { pid: 0, comm: Comm::default(), cgroup_id: 9 };
+        let impostor =
+            Owner::Task { pid: 7, comm: Comm::from_bytes(b"unattributed"), cgroup_id: 9 };
+        for owner in [
+            task,
+            of_cgroup,
+            impostor,
+            Owner::OtherTasks,
+            Owner::Irq(3),
+            Owner::Softirq(1),
+            Owner::Idle,
+            Owner::Device,
+            Owner::Unattributed,
+        ] {
+            assert_eq!(Owner::of_columns(&owner.columns()), Some(owner));
+        }
+    }
+
+    #[test]
+    fn columns_that_name_nobody_are_found() {
+        for kind in ["", "tasks", IRQ, SOFTIRQ, TASK] {
+            assert_eq!(Owner::of_columns(&Columns { kind, ..Columns::default() }), None, "{kind}");
+        }
+    }
+}

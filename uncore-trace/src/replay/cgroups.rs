@@ -1,0 +1,56 @@
+//! Paths of cgroups: the rows of `cgroups`, tick by tick.
+
+use anyhow::Result;
+use arrow::array::RecordBatch;
+
+use super::{Log, rows::Rows};
+use crate::{
+    log::Entry,
+    tables::{cgroups, columns, reader::Recording},
+};
+
+/// The table, as far as it was taken.
+#[derive(Debug)]
+pub struct Cgroups(Rows<Row>);
+
+/// A row of `cgroups`.
+#[derive(Debug)]
+struct Row {
+    end: u64,
+    id: u64,
+    path: String,
+    container: Option<String>,
+    pod: Option<String>,
+}
+
+impl Cgroups {
+    /// Before the first row.
+    pub fn open(recording: &Recording) -> Result<Self> {
+        let wanted = ["id", "path", "container", "pod", "mono_ns"];
+        let scan = recording.table(&cgroups::TABLE)?.scan(&wanted)?;
+        Ok(Self(Rows::new(scan, decode)))
+    }
+
+    /// Hands on the paths that are known from the tick on that ends at `end`.
+    pub fn feed(&mut self, end: u64, log: &mut Log) -> Result<()> {
+        while let Some(row) = self.0.next_if(|row| row.end <= end)? {
+            let (container, pod) = (row.container.as_deref(), row.pod.as_deref());
+            log.take(Entry::Cgroup { id: row.id, path: &row.path, container, pod })?;
+        }
+        Ok(())
+    }
+}
+
+fn decode(batch: &RecordBatch) -> Result<Vec<Row>> {
+    let (id, path) = (columns::u64s(batch, "id")?, columns::texts(batch, "path")?);
+    let (container, pod) = (columns::words(batch, "container")?, columns::words(batch, "pod")?);
+    let end = columns::i64s(batch, "mono_ns")?;
+    let row = |row| Row {
+        end: end.value(row) as u64,
+        id: id.value(row),
+        path: path.value(row).to_owned(),
+        container: container.get(row).map(str::to_owned),
+        pod: pod.get(row).map(str::to_owned),
+    };
+    Ok((0..batch.num_rows()).map(row).collect())
+}
