@@ -265,10 +265,14 @@ fn doctor_says_what_a_machine_without_bpf_lacks() {
 }
 
 /// A recording of one row, made without the kernel.
-fn small_recording(path: &Path) {
+pub fn small_recording(path: &Path) {
+    small_recording_into(Target::File(path.to_owned()));
+}
+
+fn small_recording_into(target: Target) {
     let version = (metadata::SCHEMA_VERSION.to_owned(), SCHEMA_VERSION.to_string());
     let pairs = BTreeMap::from([version]);
-    let mut writer = Writer::create(Target::File(path.to_owned()), false, &pairs).unwrap();
+    let mut writer = Writer::create(target, false, &pairs).unwrap();
     let mut rows = fabric::Builder::default();
     rows.append(&fabric::Row {
         ts: 1_700_000_000_000_000_000,
@@ -311,12 +315,15 @@ fn files_that_are_no_recording_are_refused() {
     write("text.parquet", b"PAR1 is how it begins, and nothing more PAR1");
     fs::create_dir(place.path("dir")).unwrap();
     foreign(&place.path("foreign.parquet"));
+    let stream = File::create(place.path("stream.arrow")).unwrap();
+    small_recording_into(Target::Stream(Box::new(stream)));
     let cases = [
         ("cut.parquet", "not a readable Parquet file"),
         ("tail.parquet", "tail.parquet"),
         ("empty.parquet", "is empty"),
         ("text.parquet", "not a readable Parquet file"),
         ("foreign.parquet", "not one that uncore-trace recorded"),
+        ("stream.arrow", "is an Arrow IPC stream"),
         ("dir", "no fabric.parquet"),
         ("none.parquet", "cannot open none.parquet"),
     ];

@@ -22,7 +22,7 @@ use parquet::file::statistics::Statistics;
 
 use super::segment::partial_dir;
 use super::writer::table_path;
-use super::{ALL, SCHEMA_VERSION, TableDef, disk, fabric, metadata};
+use super::{ALL, SCHEMA_VERSION, TableDef, disk, fabric, metadata, stream};
 
 /// Rows of a batch: at 200 bytes a row in memory under 2 MiB.
 const BATCH_ROWS: usize = 8192;
@@ -101,6 +101,13 @@ impl Table {
         let length = disk::doing("read", path, file.metadata())?.len();
         if length == 0 {
             bail!("{} is empty (0 bytes)", path.display());
+        }
+        if let Some(kind) = stream::arrow_kind(&file) {
+            bail!(
+                "{} is {kind}, as `record -o -` writes it, and only Parquet can be read here: \
+                 record with -o FILE.parquet, or read it with pyarrow.ipc.open_stream",
+                path.display()
+            );
         }
         let footer = guard(path, || {
             ArrowReaderMetadata::load(&file, ArrowReaderOptions::new())
