@@ -56,6 +56,7 @@ mod priority;
 pub mod record;
 mod signals;
 pub mod stat;
+pub mod terminal;
 pub mod text;
 pub mod units;
 mod workload;

@@ -1,0 +1,203 @@
+//! The width of the terminal, and text shortened to fit it.
+//!
+//! Guarantee: a width is in cells of a terminal (Unicode Standard Annex #11), not in bytes or
+//! characters: a Chinese character takes two cells, a combining accent none.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::io::{self, IsTerminal as _};
+
+use rustix::termios::tcgetwinsize;
+use unicode_segmentation::UnicodeSegmentation as _;
+use unicode_width::UnicodeWidthStr as _;
+
+/// Columns of a terminal that does not say how many it has.
+const DEFAULT_COLUMNS: usize = 80;
+
+/// Columns of the terminal that standard output goes to, or none if it goes elsewhere.
+///
+/// The environment variable `COLUMNS` has priority over what the terminal says, as in git: who
+/// exports it wants another width.
+pub fn columns() -> Option<usize> {
+    let stdout = io::stdout();
+    if !stdout.is_terminal() {
+        return None;
+    }
+    let terminal = tcgetwinsize(&stdout).ok().map(|size| size.ws_col);
+    Some(choose(std::env::var("COLUMNS").ok().as_deref(), terminal))
+}
+
+/// The first of the two that is a positive number. A pseudo-terminal whose size nobody set has 0
+/// columns.
+fn choose(variable: Option<&str>, terminal: Option<u16>) -> usize {
+    let variable = variable.and_then(|text| text.trim().parse().ok());
+    let terminal = terminal.map(usize::from);
+    [variable, terminal]
+        .into_iter()
+        .flatten()
+        .find(|columns| *columns > 0)
+        .unwrap_or(DEFAULT_COLUMNS)
+}
+
+/// Cells that the text takes.
+pub fn cells(text: &str) -> usize {
+    text.width()
+}
+
+/// What stands for text that was left out.
+pub const fn mark(ascii: bool) -> &'static str {
+    if ascii { "..." } else { "…" }
+}
+
+/// The text in at most `width` cells: if it is longer, `mark` takes the place of its middle.
+pub fn shorten<'a>(text: &'a str, width: usize, mark: &str) -> Cow<'a, str> {
+    shorten_at(text, width, mark, PARTS[0])
+}
+
+/// Parts of the room that the begin of a shortened text may have: first as people read a path, whose
+/// end says most, then others, for when that makes two texts the same.
+const PARTS: [(usize, usize); 5] = [(1, 3), (0, 1), (1, 2), (2, 3), (1, 1)];
+
+/// As [`shorten`] for texts that stand below each other: all are shortened at the same place, chosen
+/// so that as many as possible stay different.
+pub fn shorten_all(texts: &[&str], width: usize, mark: &str) -> Vec<String> {
+    let different = texts.iter().collect::<HashSet<_>>().len();
+    let mut best: (usize, Vec<String>) = (0, Vec::new());
+    for part in PARTS {
+        let short: Vec<String> =
+            texts.iter().map(|text| shorten_at(text, width, mark, part).into_owned()).collect();
+        let left = short.iter().collect::<HashSet<_>>().len();
+        if left > best.0 {
+            best = (left, short);
+        }
+        if best.0 == different {
+            break;
+        }
+    }
+    best.1
+}
+
+fn shorten_at<'a>(
+    text: &'a str,
+    width: usize,
+    mark: &str,
+    (part, whole): (usize, usize),
+) -> Cow<'a, str> {
+    if cells(text) <= width {
+        return Cow::Borrowed(text);
+    }
+    let mark = first(mark, width);
+    let room = width - cells(mark);
+    let begin = first(text, room * part / whole);
+    let end = last(&text[begin.len()..], room.saturating_sub(cells(begin)));
+    Cow::Owned(format!("{begin}{mark}{end}"))
+}
+
+/// The longest begin of at most `width` cells. Nothing is cut within a grapheme: an accent stays with
+/// its letter.
+fn first(text: &str, width: usize) -> &str {
+    let mut left = width;
+    let fits = |(_, grapheme): &(usize, &str)| take(&mut left, grapheme);
+    let end = text.grapheme_indices(true).take_while(fits).last();
+    end.map_or("", |(at, grapheme)| &text[..at + grapheme.len()])
+}
+
+/// The longest end of at most `width` cells.
+fn last(text: &str, width: usize) -> &str {
+    let mut left = width;
+    let fits = |(_, grapheme): &(usize, &str)| take(&mut left, grapheme);
+    let begin = text.grapheme_indices(true).rev().take_while(fits).last();
+    begin.map_or("", |(at, _)| &text[at..])
+}
+
+/// The text with line breaks instead of blanks, so that no line has more than `width` cells; a word
+/// that is longer has a line of its own.
+pub fn wrap(text: &str, width: usize) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut taken = 0;
+    for word in text.split(' ') {
+        let needed = cells(word);
+        if !out.is_empty() {
+            let fits = taken + 1 + needed <= width;
+            out.push(if fits { ' ' } else { '\n' });
+            taken = if fits { taken + 1 } else { 0 };
+        }
+        out.push_str(word);
+        taken += needed;
+    }
+    out
+}
+
+fn take(left: &mut usize, grapheme: &str) -> bool {
+    let rest = left.checked_sub(cells(grapheme));
+    *left = rest.unwrap_or(0);
+    rest.is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn columns_are_the_users_then_the_terminals_then_80() {
+        assert_eq!(choose(Some("100"), Some(132)), 100);
+        assert_eq!(choose(None, Some(132)), 132);
+        for nonsense in ["", "0", "-5", "wide"] {
+            assert_eq!(choose(Some(nonsense), Some(132)), 132, "{nonsense}");
+        }
+        assert_eq!(choose(None, Some(0)), 80);
+        assert_eq!(choose(None, None), 80);
+    }
+
+    #[test]
+    fn the_middle_of_a_long_path_is_left_out() {
+        let path = "/kubepods.slice/kubepods-burstable.slice/cri-containerd-0123abcd.scope";
+        assert_eq!(shorten(path, 70, "…"), path);
+        assert_eq!(shorten(path, 30, "…"), "/kubepods…inerd-0123abcd.scope");
+        assert_eq!(shorten(path, 30, "..."), "/kubepods...erd-0123abcd.scope");
+    }
+
+    #[test]
+    fn cells_are_counted_and_no_character_is_cut() {
+        // Six cells of two, and an accent on every letter.
+        assert_eq!(shorten("租户甲乙丙丁", 7, "…"), "租…丙丁");
+        assert_eq!(shorten("e\u{301}e\u{301}e\u{301}e\u{301}", 3, "…"), "…e\u{301}e\u{301}");
+        assert_eq!(shorten("abc", 2, "..."), "..");
+        assert_eq!(shorten("abc", 0, "…"), "");
+    }
+
+    #[test]
+    fn paths_that_differ_in_their_middle_stay_different() {
+        let job =
+            |number| format!("/system.slice/slurmstepd.scope/job_{number}/step_0/user/task_0");
+        let jobs = [job(17), job(18), "/".to_owned()];
+        let jobs: Vec<&str> = jobs.iter().map(String::as_str).collect();
+        assert_eq!(shorten(jobs[0], 26, "…"), shorten(jobs[1], 26, "…"));
+        let short = shorten_all(&jobs, 26, "…");
+        assert_eq!(short, ["…job_17/step_0/user/task_0", "…job_18/step_0/user/task_0", "/"]);
+        assert_eq!(shorten_all(&[], 26, "…"), Vec::<String>::new());
+        // They are the same in the first place.
+        assert_eq!(shorten_all(&["aaaaaa", "aaaaaa"], 4, "…"), ["a…aa", "a…aa"]);
+    }
+
+    #[test]
+    fn lines_break_at_blanks() {
+        assert_eq!(wrap("one two three", 13), "one two three");
+        assert_eq!(wrap("one two three", 12), "one two\nthree");
+        assert_eq!(wrap("one two three", 3), "one\ntwo\nthree");
+        assert_eq!(wrap("", 3), "");
+    }
+
+    proptest! {
+        #[test]
+        fn a_shortened_text_fits(text in "\\PC*", width in 0_usize..20, part in 0_usize..PARTS.len()) {
+            for mark in ["…", "..."] {
+                let short = shorten_at(&text, width, mark, PARTS[part]);
+                prop_assert!(cells(&short) <= width, "{short:?} of {text:?}");
+                prop_assert!(cells(&text) > width || short == text);
+            }
+        }
+    }
+}
