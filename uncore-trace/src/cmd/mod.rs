@@ -45,3 +45,26 @@ commands! {
     list: List,
     doctor: Doctor,
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Subcommand as _;
+
+    use super::*;
+    use crate::terminal::cells;
+
+    /// clap wraps a longer line wherever it has to: an example could not be copied.
+    #[test]
+    fn examples_and_notes_of_the_help_fit_80_columns() {
+        let whole = Command::augment_subcommands(clap::Command::new("uncore-trace"));
+        for command in whole.get_subcommands() {
+            let shown = command.clone().term_width(80).render_long_help().to_string();
+            let after = command.get_after_long_help().or(command.get_after_help());
+            let after = after.map(ToString::to_string).unwrap_or_default();
+            for line in after.lines() {
+                assert!(cells(line) <= 80, "{}: {line}", command.get_name());
+                assert!(shown.lines().any(|other| other == line), "{line}\n{shown}");
+            }
+        }
+    }
+}

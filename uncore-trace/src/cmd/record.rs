@@ -25,10 +25,12 @@ const EXAMPLES: &str = "\
 Examples:
   uncore-trace record -p pcie,c2c -o run.parquet -- ./train.sh
   uncore-trace record -p host -o run.parquet --duration 10s
-  uncore-trace record -e 'nvidia_pcie_pmu_0/rd_bytes_loc,root_port=0x100/' -o run/ --slices
+  uncore-trace record -e nvidia_pcie_pmu_0/rd_bytes_loc,root_port=0x100/ \\
+    -o run/ --slices
   uncore-trace record -p mem --dry-run
 
-Exit code: 0 complete (with a command: the command's), 1 recorded but incomplete, 2 failed.";
+Exit code: 0 complete (with a command: the command's), 1 recorded but
+incomplete, 2 failed.";
 
 /// Record who uses the fabric
 ///

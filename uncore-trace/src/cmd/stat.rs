@@ -25,19 +25,22 @@ const EXAMPLES: &str = "\
 Examples:
   uncore-trace stat -p pcie -- ./train.sh
   uncore-trace stat -p mem,c2c -I 1000 --per-socket
-  uncore-trace stat -e 'nvidia_pcie_pmu_0/rd_bytes_loc,root_port=0x100/' -r 5 -x, -- ./copy
+  uncore-trace stat -e nvidia_pcie_pmu_0/rd_bytes_loc,root_port=0x100/ -r 5 \\
+    -x, -- ./copy
   uncore-trace stat -p pcie --for-each-cgroup '^kubepods' -I 1000
 
-Counts are of the whole machine; a command only says how long. Output goes to standard error
-unless -o is given. A cgroup named below another is counted on its own line, not twice, and the
-lines of an event add up to the whole: (other), (idle), (irq) and (unattributed) are what is in no
-named cgroup. How a cgroup's part was made and its lowest confidence stand beside it, see README.
+Counts are of the whole machine; a command only says how long. Output goes to
+standard error unless -o is given. A cgroup named below another is counted on
+its own line, not twice, and the lines of an event add up to the whole: (other),
+(idle), (irq) and (unattributed) are what is in no named cgroup. How a cgroup's
+part was made and its lowest confidence stand beside it, see README.
 
-CSV: [seconds or 'summary'] [place [counters]] value unit event [cgroup] [+-%] running_ns running%
-rate_or_metric its_unit [method confidence]. JSON: one object a line with perf's keys.
+CSV: [seconds or 'summary'] [place [counters]] value unit event [cgroup] [+-%]
+running_ns running% rate_or_metric its_unit [method confidence]. JSON: one
+object a line with perf's keys.
 
-Exit code: the command's (of several runs the last that failed), 0 without one, 2 failed; with
---for-each-cgroup 1 where something was lost.";
+Exit code: the command's (of several runs the last that failed), 0 without one,
+2 failed; with --for-each-cgroup 1 where something was lost.";
 
 /// Count and print, as perf stat does
 ///
