@@ -15,7 +15,7 @@ use crate::{
     open::{Timer, Unopened},
     plan::Plan,
     tables::{SCHEMA_VERSION, metadata},
-    timeline::{Ledger, Timeline},
+    timeline::{Cause, Ledger, Timeline},
 };
 
 /// What the recorder itself used.
@@ -66,8 +66,7 @@ pub fn at_end(
     timer: Timer,
     complete: bool,
 ) -> Result<()> {
-    let losses: BTreeMap<_, _> =
-        timeline.ledger.totals().iter().map(|(cause, count)| (cause.name(), *count)).collect();
+    losses(pairs, &timeline.ledger)?;
     let timer = match timer {
         Timer::RunOnCpu => "run-on-cpu",
         Timer::Auto | Timer::Pinned => "pinned",
@@ -75,7 +74,6 @@ pub fn at_end(
     let own = Own { cpu_ns: own_cpu_ns(), max_rss_bytes: max_rss_bytes(), timer };
     let mut set = |key: &str, value: String| pairs.insert(key.to_owned(), value);
     set(metadata::CLOCKS, json(&[clock, Snapshot::take()])?);
-    set(metadata::LOSS, json(&losses)?);
     set(metadata::CPU_TIME, json(&timeline.cpu_time())?);
     if let Some(tick) = timeline.stop_tick() {
         set(metadata::STOP_TICK, tick.to_string());
@@ -85,15 +83,21 @@ pub fn at_end(
     Ok(())
 }
 
+/// The losses so far, for the end and for a recording that is killed before it.
+pub fn losses(pairs: &mut BTreeMap<String, String>, ledger: &Ledger) -> Result<()> {
+    let by_name = |losses: &BTreeMap<Cause, u64>| {
+        let named: BTreeMap<_, _> = losses.iter().map(|(cause, n)| (cause.name(), *n)).collect();
+        json(&named)
+    };
+    pairs.insert(metadata::LOSS.to_owned(), by_name(ledger.totals())?);
+    pairs.insert(metadata::LOSS_FIRST.to_owned(), by_name(ledger.first())?);
+    Ok(())
+}
+
 /// Enters the counters that could not be opened.
 pub fn unopened(ledger: &mut Ledger, unopened: &[Unopened], now: u64) {
     for counter in unopened {
-        ledger.explain(
-            crate::timeline::Cause::NotOpened,
-            now,
-            Some(counter.counter),
-            &counter.reason,
-        );
+        ledger.explain(Cause::NotOpened, now, Some(counter.counter), &counter.reason);
     }
 }
 

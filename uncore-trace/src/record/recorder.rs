@@ -88,6 +88,9 @@ struct Recorder<'a> {
     followed: u64,
     rows: u64,
     sealed: Instant,
+    /// The metadata of the last seal, and how many losses it tells of.
+    pairs: BTreeMap<String, String>,
+    losses_sealed: Option<u64>,
 }
 
 /// Records `plan` on `machine` as `options` say.
@@ -109,7 +112,7 @@ pub async fn record_into(
 ) -> Result<Outcome> {
     let mut signals = Signals::install()?;
     let clock = Snapshot::take();
-    let mut pairs = metadata::at_start(options, plan, clock)?;
+    let pairs = metadata::at_start(options, plan, clock)?;
     let writer = WriterHandle::create(target, options.force, &pairs)?;
     let online: Vec<u32> = machine.cpus.online.iter().collect();
     let possible = machine.cpus.possible.iter().max().map_or(1, |highest| highest + 1);
@@ -151,6 +154,8 @@ pub async fn record_into(
         followed: 0,
         rows: 0,
         sealed: Instant::now(),
+        pairs,
+        losses_sealed: None,
     };
     let begin = Instant::now();
     if options.delay.is_zero() {
@@ -171,7 +176,7 @@ pub async fn record_into(
     let end = end?;
     let seconds = begin.elapsed().as_secs_f64();
     let status = recorder.stop(end, &mut workload, &mut signals, plan.tick_ns).await?;
-    recorder.finish(&mut pairs, clock, timer, seconds, status)
+    recorder.finish(clock, timer, seconds, status)
 }
 
 impl Recorder<'_> {
@@ -407,14 +412,24 @@ impl Recorder<'_> {
         if self.sealed.elapsed() >= due {
             self.sealed = Instant::now();
             self.rows += self.sink.flush(&mut self.writer)?;
+            self.note_losses()?;
             self.writer.seal()?;
         }
         Ok(())
     }
 
+    /// Tells the next segments what was lost so far: a recorder that is killed has no other chance.
+    fn note_losses(&mut self) -> Result<()> {
+        let losses = self.timeline.ledger.totals().values().sum();
+        if self.losses_sealed.replace(losses) == Some(losses) {
+            return Ok(());
+        }
+        metadata::losses(&mut self.pairs, &self.timeline.ledger)?;
+        self.writer.set_metadata(self.pairs.clone())
+    }
+
     fn finish(
         mut self,
-        pairs: &mut BTreeMap<String, String>,
         clock: Snapshot,
         timer: Timer,
         seconds: f64,
@@ -422,13 +437,13 @@ impl Recorder<'_> {
     ) -> Result<Outcome> {
         self.timeline.ledger.rows(&mut self.sink);
         let complete = self.timeline.ledger.is_complete();
-        metadata::at_end(pairs, clock, &self.timeline, timer, complete)?;
+        metadata::at_end(&mut self.pairs, clock, &self.timeline, timer, complete)?;
         self.sink.flush(&mut self.writer)?;
         let counters = self.session.opened();
         // Nothing of the session is needed any more, and the machine should not pay for it while
         // the file is put together.
         drop(self.session);
-        let finished = self.writer.finish(std::mem::take(pairs))?;
+        let finished = self.writer.finish(self.pairs)?;
         Ok(Outcome {
             finished,
             losses: self.timeline.ledger.totals().clone(),

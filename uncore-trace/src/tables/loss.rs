@@ -2,7 +2,13 @@
 //!
 //! Guarantee: no drop is only logged; the sums by cause are the file's `uncore_trace.loss`.
 
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, Result};
+
+use super::columns::{i64s, words};
 use super::kind::{I32, I64, Null, Text, Word, table};
+use super::reader::Recording;
 
 table! {
     "loss", "everything that was not seen", sorted by [];
@@ -37,3 +43,35 @@ pub const RUN_GAP: &str = "run_gap";
 
 /// The cause of rows that tell when a CPU was offline, likewise.
 pub const CPU_OFFLINE: &str = "cpu_offline";
+
+/// What the rows of one cause amount to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Total {
+    /// Sum of their counts.
+    pub count: i64,
+    /// Begin of the first time that one of them may affect, `CLOCK_MONOTONIC`, ns.
+    pub first_ns: i64,
+}
+
+/// The rows of a dataset's table, summed by cause.
+///
+/// # Errors
+///
+/// The table is not there or cannot be read.
+pub fn totals(recording: &Recording) -> Result<BTreeMap<String, Total>> {
+    let mut totals: BTreeMap<String, Total> = BTreeMap::new();
+    for batch in recording.table(&TABLE)?.scan(&["mono_ns", "span_ns", "cause", "count"])? {
+        let batch = batch?;
+        let (ends, spans) = (i64s(&batch, "mono_ns")?, i64s(&batch, "span_ns")?);
+        let (causes, counts) = (words(&batch, "cause")?, i64s(&batch, "count")?);
+        for row in 0..batch.num_rows() {
+            let cause = causes.get(row).context("a loss row without a cause")?;
+            let first_ns = ends.value(row).saturating_sub(spans.value(row));
+            let new = Total { count: 0, first_ns };
+            let total = totals.entry(cause.to_owned()).or_insert(new);
+            total.count = total.count.saturating_add(counts.value(row));
+            total.first_ns = total.first_ns.min(first_ns);
+        }
+    }
+    Ok(totals)
+}

@@ -38,6 +38,8 @@ pub const PLAN: &str = "uncore_trace.plan";
 pub const CATALOG: &str = "uncore_trace.catalog";
 /// JSON `{cause: count}`: loss totals.
 pub const LOSS: &str = "uncore_trace.loss";
+/// JSON `{cause: mono_ns}`: when the first loss of each cause began.
+pub const LOSS_FIRST: &str = "uncore_trace.loss_first";
 /// JSON, one object per CPU: how its time divides over the owners.
 pub const CPU_TIME: &str = "uncore_trace.cpu_time";
 /// JSON: what the tool itself used, `{"cpu_ns":..,"max_rss_bytes":..}`.
@@ -46,6 +48,8 @@ pub const OWN: &str = "uncore_trace.own";
 pub const COMPLETE: &str = "uncore_trace.complete";
 /// `true` in files that `uncore-trace repair` assembled; absent in others.
 pub const REPAIRED: &str = "uncore_trace.repaired";
+/// How many segments `uncore-trace repair` could not read and left out; absent where there were none.
+pub const LEFT_OUT: &str = "uncore_trace.left_out";
 
 /// The pairs in the form the Parquet writer takes.
 pub fn to_key_values(pairs: &BTreeMap<String, String>) -> Vec<KeyValue> {

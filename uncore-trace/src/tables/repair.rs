@@ -62,7 +62,10 @@ pub fn repair(path: &Path) -> Result<Repaired> {
         drop_unreadable(&mut partial, &mut unreadable);
         partials.push((target, partial));
     }
-    let pairs = newest_metadata(&partials)?;
+    let mut pairs = newest_metadata(&partials)?;
+    if !unreadable.is_empty() {
+        pairs.insert(metadata::LEFT_OUT.to_owned(), unreadable.len().to_string());
+    }
     let mut finished = Finished::default();
     for (target, partial) in partials {
         let (rows, bytes) = finish::assemble(partial, &target, &pairs)?;

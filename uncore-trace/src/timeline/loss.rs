@@ -98,6 +98,7 @@ struct Entry {
 pub struct Ledger {
     pending: Vec<Entry>,
     totals: BTreeMap<Cause, u64>,
+    first: BTreeMap<Cause, u64>,
 }
 
 impl Ledger {
@@ -188,6 +189,9 @@ impl Ledger {
 
     fn enter(&mut self, entry: Entry) {
         *self.totals.entry(entry.cause).or_default() += entry.count;
+        let begin = entry.time.saturating_sub(entry.span);
+        let first = self.first.entry(entry.cause).or_insert(begin);
+        *first = begin.min(*first);
         self.pending.push(entry);
     }
 
@@ -209,6 +213,11 @@ impl Ledger {
     /// Totals by cause.
     pub const fn totals(&self) -> &BTreeMap<Cause, u64> {
         &self.totals
+    }
+
+    /// Begin of the first loss of each cause, `CLOCK_MONOTONIC` ns.
+    pub const fn first(&self) -> &BTreeMap<Cause, u64> {
+        &self.first
     }
 
     /// Whether nothing was lost but resolution.
