@@ -25,5 +25,6 @@ mod signals;
 mod stat;
 mod sums;
 mod survive;
+mod terminal;
 mod ticks;
 mod traps;

@@ -25,6 +25,11 @@ pub fn human(value: f64, unit: &str) -> String {
     }
 }
 
+/// Whether [`human`] writes the unit as a symbol or not at all; other units are words.
+pub fn has_symbol(unit: &str) -> bool {
+    matches!(unit, "bytes" | "ns" | "" | "count" | "%")
+}
+
 /// As [`human`], per second.
 pub fn rate(per_second: f64, unit: &str) -> String {
     match unit {
@@ -70,6 +75,9 @@ mod tests {
         assert_eq!(human(0.0, "count"), "0");
         assert_eq!(human(1500.0, ""), "1.50 k");
         assert_eq!(rate(2e9, "bytes"), "2.00 GB/s");
+        for unit in ["bytes", "ns", "", "count", "%", "cycles"] {
+            assert_eq!(has_symbol(unit), !human(1.0, unit).contains("cycles"), "{unit}");
+        }
         assert_eq!(human(f64::NAN, "bytes"), "NaN B");
     }
 }

@@ -5,10 +5,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 
+use crate::report::incomplete::Incomplete;
+use crate::report::programs;
+use crate::report::render::{self, Style};
 use crate::report::span::Moment;
-use crate::report::usage::{By, Question, top, usage};
-use crate::report::{programs, render};
+use crate::report::usage::{By, Question, Usage, top, usage};
 use crate::tables::reader::Recording;
+use crate::terminal::{self, cells, wrap};
+use crate::text::printable;
 
 /// Say who used how much of each event
 ///
@@ -18,19 +22,31 @@ use crate::tables::reader::Recording;
 /// counter was running, how many rows have no value, from when to when it had any, and how that
 /// went over time: the tallest mark is the line's most, blank is nothing, `?` is not known.
 /// Interrupts, idle and what could not be attributed have lines of their own and are never hidden.
+///
+/// On a terminal the tables fit its width: long names are shortened in the middle, and columns are
+/// left out that there is no room for, which the last line says. The first line says what is missing
+/// if the recording is incomplete.
 #[derive(Debug, clap::Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 #[command(after_help = "\
 Example: the five processes that used most, as JSON
   uncore-trace report run.parquet --by pid --top 5 --json
 
-What went on from the second to the third second, as CSV, and in the hour after a wall time
+What went on from the second to the third second, as CSV, and in an hour of a
+day:
   uncore-trace report run.parquet --from 2s --to 3s --csv
-  uncore-trace report run.parquet --from 2026-01-31T12:00:00Z --to 2026-01-31T13:00:00Z
+  uncore-trace report run.parquet --from 2026-01-31T12:00:00Z \\
+    --to 2026-01-31T13:00:00Z
 
-JSON: one object a line, with event, unit, by, key, owner, value, rate_per_s, peak_per_s, share (0
-to 1), confidence_min, confidence_avg, methods, running (0 to 1), rows, missing_rows, begin_ns,
-end_ns, active_begin_ns, active_end_ns (CLOCK_MONOTONIC), heat_step_ns, heat (the value of each
-step). What is not known is null, never 0. CSV: the same without the heat, and empty for null.")]
+JSON: one object a line, with event, unit, by, key, owner, value, rate_per_s,
+peak_per_s, share (0 to 1), confidence_min, confidence_avg, methods, running (0
+to 1), rows, missing_rows, begin_ns, end_ns, active_begin_ns, active_end_ns
+(CLOCK_MONOTONIC), heat_step_ns, heat (the value of each step), complete,
+incomplete. What is not known is null, never 0. Of a recording with complete
+false, incomplete has killed, left_out, end_ns and losses, each with cause,
+count and first_ns; it is null otherwise.
+CSV: the same without heat and incomplete, and empty for null.
+With both, standard error says what is missing from an incomplete recording.")]
 pub struct Args {
     /// The recording: a .parquet file or the directory of a dataset
     #[arg(value_name = "FILE|DIR")]
@@ -57,6 +73,9 @@ pub struct Args {
     /// Draw with ASCII only
     #[arg(long)]
     pub ascii: bool,
+    /// Show everything, however wide, also on a terminal
+    #[arg(long)]
+    pub wide: bool,
     /// Show the N largest lines of tasks and sum up the others in one line
     #[arg(long, value_name = "N")]
     pub top: Option<usize>,
@@ -70,15 +89,37 @@ pub fn run(args: &Args, _root: &Path) -> Result<u8> {
     if let Some(count) = args.top {
         top(&mut usage.events, count);
     }
+    let width = terminal::columns().filter(|_| !args.wide);
+    let incomplete = Incomplete::of(&recording)?;
+    let told = incomplete.as_ref().map(|incomplete| tell(incomplete, &usage, args, width));
     let text = if args.json {
-        programs::json(&usage).context("cannot write the report as JSON")?
+        programs::json(&usage, incomplete.as_ref()).context("cannot write the report as JSON")?
     } else if args.csv {
-        programs::csv(&usage)
+        programs::csv(&usage, incomplete.as_ref())
     } else {
-        render::table(&usage, args.ascii)
+        let table = render::table(&usage, Style { ascii: args.ascii, width });
+        told.iter().map(|line| format!("{line}\n")).chain([table]).collect()
     };
+    // What programs read is not mixed with words for people.
+    if let Some(line) = told.filter(|_| args.json || args.csv) {
+        log::warn!("{line}");
+    }
     print(&text)?;
     Ok(0)
+}
+
+/// What the recording lacks, and the command that says more: on a line of its own if one line is
+/// too long for the terminal.
+fn tell(incomplete: &Incomplete, usage: &Usage, args: &Args, width: Option<usize>) -> String {
+    let what = printable(&incomplete.line(usage.start_ns)).into_owned();
+    let more = format!("uncore-trace check {}", printable(&args.path.display().to_string()));
+    let line = format!("{what}; see `{more}`");
+    match width {
+        Some(width) if !args.json && !args.csv && cells(&line) > width => {
+            format!("{}\n  {more}", wrap(&what, width))
+        }
+        _ => line,
+    }
 }
 
 /// Writes to stdout; a reader that left early (`| head`) is no error.

@@ -81,22 +81,31 @@ impl Heat {
         steps.map(move |(step, value)| known(step, *value).then_some(*value))
     }
 
-    /// One character a step, the tallest for the greatest; blank is nothing, `?` not known.
-    pub fn line(&self, ascii: bool) -> String {
+    /// `marks` characters, each of as many steps, the tallest for the greatest; blank is nothing, `?`
+    /// not known.
+    pub fn line(&self, marks: usize, ascii: bool) -> String {
         const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
         const PLAIN: [char; 8] = ['.', ':', '-', '=', '+', '*', '#', '@'];
-        let marks = if ascii { PLAIN } else { BLOCKS };
-        let greatest = self.steps.iter().copied().fold(0.0, f64::max);
-        let mark = |step: Option<f64>| match step {
+        let levels = if ascii { PLAIN } else { BLOCKS };
+        let steps: Vec<Option<f64>> = self.steps().collect();
+        let sums: Vec<Option<f64>> = steps.chunks(STEPS / marks).map(sum).collect();
+        let greatest = sums.iter().flatten().copied().fold(0.0, f64::max);
+        let mark = |sum: Option<f64>| match sum {
             None => '?',
             Some(value) if value > 0.0 => {
-                let level = (value / greatest * marks.len() as f64).ceil() as usize;
-                marks[level.clamp(1, marks.len()) - 1]
+                let level = (value / greatest * levels.len() as f64).ceil() as usize;
+                levels[level.clamp(1, levels.len()) - 1]
             }
             Some(_) => ' ',
         };
-        self.steps().map(mark).collect()
+        sums.into_iter().map(mark).collect()
     }
+}
+
+/// Steps as one: none where something is not known and the rest is nothing.
+fn sum(steps: &[Option<f64>]) -> Option<f64> {
+    let known: f64 = steps.iter().flatten().sum();
+    (known != 0.0 || steps.iter().all(Option::is_some)).then_some(known)
 }
 
 #[cfg(test)]
@@ -114,8 +123,9 @@ mod tests {
         }
         // A window of a step and a half.
         heat.add(scale.place(1000, 150), Some(3.0));
-        assert_eq!(heat.line(false).trim_end(), format!("█▁ ?    ▁▂{}▄", " ".repeat(21)));
-        assert_eq!(heat.line(true).trim_end(), format!("@. ?    .:{}=", " ".repeat(21)));
+        assert_eq!(heat.line(32, false).trim_end(), format!("█▁ ?    ▁▂{}▄", " ".repeat(21)));
+        assert_eq!(heat.line(32, true).trim_end(), format!("@. ?    .:{}=", " ".repeat(21)));
+        assert_eq!(heat.line(16, false).trim_end(), format!("█?  ▃{}▄", " ".repeat(10)));
         assert_eq!(heat.steps().flatten().map(|value| value as i64).sum::<i64>(), 16);
     }
 
@@ -134,8 +144,10 @@ mod tests {
             let sum: f64 = heat.steps().flatten().sum();
             let added: f64 = windows.iter().map(|window| window.2).sum();
             prop_assert!((sum - added).abs() <= added * 1e-9);
-            prop_assert!(heat.line(true).is_ascii());
-            prop_assert_eq!(heat.line(false).chars().count(), STEPS);
+            for marks in [STEPS, STEPS / 2] {
+                prop_assert!(heat.line(marks, true).is_ascii());
+                prop_assert_eq!(heat.line(marks, false).chars().count(), marks);
+            }
         }
     }
 }

@@ -5,7 +5,9 @@
 
 pub mod check;
 pub mod heat;
+pub mod incomplete;
 pub mod key;
+mod layout;
 pub mod programs;
 pub mod render;
 pub mod span;

@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
+use super::incomplete::Incomplete;
 use super::usage::{Event, Line, Usage};
 use crate::text::{csv_field, escape_json, printable};
 
@@ -34,10 +35,17 @@ struct Object<'a> {
     active_end_ns: Option<i64>,
     heat_step_ns: f64,
     heat: Vec<Option<f64>>,
+    complete: bool,
+    incomplete: Option<&'a Incomplete>,
 }
 
 impl<'a> Object<'a> {
-    fn new(usage: &Usage, event: &'a Event, line: &'a Line) -> Self {
+    fn new(
+        usage: &Usage,
+        event: &'a Event,
+        line: &'a Line,
+        incomplete: Option<&'a Incomplete>,
+    ) -> Self {
         let value = (line.rows > 0).then_some(line.value);
         Self {
             event: &event.name,
@@ -61,28 +69,34 @@ impl<'a> Object<'a> {
             active_end_ns: line.active.map(|active| active.1),
             heat_step_ns: usage.step_ns,
             heat: line.heat.steps().collect(),
+            complete: incomplete.is_none(),
+            incomplete,
         }
     }
 }
 
-fn objects(usage: &Usage) -> impl Iterator<Item = Object<'_>> {
-    let events = usage.events.iter();
-    events
-        .flat_map(move |event| event.lines.iter().map(move |line| Object::new(usage, event, line)))
+fn objects<'a>(
+    usage: &'a Usage,
+    incomplete: Option<&'a Incomplete>,
+) -> impl Iterator<Item = Object<'a>> {
+    let lines =
+        usage.events.iter().flat_map(|event| event.lines.iter().map(move |line| (event, line)));
+    lines.map(move |(event, line)| Object::new(usage, event, line, incomplete))
 }
 
-/// The events as JSON, one object a line.
-pub fn json(usage: &Usage) -> serde_json::Result<String> {
+/// The events as JSON, one object a line; each says what the recording lacks.
+pub fn json(usage: &Usage, incomplete: Option<&Incomplete>) -> serde_json::Result<String> {
     let mut out = String::new();
-    for object in objects(usage) {
+    for object in objects(usage, incomplete) {
         out.push_str(&escape_json(&serde_json::to_string(&object)?));
         out.push('\n');
     }
     Ok(out)
 }
 
-/// The names of the CSV's fields: the keys of the JSON, without the heat.
-const FIELDS: [&str; 19] = [
+/// The names of the CSV's fields: the keys of the JSON, without the heat and
+/// the details of what is incomplete.
+const FIELDS: [&str; 20] = [
     "event",
     "unit",
     "by",
@@ -102,13 +116,15 @@ const FIELDS: [&str; 19] = [
     "end_ns",
     "active_begin_ns",
     "active_end_ns",
+    "complete",
 ];
 
-/// The events as CSV (RFC 4180, with the line ends of this system), a line of names first.
-pub fn csv(usage: &Usage) -> String {
+/// The events as CSV (RFC 4180, with the line ends of this system), a line of names first. A
+/// comment is no record of CSV, so that a recording is incomplete is a field of each.
+pub fn csv(usage: &Usage, incomplete: Option<&Incomplete>) -> String {
     let mut out = FIELDS.join(",");
     out.push('\n');
-    for object in objects(usage) {
+    for object in objects(usage, incomplete) {
         let text = |text: &str| csv_field(&printable(text), ",").into_owned();
         let fields = [
             text(object.event),
@@ -130,6 +146,7 @@ pub fn csv(usage: &Usage) -> String {
             object.end_ns.to_string(),
             number(object.active_begin_ns),
             number(object.active_end_ns),
+            object.complete.to_string(),
         ];
         // Writing to a String cannot fail.
         writeln!(out, "{}", fields.join(",")).unwrap_or_default();
@@ -159,7 +176,7 @@ mod tests {
             ..SOUND
         };
         let sample = Sample::new(false, &broken);
-        let text = json(&usage(&sample.open(), &Question::by(By::Owner)).unwrap()).unwrap();
+        let text = json(&usage(&sample.open(), &Question::by(By::Owner)).unwrap(), None).unwrap();
         let lines: Vec<serde_json::Value> =
             text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(lines.len(), 6);
@@ -206,13 +223,13 @@ mod tests {
         };
         let sample = Sample::new(false, &broken);
         let usage = usage(&sample.open(), &Question::by(By::Pid)).unwrap();
-        let text = csv(&usage);
+        let text = csv(&usage, None);
         let records = records(&text);
         assert_eq!(records.len(), 1 + 2 * 4, "{text}");
         assert!(records.iter().all(|record| record.len() == FIELDS.len()), "{text}");
         let name = r#"a,"b"\r\n\u{1b}[2J\u{9b}31m\u{202e}, (100)"#;
         assert!(records.iter().any(|record| record[3] == name), "{text}");
-        for text in [text, json(&usage).unwrap()] {
+        for text in [text, json(&usage, None).unwrap()] {
             assert!(!text.contains(|c: char| c.is_control() && c != '\n' || c == '\u{202e}'));
         }
     }

@@ -4,12 +4,10 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context as _, Result};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::Outcome;
-use crate::tables::columns::{i64s, words};
 use crate::tables::reader::Recording;
 use crate::tables::{loss, metadata};
 
@@ -39,22 +37,28 @@ pub(super) struct CpuTime {
 
 /// The metadata, each part or the reason it is not there.
 #[derive(Debug)]
-pub(super) struct Facts {
+pub(in crate::report) struct Facts {
     pub(super) clocks: Result<Vec<Clock>, String>,
     pub(super) cpu_time: Result<Vec<CpuTime>, String>,
-    pub(super) loss: Result<BTreeMap<String, i64>, String>,
-    pub(super) complete: Result<bool, String>,
-    pub(super) repaired: bool,
+    pub(in crate::report) loss: Result<BTreeMap<String, i64>, String>,
+    /// Begin of the first loss of a cause, `CLOCK_MONOTONIC` ns; empty where that is not known.
+    pub(in crate::report) loss_first: BTreeMap<String, i64>,
+    pub(in crate::report) complete: Result<bool, String>,
+    pub(in crate::report) repaired: bool,
+    /// Segments that `repair` could not read.
+    pub(in crate::report) left_out: u64,
 }
 
 impl Facts {
-    pub(super) fn of(pairs: &BTreeMap<String, String>) -> Facts {
+    pub(in crate::report) fn of(pairs: &BTreeMap<String, String>) -> Facts {
         Facts {
             clocks: parse(pairs, metadata::CLOCKS),
             cpu_time: parse(pairs, metadata::CPU_TIME),
             loss: parse(pairs, metadata::LOSS),
+            loss_first: parse(pairs, metadata::LOSS_FIRST).unwrap_or_default(),
             complete: parse(pairs, metadata::COMPLETE),
             repaired: pairs.get(metadata::REPAIRED).is_some_and(|value| value == "true"),
+            left_out: parse(pairs, metadata::LEFT_OUT).unwrap_or_default(),
         }
     }
 
@@ -65,7 +69,7 @@ impl Facts {
 
     /// Whether gaps are to be expected: something was lost, or the end was.
     pub(super) fn may_have_gaps(&self) -> bool {
-        self.lost().is_none_or(|lost| lost > 0)
+        self.repaired || self.lost().is_none_or(|lost| lost > 0)
     }
 }
 
@@ -101,14 +105,15 @@ pub(super) fn loss(recording: &Recording, facts: &Facts) -> Outcome {
     if !recording.is_dataset() {
         return Outcome::Ok(told);
     }
-    match table_totals(recording) {
+    match loss::totals(recording) {
         Err(error) => Outcome::Failed(format!("{error:#}")),
         // The totals are of the last flush, the table may be a flush ahead.
         Ok(_) if facts.repaired => Outcome::Ok(told),
         Ok(found) => {
+            let of = |cause: &str| found.get(cause).map_or(0, |total| total.count);
             let wrong = totals
                 .iter()
-                .find(|(cause, count)| found.get(*cause).copied().unwrap_or(0) != **count)
+                .find(|(cause, count)| of(cause) != **count)
                 .map(|(cause, _)| cause)
                 .or_else(|| found.keys().find(|cause| !totals.contains_key(*cause)));
             match wrong {
@@ -116,28 +121,9 @@ pub(super) fn loss(recording: &Recording, facts: &Facts) -> Outcome {
                 Some(cause) => Outcome::Failed(format!(
                     "loss of cause {cause}: {} in the metadata, {} in the loss table",
                     totals.get(cause).copied().unwrap_or(0),
-                    found.get(cause).copied().unwrap_or(0),
+                    of(cause),
                 )),
             }
         }
     }
-}
-
-/// Sums of the loss table by cause.
-fn table_totals(recording: &Recording) -> Result<BTreeMap<String, i64>> {
-    let mut totals = BTreeMap::new();
-    for batch in recording.table(&loss::TABLE)?.scan(&["cause", "count"])? {
-        let batch = batch?;
-        let (cause, count) = (words(&batch, "cause")?, i64s(&batch, "count")?);
-        for row in 0..batch.num_rows() {
-            let cause = cause.get(row).context("a loss row without a cause")?;
-            if !totals.contains_key(cause) {
-                totals.insert(cause.to_owned(), 0);
-            }
-            if let Some(total) = totals.get_mut(cause) {
-                *total = i64::saturating_add(*total, count.value(row));
-            }
-        }
-    }
-    Ok(totals)
 }

@@ -9,7 +9,7 @@ use anyhow::Result;
 use crate::tables::fabric;
 use crate::tables::reader::Recording;
 
-mod facts;
+pub(super) mod facts;
 mod io;
 mod raw;
 mod rows;

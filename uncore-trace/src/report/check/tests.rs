@@ -4,6 +4,7 @@ use std::fs;
 
 use proptest::prelude::*;
 
+use super::super::incomplete::Incomplete;
 use super::super::sample::{BEGIN, Broken, SOUND, Sample};
 use super::super::usage::{By, Question, usage};
 use super::super::{programs, render};
@@ -267,9 +268,11 @@ proptest! {
             }
         }
         if let Ok(usage) = usage(&recording, &Question::by(By::Pid)) {
-            render::table(&usage, false);
-            programs::json(&usage).unwrap();
-            programs::csv(&usage);
+            let incomplete = Incomplete::of(&recording).unwrap_or_default();
+            incomplete.as_ref().map(|incomplete| incomplete.line(usage.start_ns));
+            render::table(&usage, render::Style { ascii: false, width: Some(80) });
+            programs::json(&usage, incomplete.as_ref()).unwrap();
+            programs::csv(&usage, incomplete.as_ref());
         }
     }
 }

@@ -1,0 +1,72 @@
+//! What a person sees on a terminal, through a pseudo-terminal of a given width.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
+use std::fs::File;
+use std::io::Read as _;
+use std::process::{Command, Stdio};
+
+use rustix::fs::{Mode, OFlags, open};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
+use unicode_width::UnicodeWidthStr;
+
+use crate::cli::small_recording;
+use crate::command::Place;
+
+/// What `command` writes to a terminal of that many columns, and its exit code; 0 columns is a
+/// terminal that does not know its size.
+fn on_terminal(command: &mut Command, columns: u16) -> (String, i32) {
+    let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&ours).unwrap();
+    unlockpt(&ours).unwrap();
+    let name = ptsname(&ours, Vec::new()).unwrap();
+    let theirs = open(&name, OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).unwrap();
+    let size = Winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+    tcsetwinsize(&theirs, size).unwrap();
+    let mut child =
+        command.stdin(Stdio::null()).stdout(theirs).stderr(Stdio::null()).spawn().unwrap();
+    // The command keeps the terminal's descriptor until it is dropped, and reading would not end.
+    command.stdout(Stdio::null());
+    let mut shown = Vec::new();
+    // A terminal that nobody has open any more is an error, EIO, and not an end.
+    File::from(ours).read_to_end(&mut shown).unwrap_err();
+    let code = child.wait().unwrap().code().unwrap();
+    (String::from_utf8(shown).unwrap().replace("\r\n", "\n"), code)
+}
+
+/// The widest line, in cells.
+fn widest(text: &str) -> usize {
+    text.lines().map(UnicodeWidthStr::width).max().unwrap()
+}
+
+#[test]
+fn a_report_fits_the_terminal_and_is_whole_in_a_pipe() {
+    let place = Place::new();
+    small_recording(&place.path("x.parquet"));
+    let report = |options: &str, columns: u16, variable: &str| {
+        let args = ["report", "x.parquet"].into_iter().chain(options.split_whitespace());
+        let mut command = place.tool(args);
+        command.env_remove("COLUMNS");
+        if !variable.is_empty() {
+            command.env("COLUMNS", variable);
+        }
+        let (text, code) = on_terminal(&mut command, columns);
+        assert_eq!(code, 0, "{text}");
+        text
+    };
+    let whole = place.typed("report x.parquet").ok();
+    assert!(widest(&whole) > 132, "{whole}");
+    for (columns, variable, most) in [(80, "", 80), (132, "", 132), (0, "", 80), (80, "100", 100)] {
+        let text = report("", columns, variable);
+        assert!(widest(&text) <= most, "{columns} {variable}: {text}");
+        for what in ["value", "share", "confidence", "100.0 %", "1.00 (min 1.00)", "with --wide"] {
+            assert!(text.contains(what), "{what}: {text}");
+        }
+    }
+    assert!(widest(&report("", 80, "100")) > 80);
+    assert_eq!(report("--wide", 80, ""), whole);
+    // What programs read does not depend on who looks.
+    assert_eq!(report("--csv", 80, ""), place.typed("report x.parquet --csv").ok());
+    assert!(report("--ascii --by pid", 80, "").is_ascii());
+}
