@@ -299,3 +299,122 @@ impl Times {
         Count { value, enabled, running }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TICK: u64 = 1_000_000;
+    const CLOCK: Clock = Clock { tick_ns: TICK, window_ns: 10 * TICK, start_tick: 0 };
+
+    /// The reading of a tick: made at its end, with this value.
+    fn reading(tick: u64, trigger: Trigger, value: u64, owner: Option<Owner>) -> Reading {
+        let value = Ok(Value { value, times: None });
+        Reading { tick, time: tick * TICK, counter: 0, cpu: 0, trigger, value, owner }
+    }
+
+    fn timer(tick: u64, value: u64) -> Reading {
+        reading(tick, Trigger::Timer, value, None)
+    }
+
+    fn series(readings: impl IntoIterator<Item = Reading>) -> Series {
+        let mut series = Series::new(CLOCK, false, false);
+        readings.into_iter().for_each(|reading| series.push(reading, 0).unwrap());
+        series
+    }
+
+    /// The value at the end of a window, by owner.
+    fn end(series: &mut Series, tick: u64, is_last: bool) -> Option<(u64, Vec<(Owner, u64)>)> {
+        series.settle(tick, is_last);
+        match series.end(tick, Count::default()) {
+            End::Counted(count, exact) => {
+                let mut exact: Vec<_> = exact.into_iter().collect();
+                exact.sort_unstable();
+                Some((count.value, exact))
+            }
+            End::Missing { .. } => None,
+        }
+    }
+
+    #[test]
+    fn readings_may_come_before_or_after_the_end_of_other_ticks() {
+        let all: Vec<_> = (0..40).map(|tick| timer(tick, tick * 7)).collect();
+        let mut ahead = series(all.clone());
+        let mut in_step = Series::new(CLOCK, false, false);
+        let mut rest = all.into_iter().peekable();
+        for window in [10, 20, 30] {
+            while let Some(reading) = rest.next_if(|reading| reading.tick <= window) {
+                in_step.push(reading, 0).unwrap();
+            }
+            let found = end(&mut ahead, window, false);
+            assert_eq!(found, Some((window * 7, Vec::new())));
+            assert_eq!(found, end(&mut in_step, window, false));
+        }
+    }
+
+    #[test]
+    fn a_late_reading_keeps_its_count_and_ends_no_window() {
+        let owner = Some(Owner::Irq(1));
+        let late = Reading { tick: 11, ..reading(10, Trigger::Timer, 100, owner) };
+        let next = reading(20, Trigger::Timer, 150, Some(Owner::Irq(2)));
+        let mut series = series([late, next]);
+        assert_eq!(end(&mut series, 10, false), None);
+        let owners = vec![(Owner::Irq(2), 50), (Owner::Unattributed, 100)];
+        assert_eq!(end(&mut series, 20, false), Some((150, owners)));
+    }
+
+    #[test]
+    fn the_last_count_of_a_counter_is_in_one_window() {
+        let mut series = series([timer(10, 100), reading(13, Trigger::Stop, 130, None)]);
+        assert_eq!(end(&mut series, 10, false).map(|(value, _)| value), Some(100));
+        assert_eq!(end(&mut series, 20, false).map(|(value, _)| value), Some(130));
+        series.settle(30, false);
+        let silent = End::Missing { expected: false, errno: None };
+        assert_eq!(series.end(30, Count::default()), silent);
+        // It counts again, and a reading is missed from then on.
+        let start = Reading { value: Err(0), ..reading(35, Trigger::Start, 0, None) };
+        series.push(start, 31).unwrap();
+        series.settle(40, false);
+        assert!(series.take_restarted());
+        let missed = End::Missing { expected: true, errno: None };
+        assert_eq!(series.end(40, Count::default()), missed);
+        series.push(timer(50, 170), 41).unwrap();
+        assert_eq!(end(&mut series, 50, false).map(|(value, _)| value), Some(170));
+    }
+
+    #[test]
+    fn the_count_at_the_end_stands_in_for_the_reading_of_the_last_tick() {
+        let switch = |tick, value| reading(tick, Trigger::Event, value, Some(Owner::Idle));
+        let stop = reading(17, Trigger::Stop, 60, None);
+        let mut without =
+            series([switch(8, 5), timer(10, 5), switch(11, 10), switch(15, 40), stop]);
+        assert!(end(&mut without, 10, false).is_some());
+        // What was counted before anybody was seen, and after the last reading, is nobody's.
+        let owners = vec![(Owner::Idle, 35), (Owner::Unattributed, 20)];
+        assert_eq!(end(&mut without, 14, true), Some((60, owners)));
+        let mut with = series([timer(10, 0), timer(14, 50), stop]);
+        assert!(end(&mut with, 10, false).is_some());
+        assert_eq!(end(&mut with, 14, true).map(|(value, _)| value), Some(50));
+    }
+
+    #[test]
+    fn entries_out_of_order_are_refused() {
+        let mut series = series([timer(10, 1)]);
+        let disorder = |tick| Err(Disorder::Reading { counter: 0, tick });
+        assert_eq!(series.push(timer(9, 2), 0), disorder(9));
+        assert_eq!(series.push(timer(12, 2), 13), disorder(12));
+        assert_eq!(series.push(timer(13, 2), 13), Ok(()));
+    }
+
+    #[test]
+    fn the_difference_of_times_is_of_the_time_since_the_last_reading() {
+        let mut times = Times::default();
+        let value = |times| Value { value: 0, times };
+        let before = times.count(1000, value(None));
+        let after = times.count(2000, value(Some((1900, 1400)))).since(before);
+        assert_eq!((after.enabled, after.running), (1000, 500));
+        let before = times.count(2000, value(Some((1900, 1400))));
+        let after = times.count(3000, value(Some((2900, 2200)))).since(before);
+        assert_eq!((after.enabled, after.running), (1000, 800));
+    }
+}

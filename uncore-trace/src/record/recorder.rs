@@ -237,12 +237,13 @@ impl Recorder<'_> {
         let stopped = self.session.take_stopped();
         self.session.stop()?;
         let counts = self.session.counts();
-        // The last counts are of after everything in the ring.
+        let counted = mono_ns() as u64;
+        // Everything in the ring is from before these counts.
         let begin = Instant::now();
         while !self.feed()?.1 && begin.elapsed() < LONGEST_WAIT {
             tokio::task::yield_now().await;
         }
-        self.last_change(stopped, &counts)?;
+        self.last_change(stopped, &counts, counted)?;
         let mut waiting = Instant::now();
         let mut pause = Duration::ZERO;
         while !self.timeline.is_done()
@@ -265,11 +266,16 @@ impl Recorder<'_> {
         Ok(status)
     }
 
-    /// What happened to CPUs and counters since the last look, at the end of the recording.
-    fn last_change(&mut self, stopped: Vec<(u32, Count)>, counts: &[(u32, Count)]) -> Result<()> {
+    /// What happened to CPUs and counters since the last look, at the end of the recording: the
+    /// counters had these counts at `now`.
+    fn last_change(
+        &mut self,
+        stopped: Vec<(u32, Count)>,
+        counts: &[(u32, Count)],
+        now: u64,
+    ) -> Result<()> {
         let gone = self.session.take_gone(&open::online(self.root)?);
         let change = Change { gone, stopped, ..Change::default() };
-        let now = mono_ns() as u64;
         let session = &self.session;
         let mut look = |cpu| unsent(session, cpu).ok()?;
         self.timeline.follow(&change, now, &mut self.sink, &mut look);
