@@ -49,7 +49,7 @@ impl Answer {
 
     /// Whether `record` says that it lost something.
     pub fn recorded_in_part(&self) -> bool {
-        self.code == 1 && self.err.contains("(incomplete: exit code 1)")
+        self.code == 1 && self.err.contains("incomplete (exit code 1)")
     }
 
     /// Panics unless it is exit code 2 and one line on stderr that can be shown; returns the line.

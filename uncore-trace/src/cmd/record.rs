@@ -180,7 +180,7 @@ pub fn run(args: &Args, root: &Path) -> Result<u8> {
         report(&options, &outcome);
     }
     Ok(match outcome.exit_code {
-        _ if !outcome.complete => 1,
+        _ if !outcome.losses.is_complete() => 1,
         Some(code) => code,
         None => 0,
     })
@@ -319,24 +319,19 @@ fn report(options: &Options, outcome: &Outcome) {
         name if name == "-" => "stdout".into(),
         name => name,
     };
-    let losses: Vec<String> =
-        outcome.losses.iter().map(|(cause, count)| format!("{count} {}", cause.name())).collect();
-    let lost = if losses.is_empty() {
-        "nothing lost".to_owned()
-    } else {
-        format!("losses: {}", losses.join(", "))
-    };
     let size = if outcome.finished.bytes == 0 {
         String::new()
     } else {
         format!(", {:.1} kB", outcome.finished.bytes as f64 / 1e3)
     };
     super::log::say(&format!(
-        "{}: {:.2} s, {} counters, {} rows{size}; {lost}{}",
+        "{}: {:.2} s, {} counters, {} rows{size}; {}",
         printable(&output),
         outcome.seconds,
         outcome.counters,
         outcome.finished.rows,
-        if outcome.complete { "" } else { " (incomplete: exit code 1)" },
+        if outcome.losses.is_complete() { "complete" } else { "incomplete (exit code 1)" },
     ));
+    let lists = [outcome.losses.incomplete(), outcome.losses.note()];
+    lists.iter().flatten().for_each(|line| super::log::say(line));
 }

@@ -7,6 +7,8 @@ use std::{
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use crate::tables::loss::Losses;
+
 /// The line; hidden where nobody looks.
 #[derive(Debug)]
 pub struct Progress {
@@ -23,23 +25,46 @@ impl Progress {
         } else {
             ProgressDrawTarget::hidden()
         };
-        let style = ProgressStyle::with_template("{msg}")
+        let style = ProgressStyle::with_template("{wide_msg}")
             .unwrap_or_else(|_| ProgressStyle::default_spinner());
         let bar = ProgressBar::with_draw_target(None, target).with_style(style);
         Self { bar, begin: Instant::now() }
     }
 
-    /// Redraws.
-    pub fn update(&self, rows: u64, losses: u64) {
-        let seconds = self.begin.elapsed().as_secs_f64();
-        self.bar.set_message(format!(
-            "recording {seconds:.1} s, {rows} rows, {losses} losses (Ctrl-C ends it)"
-        ));
+    /// Redraws. What does not fit into the terminal's width is cut off.
+    pub fn update(&self, rows: u64, losses: &Losses) {
+        self.bar.set_message(words(self.begin.elapsed().as_secs_f64(), rows, losses));
         self.bar.tick();
     }
 
     /// Takes the line away.
     pub fn finish(&self) {
         self.bar.finish_and_clear();
+    }
+}
+
+/// What is missing stands before what only cost precision: the end may be cut off.
+fn words(seconds: f64, rows: u64, losses: &Losses) -> String {
+    let lost = losses.brief();
+    let colon = if lost.is_empty() { "" } else { "; " };
+    format!("recording {seconds:.1} s, {rows} rows (Ctrl-C ends it){colon}{lost}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn precision_is_a_note_and_what_is_missing_comes_first() {
+        let line = |totals: &[(&str, u64)]| {
+            words(3.21, 1200, &Losses::sort(totals.iter().map(|(cause, count)| (*cause, *count))))
+        };
+        assert_eq!(line(&[]), "recording 3.2 s, 1200 rows (Ctrl-C ends it)");
+        let precise = "recording 3.2 s, 1200 rows (Ctrl-C ends it); note: 12 late_tick";
+        assert_eq!(line(&[("late_tick", 12)]), precise);
+        assert_eq!(
+            line(&[("late_tick", 12), ("ring_full", 3)]),
+            "recording 3.2 s, 1200 rows (Ctrl-C ends it); incomplete: 3 ring_full; note: 12 late_tick"
+        );
     }
 }

@@ -29,6 +29,7 @@ use crate::{
     signals::Signals,
     tables::{
         counters,
+        loss::Losses,
         thread::WriterHandle,
         writer::{Finished, Target},
     },
@@ -54,10 +55,8 @@ const LONGEST_WAIT: Duration = Duration::from_secs(10);
 pub struct Outcome {
     /// What was written.
     pub finished: Finished,
-    /// Totals of losses by cause.
-    pub losses: BTreeMap<Cause, u64>,
-    /// Whether everything that was to be counted was.
-    pub complete: bool,
+    /// What was not seen, by what it costs; it says whether the recording is complete.
+    pub losses: Losses,
     /// Length of the recording, s.
     pub seconds: f64,
     /// Counters that were read.
@@ -198,7 +197,7 @@ impl Recorder<'_> {
                     }
                     self.seal_if_due()?;
                     let rows = self.rows + self.sink.rows.fabric.len() as u64;
-                    progress.update(rows, self.timeline.ledger.totals().values().sum());
+                    progress.update(rows, &self.timeline.ledger.losses());
                 }
                 status = workload.ended() => break End::Command(status?),
                 () = signals.next() => break End::Signal,
@@ -442,7 +441,8 @@ impl Recorder<'_> {
         status: Option<ExitStatus>,
     ) -> Result<Outcome> {
         self.timeline.ledger.rows(&mut self.sink);
-        let complete = self.timeline.ledger.is_complete();
+        let losses = self.timeline.ledger.losses();
+        let complete = losses.is_complete();
         metadata::at_end(&mut self.pairs, clock, &self.timeline, timer, complete)?;
         self.sink.flush(&mut self.writer)?;
         let counters = self.session.opened();
@@ -452,8 +452,7 @@ impl Recorder<'_> {
         let finished = self.writer.finish(self.pairs)?;
         Ok(Outcome {
             finished,
-            losses: self.timeline.ledger.totals().clone(),
-            complete,
+            losses,
             seconds,
             counters,
             exit_code: status.map(exit_code),

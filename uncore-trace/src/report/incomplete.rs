@@ -118,7 +118,7 @@ fn losses(recording: &Recording, facts: &Facts) -> Option<Vec<Loss>> {
         }
         (Err(_), Err(_)) => return None,
     };
-    losses.retain(|loss| loss.count > 0 && !loss::RESOLUTION.contains(&loss.cause.as_str()));
+    losses.retain(|loss| loss.count > 0 && !loss::is_precision(&loss.cause));
     losses.sort_by_key(|loss| Reverse(loss.count));
     Some(losses)
 }

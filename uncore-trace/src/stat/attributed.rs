@@ -93,13 +93,11 @@ pub fn run(
         (Err(_), Err(error)) if view.begin.is_some() => return Err(error),
         (Err(error), _) => return Err(error),
     };
-    if !outcome.complete {
-        let losses =
-            outcome.losses.iter().map(|(cause, count)| format!("{} {count}", cause.name()));
-        log::warn!("incomplete: {}", losses.collect::<Vec<_>>().join(", "));
+    if let Some(missing) = outcome.losses.incomplete() {
+        log::warn!("{missing}");
     }
     Ok(match outcome.exit_code {
-        _ if !outcome.complete => 1,
+        _ if !outcome.losses.is_complete() => 1,
         Some(code) => code,
         None => 0,
     })

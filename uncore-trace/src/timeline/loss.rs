@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::sink::Sink;
 use crate::attribute::{Lack, Missing};
+use crate::tables::loss::Losses;
 
 /// Why something was not seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -72,12 +73,6 @@ impl Cause {
             Self::IoUnseen => "io_unseen",
             Self::Unfinished => "unfinished",
         }
-    }
-
-    /// Whether a recording with such a loss is still complete: everything that was to be counted
-    /// was, only less finely in time.
-    pub fn is_harmless(self) -> bool {
-        crate::tables::loss::RESOLUTION.contains(&self.name())
     }
 }
 
@@ -220,8 +215,53 @@ impl Ledger {
         &self.first
     }
 
-    /// Whether nothing was lost but resolution.
-    pub fn is_complete(&self) -> bool {
-        self.totals.keys().all(|cause| cause.is_harmless())
+    /// Totals in two lists: what cost precision, and what is missing.
+    pub fn losses(&self) -> Losses {
+        Losses::sort(self.totals.iter().map(|(cause, count)| (cause.name(), *count)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tables::loss::CAUSES;
+
+    /// Every cause; the length fails to compile where one is added and not listed here.
+    const ALL: [Cause; Cause::Unfinished as usize + 1] = [
+        Cause::LateTick,
+        Cause::RingFull,
+        Cause::RunGap,
+        Cause::ReadFailed,
+        Cause::NoBoundary,
+        Cause::NotScheduled,
+        Cause::NotOpened,
+        Cause::LostSample,
+        Cause::Undecodable,
+        Cause::TimerStopped,
+        Cause::NestedReading,
+        Cause::UnseenSwitch,
+        Cause::CpuOffline,
+        Cause::OwnerOffline,
+        Cause::CounterStopped,
+        Cause::CpuNotPlanned,
+        Cause::IoUnseen,
+        Cause::Unfinished,
+    ];
+
+    #[test]
+    fn what_each_cause_costs_is_known() {
+        for cause in ALL {
+            assert!(CAUSES.iter().any(|(name, _)| *name == cause.name()), "{cause:?}");
+        }
+        assert_eq!(CAUSES.len(), ALL.len());
+    }
+
+    #[test]
+    fn a_lost_count_makes_the_recording_incomplete_and_a_late_tick_does_not() {
+        let mut ledger = Ledger::default();
+        ledger.add(Cause::LateTick, 0, 0, None, None, 12);
+        assert!(ledger.losses().is_complete());
+        ledger.add(Cause::RingFull, 0, 0, None, None, 1);
+        assert!(!ledger.losses().is_complete());
     }
 }

@@ -8,8 +8,9 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::Outcome;
+use crate::tables::loss::{self, Losses};
+use crate::tables::metadata;
 use crate::tables::reader::Recording;
-use crate::tables::{loss, metadata};
 
 /// Both clocks at one moment.
 #[derive(Debug, Clone, Copy, Deserialize)]
@@ -92,16 +93,19 @@ pub(super) fn loss(recording: &Recording, facts: &Facts) -> Outcome {
     if let Some((cause, count)) = totals.iter().find(|(_, count)| **count < 0) {
         return Outcome::Failed(format!("loss of cause {cause} is {count}"));
     }
-    let lost: i64 = totals.values().fold(0_i64, |a, b| a.saturating_add(*b));
-    let counts = totals.iter().filter(|(cause, _)| !loss::RESOLUTION.contains(&cause.as_str()));
-    let counts_lost = counts.fold(0_i64, |sum, (_, count)| sum.saturating_add(*count));
-    if complete && counts_lost > 0 {
-        return Outcome::Failed(format!("it says complete, yet {counts_lost} things were lost"));
+    let losses = Losses::sort(totals.iter().map(|(cause, count)| (cause, count.unsigned_abs())));
+    if let Some(missing) = losses.incomplete().filter(|_| complete) {
+        return Outcome::Failed(format!("it says complete, yet it is {missing}"));
     }
-    if !complete && counts_lost == 0 && !facts.repaired {
+    if !complete && losses.is_complete() && !facts.repaired {
         return Outcome::Failed("it says not complete, yet no loss is recorded".to_owned());
     }
-    let told = format!("{lost} lost, complete={complete}");
+    let verdict = match (complete, losses.incomplete()) {
+        (true, _) => "complete".to_owned(),
+        (false, Some(missing)) => missing,
+        (false, None) => "incomplete: the recorder was killed".to_owned(),
+    };
+    let told = losses.note().map_or(verdict.clone(), |note| format!("{verdict}; {note}"));
     if !recording.is_dataset() {
         return Outcome::Ok(told);
     }
