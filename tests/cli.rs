@@ -123,8 +123,11 @@ fn outputs_that_cannot_be_are_refused() {
     refuses("dir.parquet", &["is a directory", "end the name with /"]);
     let line = place.refuses(["record", "-p", "host", "--", "true"]);
     assert!(line.contains("-o is needed"), "{line}");
-    let line = place.refuses(["record", "-p", "host", "--slices", "-o", "x.parquet"]);
-    assert!(line.contains("name a directory"), "{line}");
+    // Else they would take their time and leave nothing.
+    for (flag, output) in [("--slices", "x.parquet"), ("--io", "x.parquet"), ("--io", "-")] {
+        let line = place.refuses(["record", "-p", "host", flag, "-o", output]);
+        assert!(line.contains(flag) && line.contains("name a directory"), "{line}");
+    }
 }
 
 #[test]

@@ -95,7 +95,7 @@ pub struct Args {
     method: Choice,
 
     /// Record what block and network devices move, and for whom, in the table `io`, even if no
-    /// counter is divided by it
+    /// counter is divided by it (needs a directory as output)
     #[arg(long)]
     io: bool,
 
@@ -216,8 +216,11 @@ fn options(
         .output
         .as_ref()
         .context("-o is needed: FILE.parquet, a directory, or - for a stream")?;
-    if args.slices && output.extension().is_some_and(|extension| extension == "parquet") {
-        bail!("--slices fills a raw table: name a directory, e.g. -o run/");
+    let raw = record::has_raw_tables(output)?;
+    for (flag, table) in [("--slices", args.slices), ("--io", args.io)] {
+        if table && !raw {
+            bail!("{flag} fills a raw table: name a directory, e.g. -o run/");
+        }
     }
     check_place(output)?;
     let cgroups = args.cgroups.iter().map(|path| cgroup(path)).collect();

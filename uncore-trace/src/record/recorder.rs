@@ -504,6 +504,15 @@ fn target(output: &Path) -> Result<Target> {
     )
 }
 
+/// Whether `output` is a directory, which has the raw tables too.
+///
+/// # Errors
+///
+/// The name does not tell what it is to be.
+pub fn has_raw_tables(output: &Path) -> Result<bool> {
+    Ok(matches!(target(output)?, Target::Dataset(_)))
+}
+
 /// What a CPU has not sent; `None` while it is writing that.
 fn unsent(session: &Session, cpu: u32) -> Result<Option<Peek>> {
     let (state, io) = session.cpu_state(cpu)?;
