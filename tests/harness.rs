@@ -11,6 +11,7 @@ pub mod cgroup;
 pub mod load;
 pub mod recorder;
 pub mod rows;
+pub mod subject;
 
 use std::env;
 use std::ffi::OsStr;

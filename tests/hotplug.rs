@@ -59,7 +59,7 @@ fn record(output: &Path, options: &[&str], cpu: &Cpu1) -> Result<(i64, i64), Str
     // Until its counters count again, for which there must be switches to count.
     let _load = Load::naps(1);
     sleep(Duration::from_secs(2));
-    recorder.signal(Signal::INT);
+    recorder.signal(Signal::TERM);
     let ended = recorder.wait();
     assert_eq!(ended.code, Some(1), "{}", ended.stderr);
     assert!(ended.stderr.contains(" 1 cpu_offline"), "{}", ended.stderr);
@@ -169,7 +169,7 @@ fn an_absence_that_nobody_saw_is_told_of() {
         recorder.signal(Signal::CONT);
         or_skip!(away);
         sleep(after);
-        recorder.signal(Signal::INT);
+        recorder.signal(Signal::TERM);
         let ended = recorder.wait();
         assert_eq!(ended.code, Some(1), "after {after:?}: {}", ended.stderr);
         assert!(ended.stderr.contains("counter_stopped"), "after {after:?}: {}", ended.stderr);

@@ -13,6 +13,7 @@ mod exact;
 mod harness;
 mod hotplug;
 mod io;
+mod lifecycle;
 mod machines;
 mod metrics;
 mod misses;

@@ -1,19 +1,20 @@
-//! How a recording ends: by a signal, by two, by its command, by none to be found.
+//! How a recording ends: by a signal, by its command, by none to be found. What becomes of the command
+//! is in `lifecycle`.
 
 use std::fs;
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rustix::process::Signal;
 use uncore_trace::tables::metadata;
 
 use crate::harness::recorder::Recorder;
+use crate::harness::subject::ending_signals;
 use crate::harness::{assert_checked, root_or_skip, rows, run, text};
 
 #[test]
 fn a_signal_ends_it_with_a_complete_file() {
     let _machine = root_or_skip!();
-    for signal in [Signal::INT, Signal::TERM] {
+    for signal in ending_signals() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("run.parquet");
         let mut recorder = Recorder::start(&file, &["-p", "host"]);
@@ -32,33 +33,6 @@ fn a_signal_ends_it_with_a_complete_file() {
         assert_eq!(left.len(), 1, "beside the file: {left:?}");
         objects.assert_gone();
     }
-}
-
-/// A command that does not stop when it is told to is waited for, 2 s; a second signal ends that
-/// wait.
-#[test]
-fn a_second_signal_ends_it_at_once() {
-    let _machine = root_or_skip!();
-    let dir = tempfile::tempdir().unwrap();
-    let (file, told) = (dir.path().join("run.parquet"), dir.path().join("told"));
-    let traps = format!("trap '' INT; trap ': >{}' TERM", told.display());
-    let stubborn = format!("{traps}; echo $$; while :; do sleep 0.1; done");
-    let mut recorder = Recorder::with_command(&file, &["-p", "host"], &stubborn);
-    sleep(Duration::from_millis(300));
-    recorder.signal(Signal::INT);
-    // Two signals before the first is taken are one: the command hears of the first.
-    let first = Instant::now();
-    while !told.exists() {
-        assert!(first.elapsed() < Duration::from_secs(30), "the command was not told to stop");
-        sleep(Duration::from_millis(5));
-    }
-    recorder.signal(Signal::INT);
-    let ended = recorder.wait();
-    // By what it says: a clock tells of the machine too.
-    assert!(ended.stderr.contains("not waiting for the command any longer"), "{}", ended.stderr);
-    assert!(!ended.stderr.contains("the command does not stop"), "{}", ended.stderr);
-    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
-    assert_checked(&file);
 }
 
 #[test]

@@ -101,7 +101,7 @@ fn a_flooded_recorder_ends_when_it_is_told_to() {
     let mut recorder = Recorder::start(&run, &exact);
     sleep(Duration::from_secs(3));
     let held = recorder.status_kib("RssAnon");
-    recorder.signal(Signal::INT);
+    recorder.signal(Signal::TERM);
     let ended = recorder.wait();
     drop(load);
     println!("{held} KiB; {}", ended.stderr.trim());

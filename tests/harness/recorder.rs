@@ -90,9 +90,9 @@ impl Recorder {
         Ended { code: status.code(), stderr }
     }
 
-    /// Stops it as Ctrl-C does; the recording must be complete.
+    /// Stops it, and it alone; the recording must be complete.
     pub fn stop(mut self) {
-        self.signal(Signal::INT);
+        self.signal(Signal::TERM);
         let ended = self.wait();
         assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     }
@@ -112,26 +112,31 @@ impl Recorder {
         line.trim_start_matches(':').trim().trim_end_matches(" kB").parse().unwrap()
     }
 
-    /// The BPF objects it holds, from `/proc/PID/fdinfo`: only these are its own on a machine
-    /// where others record too.
+    /// The BPF objects it holds.
     pub fn objects(&self) -> Objects {
-        let mut objects = Objects::default();
-        for entry in fs::read_dir(format!("/proc/{}/fdinfo", self.child.id())).unwrap() {
-            // The descriptor of the directory walk of another thread may be gone by now.
-            let Ok(info) = fs::read_to_string(entry.unwrap().path()) else { continue };
-            for line in info.lines() {
-                let Some((key, id)) = line.split_once(':') else { continue };
-                let set = match key {
-                    "prog_id" => &mut objects.programs,
-                    "map_id" => &mut objects.maps,
-                    "link_id" => &mut objects.links,
-                    _ => continue,
-                };
-                set.insert(id.trim().parse().unwrap());
-            }
-        }
-        objects
+        objects_of(Pid::from_child(&self.child))
     }
+}
+
+/// The BPF objects that a process holds, from `/proc/PID/fdinfo`: only these are its own on a
+/// machine where others record too.
+pub fn objects_of(pid: Pid) -> Objects {
+    let mut objects = Objects::default();
+    for entry in fs::read_dir(format!("/proc/{pid}/fdinfo")).unwrap() {
+        // The descriptor of the directory walk of another thread may be gone by now.
+        let Ok(info) = fs::read_to_string(entry.unwrap().path()) else { continue };
+        for line in info.lines() {
+            let Some((key, id)) = line.split_once(':') else { continue };
+            let set = match key {
+                "prog_id" => &mut objects.programs,
+                "map_id" => &mut objects.maps,
+                "link_id" => &mut objects.links,
+                _ => continue,
+            };
+            set.insert(id.trim().parse().unwrap());
+        }
+    }
+    objects
 }
 
 impl Drop for Recorder {

@@ -27,6 +27,8 @@
 //! [`replay`] makes the entries of a recording again from its raw tables. The attributor sees entries
 //! and nothing else, so a recording and `uncore-trace attribute` make the same `fabric`.
 //!
+//! [`workload`] is the command that runs meanwhile, [`signals`] what ends a measurement.
+//!
 //! [`stat`] counts a plan without attributing it; where it shows cgroups, it sums what `record`
 //! streams.
 
@@ -54,9 +56,9 @@ pub mod cmd;
 pub mod doctor;
 mod priority;
 pub mod record;
-mod signals;
+pub mod signals;
 pub mod stat;
 pub mod terminal;
 pub mod text;
 pub mod units;
-mod workload;
+pub mod workload;

@@ -35,7 +35,7 @@ fn main() -> ExitCode {
     cmd::log::install();
     match cli.command.run(&cli.root) {
         Ok(code) => ExitCode::from(code),
-        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) if cmd::log::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             // One line whatever the machine put into it.
             cmd::log::say(&printable(&format!("{error:#}")));
@@ -60,13 +60,4 @@ fn mistyped(error: &clap::Error) -> ExitCode {
     let line = line.strip_prefix("error: ").unwrap_or(&line);
     cmd::log::say(&format!("{} (--help tells more)", printable(line)));
     ExitCode::from(2)
-}
-
-/// Whoever read our output has gone, e.g. `head`.
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error.chain().any(|cause| {
-        cause
-            .downcast_ref::<std::io::Error>()
-            .is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
-    })
 }

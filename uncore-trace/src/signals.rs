@@ -1,30 +1,121 @@
-//! Ctrl-C and SIGTERM: both ask for what was measured so far, neither loses it.
+//! The signals that end a measurement: SIGINT (Ctrl-C), SIGTERM and SIGHUP (the terminal was
+//! closed).
+//!
+//! Guarantees: none loses what was measured so far; none is passed on to the command, which gets
+//! SIGINT and SIGHUP from the terminal itself; a SIGHUP that is ignored when the program starts, as
+//! by nohup(1), stays ignored, also by the command. (The others are caught in any case: a shell
+//! script starts what it runs in the background with SIGINT ignored, and SIGINT is how that is
+//! stopped.)
+
+use std::future::pending;
 
 use anyhow::{Context as _, Result};
+use procfs::process::Process;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// What a signal asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// SIGINT: end the measurement. A second one: do not wait for the command.
+    Interrupt,
+    /// SIGTERM or SIGHUP: end soon, without waiting for the command.
+    Terminate,
+}
 
 /// The signals that end a measurement, caught from when this is made.
 #[derive(Debug)]
 pub struct Signals {
     interrupt: Signal,
     terminate: Signal,
+    /// `None` where SIGHUP is ignored.
+    hangup: Option<Signal>,
+    /// The first SIGINT is for the command alone.
+    first_is_for_command: bool,
+    interrupts: u32,
+    terminated: bool,
 }
 
 impl Signals {
     /// Catches them; needs a tokio runtime.
+    ///
+    /// # Errors
+    ///
+    /// The kernel refuses a handler.
     pub fn install() -> Result<Self> {
-        let install = |kind| signal(kind).context("cannot handle signals");
+        let catch = |kind| signal(kind).context("cannot handle signals");
+        let hangup = SignalKind::hangup();
         Ok(Self {
-            interrupt: install(SignalKind::interrupt())?,
-            terminate: install(SignalKind::terminate())?,
+            interrupt: catch(SignalKind::interrupt())?,
+            terminate: catch(SignalKind::terminate())?,
+            hangup: if is_ignored(hangup) { None } else { Some(catch(hangup)?) },
+            first_is_for_command: false,
+            interrupts: 0,
+            terminated: false,
         })
     }
 
+    /// The same, but [`Signals::next`] leaves the first SIGINT to the command.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Signals::install`].
+    pub fn install_but_first_interrupt() -> Result<Self> {
+        Ok(Self { first_is_for_command: true, ..Self::install()? })
+    }
+
     /// Waits for the next one; none is lost where this is cancelled.
-    pub async fn next(&mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
+    pub async fn next(&mut self) -> Request {
+        loop {
+            let request = self.receive().await;
+            if request == Request::Terminate || !self.first_is_for_command || self.interrupts > 1 {
+                return request;
+            }
         }
     }
+
+    /// Waits until the command is not to be waited for: at SIGTERM, SIGHUP or the second SIGINT
+    /// since the start. The first SIGINT of a terminal reaches the command too, and it may take
+    /// its time to end.
+    pub async fn leave(&mut self) {
+        while !self.asked_to_leave() {
+            self.receive().await;
+        }
+    }
+
+    /// Whether [`Signals::leave`] would return at once.
+    pub const fn asked_to_leave(&self) -> bool {
+        self.terminated || self.interrupts > 1
+    }
+
+    /// Whether a SIGINT came.
+    pub const fn was_interrupted(&self) -> bool {
+        self.interrupts > 0
+    }
+
+    async fn receive(&mut self) -> Request {
+        let hangup = async {
+            match &mut self.hangup {
+                Some(hangup) => hangup.recv().await,
+                None => pending().await,
+            }
+        };
+        let request = tokio::select! {
+            _ = self.interrupt.recv() => Request::Interrupt,
+            _ = self.terminate.recv() => Request::Terminate,
+            _ = hangup => Request::Terminate,
+        };
+        match request {
+            Request::Interrupt => self.interrupts += 1,
+            Request::Terminate => self.terminated = true,
+        }
+        request
+    }
+}
+
+/// Whether this process ignores a signal; `false` where procfs cannot be read.
+fn is_ignored(kind: SignalKind) -> bool {
+    // Bit 0 is signal 1: proc_pid_status(5).
+    let bit = u32::try_from(kind.as_raw_value() - 1).unwrap_or(u32::MAX);
+    let ignored = Process::myself().and_then(|own| own.status()).map_or(0, |status| status.sigign);
+    ignored.checked_shr(bit).is_some_and(|rest| rest & 1 == 1)
 }

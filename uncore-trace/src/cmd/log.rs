@@ -14,6 +14,15 @@ pub fn say(line: &str) {
     writeln!(io::stderr(), "uncore-trace: {line}").unwrap_or_default();
 }
 
+/// Whether nobody reads the output any more, e.g. `head` has ended.
+pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        cause
+            .downcast_ref::<io::Error>()
+            .is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+    })
+}
+
 impl Log for Stderr {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         // Libraries speak for themselves only when something is wrong.

@@ -1,6 +1,7 @@
 //! The subcommands, one file each: `Args` is what was typed, `run` runs the stages for it and
 //! returns the exit code. Adding one adds a file, its `mod` line and its line in [`Command`]'s list.
 
+pub mod after;
 pub mod attribute;
 pub mod catalog;
 pub mod check;

@@ -9,16 +9,19 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 
 use super::{
+    after,
     report::print,
     select::{SelectArgs, nanos},
 };
 use crate::{
     attribute::Choice,
-    discover,
+    discover::{self, Machine},
     open::Timer,
     plan::{self, Plan, Request, misses::Wanted},
     record::{self, Options, Outcome, Sampling, parse_duration},
+    signals::Signals,
     text::printable,
+    workload::Workload,
 };
 
 const EXAMPLES: &str = "\
@@ -29,8 +32,17 @@ Examples:
     -o run/ --slices
   uncore-trace record -p mem --dry-run
 
-Exit code: 0 complete (with a command: the command's), 1 recorded but
-incomplete, 2 failed.";
+The command is traced and no more: nothing but --kill sends it a signal, and it
+runs on when the recording ends or fails (a full disk, a closed pipe).
+uncore-trace then finishes the files and waits for it. Ctrl-C ends the
+recording, and reaches the command only because the terminal sends it to both; a
+second Ctrl-C ends the wait. SIGTERM and SIGHUP (closed terminal) end the
+recording without a wait. A SIGHUP that is ignored at the start (nohup) stays
+ignored.
+
+Exit code: 0 complete (of a command that ended: its own, 128 + N if signal N
+killed it, 0 if that was --kill's), 1 recorded but incomplete, 2 failed. With 1
+and 2 a message has the command's own.";
 
 /// Record who uses the fabric
 ///
@@ -60,9 +72,13 @@ pub struct Args {
     #[arg(long, value_name = "TIME", value_parser = millis)]
     tick: Option<Duration>,
 
-    /// Stop after this long; a bare number is seconds
+    /// End the recording after this long; the command runs on; a bare number is seconds
     #[arg(long, value_name = "TIME", value_parser = seconds)]
     duration: Option<Duration>,
+
+    /// Send the command SIGTERM when the recording ends before it, at --duration or by a signal
+    #[arg(long, requires = "command")]
+    kill: bool,
 
     /// Wait this long after the command's start before counting; a bare number is milliseconds
     #[arg(short = 'D', long, value_name = "TIME", default_value = "0ms", value_parser = millis)]
@@ -125,7 +141,7 @@ pub struct Args {
     #[arg(short, long)]
     quiet: bool,
 
-    /// Command to run; the recording ends with it; `--` before it may be left out
+    /// Command to run; the recording ends with it at the latest; `--` before it may be left out
     #[arg(trailing_var_arg = true, value_name = "CMD")]
     command: Vec<OsString>,
 }
@@ -162,7 +178,6 @@ pub fn run(args: &Args, root: &Path) -> Result<u8> {
             root.display()
         );
     }
-    let quiet = args.quiet;
     let cpus = machine.cpus.online.len();
     let buffer = buffer(args, cpus, &plan)?;
     let mut options = options(args, root, tick, interval, buffer, catalog.outside)?;
@@ -175,15 +190,36 @@ pub fn run(args: &Args, root: &Path) -> Result<u8> {
         .enable_all()
         .build()
         .context("cannot start the event loop")?;
-    let outcome = runtime.block_on(record::record(&machine, &plan, &options))?;
-    if !quiet {
-        report(&options, &outcome);
+    runtime.block_on(Box::pin(record_and_wait(&machine, &plan, &options, args.kill)))
+}
+
+/// Records, says what was recorded, and waits for the command. Returns the exit code.
+async fn record_and_wait(
+    machine: &Machine,
+    plan: &Plan,
+    options: &Options,
+    kill: bool,
+) -> Result<u8> {
+    let (mut signals, mut workload) = (Signals::install()?, Workload::none());
+    let recorded = record::record(machine, plan, options, &mut workload, &mut signals).await;
+    let outcome = match recorded {
+        Ok(outcome) => outcome,
+        Err(error) => return after::failed(error, &mut workload, &mut signals).await,
+    };
+    if !options.quiet {
+        report(options, &outcome);
     }
-    Ok(match outcome.exit_code {
-        _ if !outcome.losses.is_complete() => 1,
-        Some(code) => code,
-        None => 0,
-    })
+    let code = after::finished(&mut workload, &mut signals, kill, options.quiet).await?;
+    if outcome.losses.is_complete() {
+        return Ok(code.unwrap_or(0));
+    }
+    if let Some(code) = code.filter(|code| *code != 0 && !options.quiet) {
+        super::log::say(&format!(
+            "the command ended with exit code {code}; the exit code of uncore-trace is 1, as the \
+             recording is incomplete"
+        ));
+    }
+    Ok(1)
 }
 
 fn options(

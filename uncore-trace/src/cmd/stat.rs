@@ -6,13 +6,17 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
+use tokio::runtime::Runtime;
 
+use super::after;
+use super::log::is_broken_pipe;
 use super::select::{SelectArgs, nanos};
 use crate::discover::{self, Machine};
 use crate::open::{Counting, Unopened};
 use crate::plan::spec::{self, EventSpec, Item};
 use crate::plan::{self, Plan};
 use crate::record::{default_tick, parse_duration};
+use crate::signals::Signals;
 use crate::stat::aggregate::{By, Grouping};
 use crate::stat::control::Address;
 use crate::stat::count::Meter;
@@ -20,6 +24,7 @@ use crate::stat::output::{Format, Output};
 use crate::stat::run::{self, Delay};
 use crate::stat::table::{Table, What};
 use crate::stat::{attributed, cgroups};
+use crate::workload::Workload;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -39,8 +44,18 @@ CSV: [seconds or 'summary'] [place [counters]] value unit event [cgroup] [+-%]
 running_ns running% rate_or_metric its_unit [method confidence]. JSON: one
 object a line with perf's keys.
 
-Exit code: the command's (of several runs the last that failed), 0 without one,
-2 failed; with --for-each-cgroup 1 where something was lost.";
+The command is treated as by perf stat. Ctrl-C is the command's, and counting
+ends with it; a second Ctrl-C, or with -I or --timeout the first, prints the
+counts and leaves it running. So do SIGTERM and SIGHUP (perf prints nothing
+then). --timeout sends it SIGTERM and waits for it; after --interval-count and
+`stop` it is waited for. Where nobody reads the output any more (`stat -I 100 |
+head`) counting ends and it is left running; where the output cannot be written
+counting ends and it is waited for.
+
+Exit code: the command's (of several runs the last that failed; 128 + N if
+signal N killed it, 0 if that was --timeout's), 0 if it was left running or
+there is none, 2 failed, and a message has the command's; with --for-each-cgroup
+1 where something was lost.";
 
 /// Count and print, as perf stat does
 ///
@@ -57,7 +72,7 @@ pub struct Args {
     #[arg(short = 'I', long = "interval-print", value_name = "TIME", value_parser = millis)]
     interval: Option<Duration>,
 
-    /// End after N intervals
+    /// End after N intervals; the command is waited for
     #[arg(long, value_name = "N", requires = "interval", value_parser = clap::value_parser!(u32).range(1..))]
     interval_count: Option<u32>,
 
@@ -65,7 +80,7 @@ pub struct Args {
     #[arg(long, requires = "interval")]
     summary: bool,
 
-    /// End after this long; a bare number is milliseconds
+    /// End after this long and send the command SIGTERM; a bare number is milliseconds
     #[arg(long, value_name = "TIME", value_parser = millis)]
     timeout: Option<Duration>,
 
@@ -135,7 +150,7 @@ pub struct Args {
     #[arg(short = 'a', long, hide = true)]
     all_cpus: bool,
 
-    /// Command to run; counting ends with it; `--` before it may be left out
+    /// Command to run; counting ends with it at the latest; `--` before it may be left out
     #[arg(trailing_var_arg = true, value_name = "CMD")]
     command: Vec<OsString>,
 }
@@ -209,6 +224,11 @@ impl Args {
         }
     }
 
+    fn signals(&self, runtime: &Runtime) -> Result<Signals> {
+        let _entered = runtime.enter();
+        run::signals(!self.command.is_empty(), self.interval.is_some() || self.timeout.is_some())
+    }
+
     fn output(&self) -> Result<Output> {
         let format = match &self.separator {
             // perf takes this for a tabulator, which is hard to type.
@@ -243,11 +263,36 @@ fn counts(args: &Args, table: &Table<'_>) -> Result<u8> {
         command: args.command.clone(),
     };
     let mut output = args.output()?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
+    let runtime = event_loop()?;
+    let (mut workload, mut signals) = (Workload::none(), args.signals(&runtime)?);
+    let counted = run::run(&options, &mut meter, table, &mut output, &mut workload, &mut signals);
+    let counted = runtime.block_on(counted);
+    // The machine does not pay for counters while the command is waited for.
+    drop(meter);
+    passed_on(counted, &runtime, &mut workload, &mut signals)
+}
+
+fn event_loop() -> Result<Runtime> {
+    tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .context("cannot start the event loop")?;
-    runtime.block_on(run::run(&options, &mut meter, table, &mut output))
+        .context("cannot start the event loop")
+}
+
+/// The exit code; after an error the command is waited for, but not where nobody reads any more:
+/// perf stat dies by SIGPIPE then, and leaves it running.
+fn passed_on(
+    counted: Result<u8>,
+    runtime: &Runtime,
+    workload: &mut Workload,
+    signals: &mut Signals,
+) -> Result<u8> {
+    match counted {
+        Err(error) if !is_broken_pipe(&error) => {
+            runtime.block_on(after::failed(error, workload, signals))
+        }
+        counted => counted,
+    }
 }
 
 fn by_cgroup(
@@ -270,20 +315,34 @@ fn by_cgroup(
         Delay::For(delay) => delay,
         Delay::Off => bail!("-D -1 goes with --control, which --for-each-cgroup cannot take"),
     };
-    let options = attributed::Options {
+    let mut options = attributed::Options {
         interval: args.interval,
         interval_count: args.interval_count,
         timeout: args.timeout,
         delay,
+        named,
+        unopened: BTreeSet::new(),
         command: args.command.clone(),
         catalog,
     };
     // Opened for a moment, to leave out what the recorder would have to report as a loss.
     let counting = Counting::open(&table.plan.counters)?;
     warn_of_unopened(table.plan, counting.unopened());
-    let unopened = counting.unopened().iter().map(|unopened| unopened.counter).collect();
+    options.unopened = counting.unopened().iter().map(|unopened| unopened.counter).collect();
     drop(counting);
-    attributed::run(machine, table, &unopened, &named, &options, &mut args.output()?)
+    let mut output = args.output()?;
+    let runtime = event_loop()?;
+    let (mut workload, mut signals) = (Workload::none(), args.signals(&runtime)?);
+    let counted = attributed::run(
+        machine,
+        table,
+        &options,
+        &mut output,
+        &runtime,
+        &mut workload,
+        &mut signals,
+    );
+    passed_on(counted, &runtime, &mut workload, &mut signals)
 }
 
 /// The events as they were typed; planning has accepted them all.

@@ -5,7 +5,6 @@ use std::{
     collections::{BTreeMap, VecDeque},
     io,
     path::Path,
-    process::ExitStatus,
     time::{Duration, Instant},
 };
 
@@ -34,7 +33,7 @@ use crate::{
         writer::{Finished, Target},
     },
     timeline::{Cause, Setup, Sink, Timeline},
-    workload::{Workload, exit_code},
+    workload::Workload,
 };
 
 /// How often the ring is drained; `args::buffer_mib` sizes the ring by it.
@@ -61,15 +60,6 @@ pub struct Outcome {
     pub seconds: f64,
     /// Counters that were read.
     pub counters: usize,
-    /// The command's exit code.
-    pub exit_code: Option<u8>,
-}
-
-/// Why the loop ended.
-enum End {
-    Command(ExitStatus),
-    Signal,
-    Time,
 }
 
 struct Recorder<'a> {
@@ -92,14 +82,23 @@ struct Recorder<'a> {
     losses_sealed: Option<u64>,
 }
 
-/// Records `plan` on `machine` as `options` say.
+/// Records `plan` on `machine` as `options` say, until the command ends, a signal comes or the time
+/// is over. The command is started here; when this returns, also with an error, all files are
+/// closed, no counter and no program is left in the kernel, and the command may still run.
 ///
 /// # Errors
 ///
 /// The session cannot be opened, the output cannot be written, or the command cannot be run.
 /// What was sealed before an error is kept.
-pub async fn record(machine: &Machine, plan: &Plan, options: &Options) -> Result<Outcome> {
-    Box::pin(record_into(target(&options.output)?, machine, plan, options)).await
+pub async fn record(
+    machine: &Machine,
+    plan: &Plan,
+    options: &Options,
+    workload: &mut Workload,
+    signals: &mut Signals,
+) -> Result<Outcome> {
+    let target = target(&options.output)?;
+    Box::pin(record_into(target, machine, plan, options, workload, signals)).await
 }
 
 /// As [`record`], to another place than `options.output`.
@@ -108,8 +107,9 @@ pub async fn record_into(
     machine: &Machine,
     plan: &Plan,
     options: &Options,
+    workload: &mut Workload,
+    signals: &mut Signals,
 ) -> Result<Outcome> {
-    let mut signals = Signals::install()?;
     let clock = Snapshot::take();
     let pairs = metadata::at_start(options, plan, clock)?;
     let writer = WriterHandle::create(target, options.force, &pairs)?;
@@ -119,7 +119,7 @@ pub async fn record_into(
     for unopened in session.unopened() {
         log::warn!("{} (the other counters are recorded)", unopened.reason);
     }
-    let (mut workload, delayed) = delay(options, &mut signals).await?;
+    let over = delay(options, workload, signals).await?;
     let timer = session.start()?;
     let start_tick = mono_ns() as u64 / plan.tick_ns + 1;
     let setup = Setup {
@@ -159,35 +159,27 @@ pub async fn record_into(
     let begin = Instant::now();
     if options.delay.is_zero() {
         // Counting has begun: the command is seen from its first instruction.
-        workload = Workload::start(&options.command)?;
+        *workload = Workload::start(&options.command)?;
     }
     priority::hurry();
-    let end = match delayed {
-        Some(end) => Ok(end),
-        None => recorder.run(&mut workload, &mut signals).await,
-    };
-    if end.is_err()
-        && let Err(error) = workload.terminate().await
-    {
-        // Nobody is left who would stop it; why there is nobody is what has to be told.
-        log::warn!("{error:#}");
+    if !over {
+        recorder.run(workload, signals).await?;
     }
-    let end = end?;
     let seconds = begin.elapsed().as_secs_f64();
-    let status = recorder.stop(end, &mut workload, &mut signals, plan.tick_ns).await?;
-    recorder.finish(clock, timer, seconds, status)
+    recorder.stop(signals, plan.tick_ns).await?;
+    recorder.finish(clock, timer, seconds)
 }
 
 impl Recorder<'_> {
     /// Drains until the command ends, a signal comes or the time is over.
-    async fn run(&mut self, workload: &mut Workload, signals: &mut Signals) -> Result<End> {
+    async fn run(&mut self, workload: &mut Workload, signals: &mut Signals) -> Result<()> {
         let progress = Progress::new(self.options.quiet);
         let mut ticks = interval(DRAIN.min(self.options.flush / 4));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let forever = Duration::from_secs(u64::from(u32::MAX));
         let over = sleep(self.options.duration.unwrap_or(forever));
         tokio::pin!(over);
-        let end = loop {
+        loop {
             tokio::select! {
                 _ = ticks.tick() => {
                     if !self.drain()? {
@@ -199,35 +191,18 @@ impl Recorder<'_> {
                     let rows = self.rows + self.sink.rows.fabric.len() as u64;
                     progress.update(rows, &self.timeline.ledger.losses());
                 }
-                status = workload.ended() => break End::Command(status?),
-                () = signals.next() => break End::Signal,
-                () = &mut over => break End::Time,
+                ended = workload.ended() => break ended?,
+                _ = signals.next() => break,
+                () = &mut over => break,
             }
-        };
+        }
         progress.finish();
-        Ok(end)
+        Ok(())
     }
 
     /// Waits for the readings of the last tick, closes everything, and stops the session.
-    async fn stop(
-        &mut self,
-        end: End,
-        workload: &mut Workload,
-        signals: &mut Signals,
-        tick_ns: u64,
-    ) -> Result<Option<ExitStatus>> {
+    async fn stop(&mut self, signals: &mut Signals, tick_ns: u64) -> Result<()> {
         self.timeline.stop_at(mono_ns() as u64 / tick_ns + 1);
-        let status = match end {
-            End::Command(status) => Some(status),
-            End::Signal | End::Time => {
-                // What the command still does is its own affair, not the recording's.
-                tokio::select! {
-                    result = workload.terminate() => result?,
-                    () = signals.next() => log::warn!("not waiting for the command any longer"),
-                }
-                None
-            }
-        };
         // The last tick's readings have come by then, and nothing after them matters: with the
         // programs gone the ring can only get emptier.
         sleep(2 * self.options.tick + Duration::from_nanos(2 * SETTLE_NS)).await;
@@ -257,12 +232,12 @@ impl Recorder<'_> {
                         (waiting, pause) = (Instant::now(), Duration::ZERO);
                     }
                 }
-                () = signals.next() => break,
+                _ = signals.next() => break,
             }
         }
         self.drain()?;
         self.timeline.give_up(mono_ns() as u64);
-        Ok(status)
+        Ok(())
     }
 
     /// What happened to CPUs and counters since the last look, at the end of the recording: the
@@ -433,13 +408,7 @@ impl Recorder<'_> {
         self.writer.set_metadata(self.pairs.clone())
     }
 
-    fn finish(
-        mut self,
-        clock: Snapshot,
-        timer: Timer,
-        seconds: f64,
-        status: Option<ExitStatus>,
-    ) -> Result<Outcome> {
+    fn finish(mut self, clock: Snapshot, timer: Timer, seconds: f64) -> Result<Outcome> {
         self.timeline.ledger.rows(&mut self.sink);
         let losses = self.timeline.ledger.losses();
         let complete = losses.is_complete();
@@ -450,28 +419,22 @@ impl Recorder<'_> {
         // the file is put together.
         drop(self.session);
         let finished = self.writer.finish(self.pairs)?;
-        Ok(Outcome {
-            finished,
-            losses,
-            seconds,
-            counters,
-            exit_code: status.map(exit_code),
-        })
+        Ok(Outcome { finished, losses, seconds, counters })
     }
 }
 
-/// With a delay the command runs for that long before anything is counted.
-async fn delay(options: &Options, signals: &mut Signals) -> Result<(Workload, Option<End>)> {
+/// With a delay the command runs for that long before anything is counted. `true` if the recording
+/// is over by then.
+async fn delay(options: &Options, workload: &mut Workload, signals: &mut Signals) -> Result<bool> {
     if options.delay.is_zero() {
-        return Ok((Workload::none(), None));
+        return Ok(false);
     }
-    let mut workload = Workload::start(&options.command)?;
-    let ended = tokio::select! {
-        () = sleep(options.delay) => None,
-        status = workload.ended() => Some(End::Command(status?)),
-        () = signals.next() => Some(End::Signal),
-    };
-    Ok((workload, ended))
+    *workload = Workload::start(&options.command)?;
+    Ok(tokio::select! {
+        () = sleep(options.delay) => false,
+        ended = workload.ended() => ended.map(|()| true)?,
+        _ = signals.next() => true,
+    })
 }
 
 fn session_options(options: &Options) -> open::Options {

@@ -12,9 +12,11 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
 use arrow::ipc::reader::StreamReader;
+use tokio::runtime::Runtime;
 
 use super::output::{Ending, Output};
 use super::repeat::Stats;
+use super::run::release;
 use super::shares::Shares;
 use super::table::Table;
 use crate::attribute::Choice;
@@ -22,7 +24,9 @@ use crate::discover::Machine;
 use crate::open::Timer;
 use crate::plan::{Counter, Plan};
 use crate::record::{self, Outcome, buffer_mib, record_into};
+use crate::signals::Signals;
 use crate::tables::writer::Target;
+use crate::workload::Workload;
 
 /// Longest window the parts are made in: `record`'s own default, short beside the time for which
 /// the mix of tasks on a CPU stays the same.
@@ -42,6 +46,10 @@ pub struct Options {
     pub timeout: Option<Duration>,
     /// How long after the command's start counting begins.
     pub delay: Duration,
+    /// Cgroups with rows of their own.
+    pub named: Vec<String>,
+    /// Counters that cannot be opened: they are left out, and their rows say so.
+    pub unopened: BTreeSet<u32>,
     /// The command to run; empty for none.
     pub command: Vec<OsString>,
     /// The files of the catalog that are not embedded.
@@ -58,35 +66,40 @@ pub fn window(interval: Option<Duration>) -> Duration {
 }
 
 /// Records, sums and prints. Returns the exit code: 1 if something was lost, else the command's.
-/// Counters that are `unopened` are left out, and their rows say so.
+///
+/// # Errors
+///
+/// The counters cannot be recorded, the command cannot be run, or the rows cannot be written; the
+/// command may still run then.
 pub fn run(
     machine: &Machine,
     table: &Table<'_>,
-    unopened: &BTreeSet<u32>,
-    named: &[String],
     options: &Options,
     output: &mut Output,
+    runtime: &Runtime,
+    workload: &mut Workload,
+    signals: &mut Signals,
 ) -> Result<u8> {
+    let Options { named, unopened, .. } = options;
     let mut plan = without(table.plan, unopened);
     // What counts its own CPU can be told exactly whose it is, and that is what was asked.
     plan.read_at_switch();
-    let recording = recorder(machine, &plan, named, options);
+    let recording = recorder(machine, &plan, options);
     let (receiver, sender) = io::pipe().context("cannot make a pipe")?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("cannot start the event loop")?;
     let mut view = View { options, output, begin: None, cut: 0, end: 0, printed: 0 };
     let (outcome, seen) = std::thread::scope(|scope| {
         let reader = scope.spawn(|| view.read(receiver, Shares::new(table, named, unopened)));
         let target = Target::Stream(Box::new(sender));
-        let outcome = runtime.block_on(record_into(target, machine, &plan, &recording));
+        let recorded = record_into(target, machine, &plan, &recording, workload, signals);
+        let outcome = runtime.block_on(Box::pin(recorded));
         let seen = reader.join().unwrap_or_else(|_| Err(anyhow!("the thread that sums up died")));
         (outcome, seen)
     });
     let outcome = match (outcome, seen) {
         (Ok(outcome), seen) => {
-            view.finish(&mut seen?, &outcome)?;
+            let mut rest = seen?;
+            runtime.block_on(release(workload, signals, options.timeout))?;
+            view.finish(&mut rest, &outcome)?;
             outcome
         }
         // If it is the reader that failed, the recorder only knows that nobody reads.
@@ -96,7 +109,7 @@ pub fn run(
     if let Some(missing) = outcome.losses.incomplete() {
         log::warn!("{missing}");
     }
-    Ok(match outcome.exit_code {
+    Ok(match workload.exit_code() {
         _ if !outcome.losses.is_complete() => 1,
         Some(code) => code,
         None => 0,
@@ -123,13 +136,8 @@ fn without(plan: &Plan, unopened: &BTreeSet<u32>) -> Plan {
     }
 }
 
-fn recorder(
-    machine: &Machine,
-    plan: &Plan,
-    named: &[String],
-    options: &Options,
-) -> record::Options {
-    let Options { interval, interval_count, timeout, delay, command, catalog } = options;
+fn recorder(machine: &Machine, plan: &Plan, options: &Options) -> record::Options {
+    let Options { interval, interval_count, timeout, delay, named, command, catalog, .. } = options;
     let interval_of = Duration::from_nanos(plan.window_ns);
     // The windows do not begin with the recording: one more than is printed makes the last whole.
     let counted = interval
@@ -152,7 +160,7 @@ fn recorder(
         sample_on: Vec::new(),
         min_gap: Duration::ZERO,
         flush: FLUSH,
-        cgroups: named.to_vec(),
+        cgroups: named.clone(),
         cgroup_depth: None,
         method: Choice::Auto,
         io: Choice::Auto.sees_io(plan),

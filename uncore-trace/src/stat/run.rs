@@ -7,7 +7,6 @@
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::future::pending;
-use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -21,7 +20,7 @@ use super::table::Table;
 use crate::discover::CpuList;
 use crate::plan::Plan;
 use crate::signals::Signals;
-use crate::workload::{Workload, exit_code};
+use crate::workload::Workload;
 
 /// When counting begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +57,7 @@ pub struct Options {
 /// Why a run ended.
 #[derive(Debug)]
 enum End {
-    Command(ExitStatus),
+    Command,
     Signal,
     Time,
     /// All intervals are printed.
@@ -78,7 +77,8 @@ struct Runner<'a> {
     table: &'a Table<'a>,
     meter: &'a mut Meter,
     output: &'a mut Output,
-    signals: Signals,
+    workload: &'a mut Workload,
+    signals: &'a mut Signals,
     control: Option<Control>,
     /// The CPUs that were warned of because they were absent.
     absent: BTreeSet<u32>,
@@ -89,31 +89,31 @@ struct Runner<'a> {
 ///
 /// # Errors
 ///
-/// A counter cannot be enabled, the command cannot be run, or the rows cannot be written.
+/// A counter cannot be enabled, the command cannot be run, or the rows cannot be written; the
+/// command may still run then.
 pub async fn run(
     options: &Options,
     meter: &mut Meter,
     table: &Table<'_>,
     output: &mut Output,
+    workload: &mut Workload,
+    signals: &mut Signals,
 ) -> Result<u8> {
-    let signals = Signals::install()?;
     let control = options.control.as_ref().map(Control::open).transpose()?;
-    let mut runner =
-        Runner { options, table, meter, output, signals, control, absent: BTreeSet::new() };
+    let absent = BTreeSet::new();
+    let mut runner = Runner { options, table, meter, output, workload, signals, control, absent };
     let mut repeats = Repeats::default();
     let mut code = 0;
     for _ in 0..options.repeat {
         let Ran { total, seconds, end } = runner.once().await?;
         runner.warn_of_absent(&total);
-        let stopped = matches!(end, End::Signal | End::Order);
+        let stopped = matches!(end, End::Signal | End::Order) || runner.signals.was_interrupted();
         // A run that was cut short says nothing about the others.
         if !stopped || repeats.runs == 0 {
             repeats.push(table.rows(&total), seconds, total.counted_ns as f64 / 1e9);
         }
-        if let End::Command(status) = end {
-            code = Some(exit_code(status)).filter(|code| *code != 0).unwrap_or(code);
-        }
-        if stopped {
+        code = runner.workload.exit_code().filter(|code| *code != 0).unwrap_or(code);
+        if stopped || runner.signals.asked_to_leave() {
             break;
         }
     }
@@ -127,6 +127,42 @@ pub async fn run(
         (Some(_), false) => {}
     }
     Ok(code)
+}
+
+/// The signals that end a count. As in perf stat, the first SIGINT is for the command alone where
+/// there is one and neither intervals nor a timeout are asked for: what it counts while it ends is
+/// counted too. Needs a tokio runtime.
+///
+/// # Errors
+///
+/// The kernel refuses a handler.
+pub fn signals(has_command: bool, ends_by_itself: bool) -> Result<Signals> {
+    if has_command && !ends_by_itself {
+        Signals::install_but_first_interrupt()
+    } else {
+        Signals::install()
+    }
+}
+
+/// Does with the command what perf stat does when it has counted (`__run_perf_stat` and
+/// `skip_signal`, tools/perf/builtin-stat.c, Linux 6.1): after a signal it is left running;
+/// with a timeout it is sent SIGTERM; and it is waited for, here until a signal says not to.
+///
+/// # Errors
+///
+/// The kernel does not say how it ended.
+pub async fn release(
+    workload: &mut Workload,
+    signals: &mut Signals,
+    timeout: Option<Duration>,
+) -> Result<()> {
+    if signals.was_interrupted() || signals.asked_to_leave() {
+        return Ok(());
+    }
+    if timeout.is_some() {
+        workload.terminate();
+    }
+    workload.wait(signals).await
 }
 
 /// The CPUs whose counters were absent for some of `lap`, but those `known` already, and then they
@@ -150,30 +186,19 @@ impl Runner<'_> {
     }
 
     async fn once(&mut self) -> Result<Ran> {
-        let mut workload = Workload::none();
-        let ran = self.measure(&mut workload).await;
-        if matches!(ran, Ok(Ran { end: End::Command(_), .. })) {
-            return ran;
-        }
-        // Also where counting or writing failed: nobody is left who would stop it.
-        let stopped = tokio::select! {
-            result = workload.terminate() => result,
-            () = self.signals.next() => {
-                log::warn!("not waiting for the command any longer");
-                Ok(())
-            }
-        };
-        ran.and_then(|ran| stopped.map(|()| ran))
+        let ran = self.measure().await?;
+        release(self.workload, self.signals, self.options.timeout).await?;
+        Ok(ran)
     }
 
-    async fn measure(&mut self, workload: &mut Workload) -> Result<Ran> {
+    async fn measure(&mut self) -> Result<Ran> {
         self.meter.restart();
         let started = Instant::now();
-        let early = self.begin(workload).await?;
+        let early = self.begin().await?;
         let begin = Instant::now();
         let end = match early {
             Some(end) => end,
-            None => self.count(workload, begin).await?,
+            None => self.count(begin).await?,
         };
         self.meter.disable();
         let seconds = started.elapsed().as_secs_f64();
@@ -188,11 +213,11 @@ impl Runner<'_> {
     }
 
     /// Starts the command and enables the counters, in the order that the delay asks for.
-    async fn begin(&mut self, workload: &mut Workload) -> Result<Option<End>> {
+    async fn begin(&mut self) -> Result<Option<End>> {
         if self.options.delay == Delay::None {
             self.meter.enable()?;
         }
-        *workload = Workload::start(&self.options.command)?;
+        *self.workload = Workload::start(&self.options.command)?;
         let Delay::For(delay) = self.options.delay else { return Ok(None) };
         let over = sleep(delay);
         tokio::pin!(over);
@@ -200,8 +225,8 @@ impl Runner<'_> {
         while !self.meter.is_on() {
             tokio::select! {
                 () = &mut over => self.meter.enable()?,
-                status = workload.ended() => return Ok(Some(End::Command(status?))),
-                () = self.signals.next() => return Ok(Some(End::Signal)),
+                ended = self.workload.ended() => return ended.map(|()| Some(End::Command)),
+                _ = self.signals.next() => return Ok(Some(End::Signal)),
                 order = order(&mut self.control) => {
                     if self.obey(order?)? {
                         return Ok(Some(End::Order));
@@ -212,7 +237,7 @@ impl Runner<'_> {
         Ok(None)
     }
 
-    async fn count(&mut self, workload: &mut Workload, begin: Instant) -> Result<End> {
+    async fn count(&mut self, begin: Instant) -> Result<End> {
         let mut ticks = self.options.interval.map(|period| {
             let mut ticks = interval_at(tokio::time::Instant::from_std(begin) + period, period);
             ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -239,8 +264,8 @@ impl Runner<'_> {
                         return Ok(End::Intervals);
                     }
                 }
-                status = workload.ended() => return Ok(End::Command(status?)),
-                () = self.signals.next() => return Ok(End::Signal),
+                ended = self.workload.ended() => return ended.map(|()| End::Command),
+                _ = self.signals.next() => return Ok(End::Signal),
                 () = &mut over => return Ok(End::Time),
                 order = order(&mut self.control) => {
                     if self.obey(order?)? {

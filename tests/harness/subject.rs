@@ -1,0 +1,204 @@
+//! A command to be measured that shows what is done to it, and a measurement that runs beside the
+//! test.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread::{sleep, spawn};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// What has not happened after this long does not happen: without optimisation, on a machine of 2
+/// CPUs that others use too, a recording takes seconds to begin and to end.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// Waits for what must come.
+pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let begin = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(begin.elapsed() < PATIENCE, "in vain: {what}");
+        sleep(Duration::from_millis(5));
+    }
+}
+
+/// The signals that end a measurement, and leave its command: SIGTERM and, unless it is ignored here,
+/// as under nohup, SIGHUP.
+pub fn ending_signals() -> Vec<Signal> {
+    let mut signals = vec![Signal::TERM];
+    signals.extend(hangup().ok());
+    signals
+}
+
+/// SIGHUP, or that what is started here ignores it.
+pub fn hangup() -> Result<Signal, String> {
+    if signal_set("self", "SigIgn") & bit(Signal::HUP) == 0 {
+        Ok(Signal::HUP)
+    } else {
+        Err("SIGHUP is ignored here".to_owned())
+    }
+}
+
+/// A set of signals of `/proc/PROCESS/status`.
+pub fn signal_set(process: &str, key: &str) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(key)).unwrap();
+    u64::from_str_radix(line.trim_start_matches(':').trim(), 16).unwrap()
+}
+
+/// A signal in such a set.
+pub const fn bit(signal: Signal) -> u64 {
+    1 << (signal.as_raw() - 1)
+}
+
+/// A shell script in a directory of its own. It notes the signals that it gets, ends by SIGTERM with
+/// exit code 5, and else with 7 when it may.
+#[derive(Debug)]
+pub struct Subject {
+    dir: tempfile::TempDir,
+}
+
+impl Subject {
+    pub fn new() -> Self {
+        Self { dir: tempfile::tempdir().unwrap() }
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// The command line: whoever runs it need not keep its output open.
+    pub fn command(&self) -> [String; 3] {
+        self.with_traps("trap 'echo TERM >>heard; exit 5' TERM")
+    }
+
+    /// The same, but it notes a SIGTERM and runs on.
+    pub fn stubborn(&self) -> [String; 3] {
+        self.with_traps("trap 'echo TERM >>heard' TERM")
+    }
+
+    fn with_traps(&self, term: &str) -> [String; 3] {
+        let script = format!(
+            "exec >/dev/null 2>&1; cd {}; {term}; trap 'echo INT >>heard' INT; \
+             trap 'echo HUP >>heard' HUP; echo $$ >new; mv new pid; \
+             while [ ! -e go ]; do sleep 0.02; done; exit 7",
+            self.dir.path().display()
+        );
+        ["sh".to_owned(), "-c".to_owned(), script]
+    }
+
+    /// Its process, once it has started.
+    pub fn pid(&self) -> Pid {
+        let text = wait_for("the command's start", || fs::read_to_string(self.file("pid")).ok());
+        Pid::from_raw(text.trim().parse().unwrap()).unwrap()
+    }
+
+    /// Whether it runs; one that nobody has waited for has ended.
+    pub fn runs(&self) -> bool {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap_or_default();
+        stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
+    }
+
+    /// The signals it got, a line each.
+    pub fn heard(&self) -> String {
+        fs::read_to_string(self.file("heard")).unwrap_or_default()
+    }
+
+    /// Lets it end.
+    pub fn go(&self) {
+        fs::write(self.file("go"), "").unwrap();
+    }
+}
+
+impl Drop for Subject {
+    fn drop(&mut self) {
+        // It may have ended, or never begun.
+        let text = fs::read_to_string(self.file("pid")).unwrap_or_default();
+        if let Some(pid) = text.trim().parse().ok().and_then(Pid::from_raw)
+            && self.runs()
+        {
+            kill_process(pid, Signal::KILL).ok();
+        }
+    }
+}
+
+/// A program that measures; killed when dropped.
+#[derive(Debug)]
+pub struct Measurement {
+    child: Child,
+    lines: Receiver<String>,
+    said: String,
+}
+
+impl Measurement {
+    /// Starts it; its stdout is piped.
+    pub fn start(command: &mut Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let stderr = BufReader::new(child.stderr.take().unwrap());
+        let (sender, lines) = channel();
+        // Ends with the last process that has stderr open.
+        spawn(move || stderr.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
+        Self { child, lines, said: String::new() }
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    /// Sends it, and it alone, a signal.
+    pub fn signal(&self, signal: Signal) {
+        kill_process(self.pid(), signal).unwrap();
+    }
+
+    /// Its stdout.
+    pub fn stdout(&mut self) -> ChildStdout {
+        self.child.stdout.take().unwrap()
+    }
+
+    /// The next line with `word` on stderr, which must come while it runs.
+    pub fn says(&mut self, word: &str) -> String {
+        let begin = Instant::now();
+        while let Some(left) = PATIENCE.checked_sub(begin.elapsed()) {
+            let Ok(line) = self.lines.recv_timeout(left) else { break };
+            self.said.push_str(&line);
+            self.said.push('\n');
+            if line.contains(word) {
+                assert!(self.runs(), "it has ended: {}", self.said);
+                return line;
+            }
+        }
+        panic!("it does not say {word:?}: {}", self.said);
+    }
+
+    /// Whether it has not ended.
+    pub fn runs(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
+    /// Waits for its end, which must come. Exit code (none if a signal killed it) and all of stderr.
+    pub fn wait(mut self) -> (Option<i32>, String) {
+        let status = wait_for("its end", || self.child.try_wait().unwrap());
+        // What was written before the end may be on its way through the thread.
+        while let Ok(line) = self.lines.recv_timeout(Duration::from_millis(200)) {
+            self.said.push_str(&line);
+            self.said.push('\n');
+        }
+        (status.code(), std::mem::take(&mut self.said))
+    }
+}
+
+impl Drop for Measurement {
+    fn drop(&mut self) {
+        // It may have ended already.
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}

@@ -1,0 +1,372 @@
+//! What happens to the command when the measurement ends before it, by a signal, at its time, or
+//! because it fails; what `stat` does is compared with `perf stat`.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
+use std::fs;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use crate::harness::recorder::objects_of;
+use crate::harness::subject::{
+    Measurement, Subject, bit, ending_signals, hangup, signal_set, wait_for,
+};
+use crate::harness::{assert_checked, or_skip, root_or_skip, tool, uncore_trace};
+
+/// `record -p host -o OUTPUT OPTIONS -- COMMAND`.
+fn record(output: &Path, options: &[&str], command: &[String]) -> Measurement {
+    let mut recorder = uncore_trace();
+    recorder.args(["record", "-p", "host", "-o"]).arg(output).args(options);
+    Measurement::start(recorder.arg("--").args(command))
+}
+
+/// The exit code of the command, or 1 and a message with it: a machine may be too busy for a
+/// complete recording.
+fn assert_passed_on(ended: &(Option<i32>, String), code: i32) {
+    let incomplete = ended.0 == Some(1)
+        && (code == 0 || ended.1.contains(&format!("the command ended with exit code {code}")));
+    assert!(ended.0 == Some(code) || incomplete, "{ended:?}");
+}
+
+/// A file system of 1 MiB; gone when dropped.
+struct Small(tempfile::TempDir);
+
+impl Small {
+    fn new() -> Result<Self, String> {
+        let dir = tempfile::tempdir().unwrap();
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", "size=1m", "tmpfs"]).arg(dir.path());
+        match mount.stderr(Stdio::null()).status() {
+            Ok(status) if status.success() => Ok(Self(dir)),
+            status => Err(format!("no tmpfs can be mounted here ({status:?})")),
+        }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// Leaves no room.
+    fn fill(&self) {
+        let error = fs::write(self.path("fill"), vec![0; 2 << 20]).unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::StorageFull);
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        // The directory is removed after this, and cannot be while it is mounted.
+        Command::new("umount").arg("-l").arg(self.0.path()).status().ok();
+    }
+}
+
+/// It was killed by SIGTERM, unsaid.
+#[test]
+fn a_full_disk_leaves_the_command_running() {
+    let _machine = root_or_skip!();
+    for name in ["run.parquet", "run/"] {
+        let small = or_skip!(Small::new());
+        let subject = Subject::new();
+        let mut recorder = record(&small.path(name), &["--flush", "200ms"], &subject.command());
+        subject.pid();
+        let objects = objects_of(recorder.pid());
+        assert!(!objects.programs.is_empty());
+        small.fill();
+        let line = recorder.says("no space left on the disk");
+        let pid = format!("the command (pid {}) runs on", subject.pid());
+        assert!(line.contains(&pid), "{line}");
+        // Its end is waited for, and nothing of the recording is left in the kernel meanwhile.
+        objects.assert_gone();
+        assert!(subject.runs() && recorder.runs());
+        subject.go();
+        let (code, said) = recorder.wait();
+        assert_eq!(code, Some(2), "{said}");
+        assert!(said.contains("the command ended with exit code 7"), "{said}");
+        assert_eq!(subject.heard(), "", "{said}");
+    }
+}
+
+#[test]
+fn a_closed_pipe_leaves_the_command_running() {
+    let _machine = root_or_skip!();
+    let subject = Subject::new();
+    let mut recorder = record(Path::new("-"), &["--flush", "200ms"], &subject.command());
+    let mut stdout = recorder.stdout();
+    stdout.read_exact(&mut [0; 100]).unwrap();
+    // Without a reader from the start no command is run.
+    subject.pid();
+    drop(stdout);
+    let line = recorder.says("broken pipe");
+    assert!(line.contains(&format!("(pid {}) runs on", subject.pid())), "{line}");
+    assert!(subject.runs() && recorder.runs());
+    subject.go();
+    let (code, said) = recorder.wait();
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("the command ended with exit code 7"), "{said}");
+    assert_eq!(subject.heard(), "", "{said}");
+}
+
+/// The command is waited for when the files are there; its exit code was lost.
+#[test]
+fn a_recording_whose_time_is_over_waits_for_the_command() {
+    let _machine = root_or_skip!();
+    let dir = tempfile::tempdir().unwrap();
+    let (file, subject) = (dir.path().join("run.parquet"), Subject::new());
+    let mut recorder = record(&file, &["--duration", "300ms"], &subject.command());
+    let line = recorder.says("waiting for the command");
+    assert!(line.contains(&format!("(pid {})", subject.pid())), "{line}");
+    assert_checked(&file);
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    // The first SIGINT is one that a terminal sends to both: it may take its time to end.
+    recorder.signal(Signal::INT);
+    sleep(Duration::from_millis(300));
+    assert!(subject.runs() && recorder.runs());
+    subject.go();
+    assert_passed_on(&recorder.wait(), 7);
+    assert_eq!(subject.heard(), "");
+}
+
+#[test]
+fn the_command_is_ended_where_that_is_asked_for() {
+    let _machine = root_or_skip!();
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("run.parquet");
+    let options = ["--duration", "300ms", "--kill", "--force"];
+    let subject = Subject::new();
+    assert_passed_on(&record(&file, &options, &subject.command()).wait(), 5);
+    assert_eq!(subject.heard(), "TERM\n");
+    assert!(!subject.runs());
+    // One that dies by that signal ended as it was to.
+    let sleep = ["sleep".to_owned(), "600".to_owned()];
+    assert_passed_on(&record(&file, &options, &sleep).wait(), 0);
+    // One that does not die by it is waited for, and left alone at the second signal.
+    let subject = Subject::new();
+    let mut recorder = record(&file, &options, &subject.stubborn());
+    recorder.says("waiting for the command");
+    wait_for("a SIGTERM", || (subject.heard() == "TERM\n").then_some(()));
+    recorder.signal(Signal::TERM);
+    let (code, said) = recorder.wait();
+    assert!(code == Some(0) || code == Some(1), "{said}");
+    assert!(subject.runs(), "{said}");
+}
+
+#[test]
+fn sigint_ends_the_recording_and_a_second_one_the_wait() {
+    let _machine = root_or_skip!();
+    let dir = tempfile::tempdir().unwrap();
+    let (file, subject) = (dir.path().join("run.parquet"), Subject::new());
+    let mut recorder = record(&file, &[], &subject.command());
+    subject.pid();
+    recorder.signal(Signal::INT);
+    recorder.says("waiting for the command");
+    assert_checked(&file);
+    assert!(subject.runs() && recorder.runs());
+    recorder.signal(Signal::INT);
+    let (code, said) = recorder.wait();
+    assert!(code == Some(0) || code == Some(1), "{said}");
+    assert!(said.contains(&format!("the command (pid {}) still runs", subject.pid())), "{said}");
+    assert!(subject.runs());
+    assert_eq!(subject.heard(), "");
+}
+
+/// A supervisor that stops the recorder does not wait for the command; SIGHUP is what a terminal
+/// sends that is closed, and killed the recorder.
+#[test]
+fn sigterm_and_sighup_end_the_recording_and_leave_the_command() {
+    let _machine = root_or_skip!();
+    for signal in ending_signals() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, subject) = (dir.path().join("run.parquet"), Subject::new());
+        let recorder = record(&file, &[], &subject.command());
+        subject.pid();
+        recorder.signal(signal);
+        let (code, said) = recorder.wait();
+        assert!(code == Some(0) || code == Some(1), "{signal:?}: {code:?} {said}");
+        assert!(
+            said.contains(&format!("the command (pid {}) still runs", subject.pid())),
+            "{said}"
+        );
+        assert!(subject.runs());
+        assert_eq!(subject.heard(), "");
+        assert_checked(&file);
+    }
+}
+
+#[test]
+fn a_sighup_that_is_ignored_at_the_start_stays_ignored() {
+    let _machine = root_or_skip!();
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("run.parquet");
+    for program in [&["record", "-p", "host", "-o", out.to_str().unwrap()][..], &["stat"]] {
+        let mut nohup = Command::new("sh");
+        nohup.args(["-c", "trap '' HUP; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_uncore-trace")]);
+        let subject = Subject::new();
+        let command = nohup.args(program).args(["-e", "page-faults", "--"]).args(subject.command());
+        let mut child = Measurement::start(command);
+        for pid in [child.pid(), subject.pid()] {
+            let has = |key| signal_set(&pid.to_string(), key) & bit(Signal::HUP) != 0;
+            assert!(has("SigIgn") && !has("SigCgt"), "{program:?}");
+        }
+        child.signal(Signal::HUP);
+        sleep(Duration::from_millis(300));
+        assert!(child.runs(), "{program:?}");
+        subject.go();
+        assert_passed_on(&child.wait(), 7);
+    }
+}
+
+#[test]
+fn a_closed_terminal_leaves_a_file_that_is_finished() {
+    let _machine = root_or_skip!();
+    or_skip!(tool("script"));
+    or_skip!(hangup());
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("run.parquet");
+    let typed =
+        format!("exec {} record -p host -o {}", env!("CARGO_BIN_EXE_uncore-trace"), file.display());
+    // It has the terminal's other end, and dies with it open.
+    let mut terminal = Command::new("script");
+    terminal.args(["-q", "-c", &typed, "/dev/null"]).stdin(Stdio::piped());
+    let terminal = Measurement::start(&mut terminal);
+    let partial = dir.path().join("run.parquet.partial");
+    // The lock and the first segment, which is empty, are there from the start.
+    let sealed = || Some(fs::read_dir(&partial).ok()?.count()).filter(|files| *files > 2);
+    wait_for("sealed rows", sealed);
+    drop(terminal);
+    wait_for("the finished file", || (file.exists() && !partial.exists()).then_some(()));
+    assert_checked(&file);
+}
+
+/// What a program does to its command, which does not end by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    /// The program ends and leaves it running.
+    Left,
+    /// The program waits for it; its exit code.
+    WaitedFor(i32),
+    /// The program sends it SIGTERM and waits for it; its exit code.
+    Terminated(i32),
+}
+
+/// Sends `signal` to the program once its command runs, and fails if the command has another fate.
+fn assert_fate(
+    mut program: Command,
+    options: &[&str],
+    signal: Option<Signal>,
+    stubborn: bool,
+    fate: Fate,
+) {
+    let subject = Subject::new();
+    let command = if stubborn { subject.stubborn() } else { subject.command() };
+    let options = [&["-a", "-e", "page-faults"], options].concat();
+    let what = format!("{} {options:?} {signal:?}", program.get_program().display());
+    let mut child = Measurement::start(program.arg("stat").args(options).arg("--").args(command));
+    subject.pid();
+    if let Some(signal) = signal {
+        child.signal(signal);
+    }
+    let (heard, code) = match fate {
+        Fate::Left => {
+            wait_for(&what, || (!child.runs()).then_some(()));
+            assert!(subject.runs(), "{what}");
+            ("", None)
+        }
+        Fate::WaitedFor(code) => {
+            // Time to do something else, e.g. to end.
+            sleep(Duration::from_millis(800));
+            assert!(child.runs(), "{what}");
+            ("", Some(code))
+        }
+        Fate::Terminated(code) => {
+            wait_for(&what, || (subject.heard() == "TERM\n").then_some(()));
+            ("TERM\n", Some(code))
+        }
+    };
+    subject.go();
+    let (ended, said) = child.wait();
+    assert_eq!(subject.heard(), heard, "{what}: {said}");
+    // By cgroup it is 1 where the machine was too busy for a complete recording.
+    let incomplete = ended == Some(1) && said.contains("incomplete");
+    assert!(code.is_none() || ended == code || incomplete, "{what}: {ended:?} {said}");
+}
+
+/// Fates of a command of `stat`: options, the signal that the program gets, whether the command runs
+/// on after SIGTERM, and what happens to it.
+const FATES: [(&[&str], Option<Signal>, bool, Fate); 8] = [
+    (&[], Some(Signal::INT), false, Fate::WaitedFor(7)),
+    (&[], Some(Signal::TERM), false, Fate::Left),
+    (&["-I", "100"], Some(Signal::INT), false, Fate::Left),
+    (&["-I", "100"], Some(Signal::TERM), false, Fate::Left),
+    (&["--timeout", "60000"], Some(Signal::INT), false, Fate::Left),
+    (&["--timeout", "300"], None, false, Fate::Terminated(5)),
+    (&["--timeout", "300"], None, true, Fate::Terminated(7)),
+    (&["-I", "100", "--interval-count", "2"], None, false, Fate::WaitedFor(7)),
+];
+
+/// `stat` killed its command at a signal, and lost its exit code at a timeout.
+#[test]
+fn stat_does_to_its_command_what_perf_stat_does() {
+    let _machine = root_or_skip!();
+    let perf = tool("perf").is_ok();
+    let hangup = hangup().ok().map(|signal| (&[][..], Some(signal), false, Fate::Left));
+    for (options, signal, stubborn, fate) in FATES.into_iter().chain(hangup) {
+        assert_fate(uncore_trace(), options, signal, stubborn, fate);
+        if perf {
+            assert_fate(Command::new("perf"), options, signal, stubborn, fate);
+        }
+    }
+}
+
+/// By cgroup it is the recorder that counts.
+#[test]
+fn stat_by_cgroup_does_the_same_to_its_command() {
+    let _machine = root_or_skip!();
+    for (options, signal, stubborn, fate) in FATES {
+        let options = [&["--for-each-cgroup", "/"], options].concat();
+        assert_fate(uncore_trace(), &options, signal, stubborn, fate);
+    }
+}
+
+/// It was killed.
+#[test]
+fn counts_that_cannot_be_written_leave_the_command_running() {
+    let _machine = root_or_skip!();
+    for by in [&[][..], &["--for-each-cgroup", "/"]] {
+        let subject = Subject::new();
+        let mut stat = uncore_trace();
+        stat.args(["stat", "-e", "page-faults", "-I", "100", "-o", "/dev/full"]).args(by).arg("--");
+        let mut stat = Measurement::start(stat.args(subject.command()));
+        let line = stat.says("/dev/full");
+        assert!(line.contains(&format!("(pid {}) runs on", subject.pid())), "{line}");
+        assert!(subject.runs() && stat.runs());
+        subject.go();
+        let (code, said) = stat.wait();
+        assert_eq!(code, Some(2), "{said}");
+        assert!(said.contains("the command ended with exit code 7"), "{said}");
+        assert_eq!(subject.heard(), "");
+    }
+}
+
+/// perf stat dies by SIGPIPE where `head` has read enough.
+#[test]
+fn a_reader_that_has_gone_ends_the_intervals_and_not_the_command() {
+    let _machine = root_or_skip!();
+    for more in [&[][..], &["--for-each-cgroup", "/"]] {
+        let subject = Subject::new();
+        let mut stat = uncore_trace();
+        stat.args(["stat", "-e", "page-faults", "-I", "100", "-o", "-"]).args(more).arg("--");
+        let mut stat = Measurement::start(stat.args(subject.command()));
+        let mut stdout = stat.stdout();
+        stdout.read_exact(&mut [0; 10]).unwrap();
+        drop(stdout);
+        let (code, said) = stat.wait();
+        assert_eq!((code, said.as_str()), (Some(0), ""));
+        assert!(subject.runs());
+        assert_eq!(subject.heard(), "");
+    }
+}
