@@ -18,6 +18,7 @@ mod machines;
 mod metrics;
 mod misses;
 mod names;
+mod perf_stat;
 mod readers;
 mod readme;
 mod recording;

@@ -42,7 +42,9 @@ part was made and its lowest confidence stand beside it, see README.
 
 CSV: [seconds or 'summary'] [place [counters]] value unit event [cgroup] [+-%]
 running_ns running% rate_or_metric its_unit [method confidence]. JSON: one
-object a line with perf's keys.
+object a line with perf's keys. A rate is per second of the measurement, bytes
+in GB/s; perf's is per second of CPU time, with K, M or G. README lists every
+difference from perf.
 
 The command is treated as by perf stat. Ctrl-C is the command's, and counting
 ends with it; a second Ctrl-C, or with -I or --timeout the first, prints the
@@ -138,7 +140,7 @@ pub struct Args {
     append: bool,
 
     /// Take `enable`, `disable`, `ping` and `stop` from a FIFO or an inherited descriptor and
-    /// answer `ack`
+    /// answer `ack`; any other command gets a warning and no answer
     #[arg(long, value_name = "fifo:CTL[,ACK]|fd:CTL[,ACK]")]
     control: Option<Address>,
 
@@ -206,7 +208,7 @@ pub fn run(args: &Args, root: &Path) -> Result<u8> {
         duration: typed.iter().any(is_duration),
         events: !args.metric_only,
     };
-    let table = Table::new(&plan, &machine.cpus, &grouping, what);
+    let table = Table::new(&plan, &catalog, &machine.cpus, &grouping, what);
     match &args.for_each_cgroup {
         Some(list) => by_cgroup(args, list, &machine, &table, catalog.outside),
         None => counts(args, &table),

@@ -6,7 +6,7 @@
 
 use anyhow::{Context, Result};
 
-use super::family::Family;
+use super::family::{Family, StatUnit};
 use super::pattern::matches;
 use crate::discover::Pmu;
 
@@ -66,6 +66,12 @@ impl Catalog {
     /// The family of a PMU, if it is a known one.
     pub fn family(&self, pmu: &Pmu) -> Option<&Family> {
         self.families.iter().find(|family| family.recognises(pmu))
+    }
+
+    /// The unit in which `stat` prints an event of the family called `family`, where it is not the
+    /// event's own.
+    pub fn stat_unit(&self, family: &str, event: &str) -> Option<&StatUnit> {
+        self.families.iter().find(|its| its.family == family)?.stat_unit(event)
     }
 
     /// The family whose name `pmu` bears while its identifier is another's: events by name could

@@ -126,6 +126,19 @@ pub struct UnitRule {
     /// Value in `unit` of one count; positive.
     #[serde(default = "one", deserialize_with = "positive")]
     pub factor: f64,
+    /// What `stat` prints instead of `unit`, where `perf stat` has another unit for these events.
+    pub stat: Option<StatUnit>,
+}
+
+/// A unit that only `stat` uses.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StatUnit {
+    /// Its name.
+    pub unit: String,
+    /// How many of it one of the event's own unit is; positive.
+    #[serde(deserialize_with = "positive")]
+    pub factor: f64,
 }
 
 fn one() -> f64 {
@@ -361,9 +374,16 @@ impl Family {
 
     /// Unit and factor of an event; `None` where the catalog does not know.
     pub fn unit(&self, event: &str) -> Option<(&str, f64)> {
-        let rule =
-            self.units.iter().find(|rule| rule.events.iter().any(|g| matches_event(g, event)));
-        rule.map(|rule| (rule.unit.as_str(), rule.factor))
+        self.unit_rule(event).map(|rule| (rule.unit.as_str(), rule.factor))
+    }
+
+    /// The unit in which `stat` prints an event, where it is not the event's own.
+    pub fn stat_unit(&self, event: &str) -> Option<&StatUnit> {
+        self.unit_rule(event)?.stat.as_ref()
+    }
+
+    fn unit_rule(&self, event: &str) -> Option<&UnitRule> {
+        self.units.iter().find(|rule| rule.events.iter().any(|glob| matches_event(glob, event)))
     }
 
     /// What an event counts; `None` where the catalog does not say.

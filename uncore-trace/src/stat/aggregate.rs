@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use super::count::{Lap, Tally};
 use super::row::{Counted, Place, Rate, Row, Value};
 use crate::discover::{Cpus, name};
-use crate::plan::{Counter, Plan};
+use crate::plan::{Catalog, Counter, Plan};
 
 /// What lines are split by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,8 +45,10 @@ pub struct Grouping {
 pub struct Line {
     /// What is printed for the event: `page-faults`, `nvidia_scf_pmu/cycles/`.
     pub label: String,
-    /// Unit of the sum.
+    /// Unit in which the sum is printed.
     pub unit: String,
+    /// How many of it one of the counters' own unit is.
+    pub factor: f64,
     /// Whether one count is a whole number of units.
     pub integral: bool,
     /// Where.
@@ -90,7 +92,7 @@ impl Grouping {
     }
 
     /// The lines of a plan: events in the order of the plan, and of each the places in theirs.
-    pub fn lines(&self, plan: &Plan, cpus: &Cpus) -> Vec<Line> {
+    pub fn lines(&self, plan: &Plan, cpus: &Cpus, catalog: &Catalog) -> Vec<Line> {
         let mut order: HashMap<Event<'_>, usize> = HashMap::new();
         let mut lines: BTreeMap<(usize, Place), Vec<&Counter>> = BTreeMap::new();
         let mut instances: HashMap<Event<'_>, BTreeSet<&str>> = HashMap::new();
@@ -106,10 +108,16 @@ impl Grouping {
             let event = self.event(first);
             let alone = instances.get(&event).is_some_and(|pmus| pmus.len() == 1);
             let pmu = if alone { first.pmu.as_str() } else { event.0 };
+            let (unit, factor) = match catalog.stat_unit(&first.family, &first.event) {
+                Some(stat) => (&stat.unit, stat.factor),
+                None => (&first.unit, 1.0),
+            };
+            let whole = |counter: &&Counter| (counter.scale * factor).fract() == 0.0;
             Some(Line {
                 label: label(first, pmu, plan),
-                unit: first.unit.clone(),
-                integral: members.iter().all(|counter| counter.scale.fract() == 0.0),
+                unit: unit.clone(),
+                factor,
+                integral: members.iter().all(whole),
                 place,
                 members: members.iter().map(|counter| counter.id).collect(),
             })
@@ -142,14 +150,14 @@ impl Line {
         let (mut running, mut enabled, mut supported) = (0, 0, false);
         for &id in &self.members {
             let tally = lap.tallies.get(id as usize).copied().unwrap_or(Tally::NotSupported);
-            let factor = plan.counters.get(id as usize).map_or(1.0, |counter| counter.scale);
+            let unit = plan.counters.get(id as usize).map_or(1.0, |counter| counter.scale);
             if let Tally::Counted(count) = tally {
                 supported = true;
                 running += count.running;
                 enabled += count.enabled;
             }
             if let Some(count) = tally.scaled(scale) {
-                sum = Some(sum.unwrap_or(0.0) + count * factor);
+                sum = Some(sum.unwrap_or(0.0) + count * unit * self.factor);
             }
         }
         let value = match sum {
@@ -172,7 +180,8 @@ impl Line {
     }
 }
 
-/// A count per second: bytes in GB/s. Sums of times and of requests in flight are none.
+/// A count per second, bytes in GB/s; of the clocks of CPUs how many CPUs' time that is, as perf has
+/// it. Other sums of times and of requests in flight have no rate.
 pub fn rate(value: f64, unit: &str, counted_ns: u64) -> Option<Rate> {
     if counted_ns == 0 {
         return None;
@@ -180,6 +189,7 @@ pub fn rate(value: f64, unit: &str, counted_ns: u64) -> Option<Rate> {
     let per_ns = value / counted_ns as f64;
     match unit {
         "bytes" => Some(Rate { value: per_ns, unit: "GB/s" }),
+        "msec" => Some(Rate { value: per_ns * 1e6, unit: "CPUs utilized" }),
         "ns" | "request_cycles" => None,
         _ => Some(Rate { value: per_ns * 1e9, unit: "/s" }),
     }
@@ -192,7 +202,7 @@ mod tests {
     use super::*;
     use crate::count::Count;
     use crate::discover::{CpuList, cpus, machine};
-    use crate::plan::{Catalog, Request, Role, plan};
+    use crate::plan::{Request, Role, plan};
 
     fn counter(id: u32, pmu: &str, event: &str, cpu: u32) -> Counter {
         let per_cpu = pmu == "software" || pmu.starts_with("cpu");
@@ -246,7 +256,8 @@ mod tests {
     fn shown(by: By, apart: bool, named: &[&str]) -> Vec<String> {
         let named = named.iter().map(|&name| name.to_owned()).collect();
         let (plan, cpus) = sample();
-        let lines = Grouping { by, apart, named }.lines(&plan, &cpus);
+        let lines =
+            Grouping { by, apart, named }.lines(&plan, &cpus, &Catalog::embedded().unwrap());
         let mut members: Vec<u32> = lines.iter().flat_map(|line| line.members.clone()).collect();
         members.sort_unstable();
         assert_eq!(members, (0..12).collect::<Vec<_>>(), "every counter in one line");
@@ -292,7 +303,7 @@ mod tests {
     #[test]
     fn a_sum_has_only_what_was_counted_and_says_so() {
         let (plan, cpus) = sample();
-        let lines = Grouping::default().lines(&plan, &cpus);
+        let lines = Grouping::default().lines(&plan, &cpus, &Catalog::embedded().unwrap());
         let counted = |value, enabled, running| Tally::Counted(Count { value, enabled, running });
         let mut tallies = vec![Tally::NotSupported; 12];
         tallies[0] = counted(10, 1000, 1000);
@@ -334,7 +345,9 @@ mod tests {
             };
             let plan = plan(&machine, &catalog, &request).unwrap();
             shown.push(format!("{name} -p {group} {by:?}"));
-            for line in (Grouping { by, ..Grouping::default() }).lines(&plan, &machine.cpus) {
+            for line in
+                (Grouping { by, ..Grouping::default() }).lines(&plan, &machine.cpus, &catalog)
+            {
                 let Line { label, unit, place, members, .. } = line;
                 shown.push(format!("    {place:<3} {:>3} {unit:<9} {label}", members.len()));
             }

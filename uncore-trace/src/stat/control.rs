@@ -1,9 +1,9 @@
 //! `--control`: another program says when to count, by lines through a FIFO or a descriptor.
 //!
 //! The protocol is perf's (`tools/perf/util/evlist.c`, Linux 7.2): `enable`, `disable`, `ping`,
-//! `stop`, each answered by `ack` and a line end where there is somewhere to answer to; `ack` itself
-//! is taken and not answered. Guarantee: what is not understood is answered too, so that nobody
-//! waits for ever, and is warned of.
+//! `stop`, each answered by [`ACK`] where there is somewhere to answer to; `ack` itself is taken and
+//! not answered. Guarantee: an answer means that the command was carried out. A command that is not
+//! known gets a warning on standard error and no answer, as perf gives it none.
 
 use std::io;
 use std::str::FromStr;
@@ -15,6 +15,10 @@ use crate::text::printable;
 
 /// Longest line that can be a command; perf's own buffer has 1024 bytes.
 const LONGEST: usize = 1024;
+
+/// The answer, with the zero byte that perf sends after the line end (`EVLIST_CTL_CMD_ACK_TAG`,
+/// `tools/perf/util/evlist.c`): a client that reads five bytes must get them.
+const ACK: &[u8] = b"ack\n\0";
 
 /// Where commands come from and answers go, as typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -118,8 +122,10 @@ impl Control {
                     return Ok(order);
                 }
                 let line = printable(&line);
-                log::warn!("--control: unknown command '{line}': enable, disable, ping, stop");
-                self.ack();
+                log::warn!(
+                    "--control: unknown command '{line}', not acknowledged; the commands are \
+                     enable, disable, ping, stop"
+                );
             }
             self.receiver.readable().await.context("cannot wait for --control")?;
             let mut bytes = [0; 256];
@@ -150,7 +156,7 @@ impl Control {
     /// Says that the last order was carried out.
     pub fn ack(&self) {
         if let Some(sender) = &self.sender
-            && let Err(error) = sender.try_write(b"ack\n")
+            && let Err(error) = sender.try_write(ACK)
         {
             log::warn!("--control: cannot acknowledge a command: {error}");
         }

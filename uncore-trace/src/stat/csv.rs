@@ -77,9 +77,12 @@ fn metric(row: &Row) -> [String; 2] {
     }
 }
 
-/// perf has no unit for a bare count.
+/// Units of the catalog that say what was counted: as in perf, such a number has no unit.
+const COUNTED: [&str; 4] = ["count", "cycles", "requests", "request_cycles"];
+
+/// What the field `unit` has: nothing where a value is just a number of events.
 pub fn unit(unit: &str) -> &str {
-    if unit == "count" { "" } else { unit }
+    if COUNTED.contains(&unit) { "" } else { unit }
 }
 
 #[cfg(test)]

@@ -170,7 +170,9 @@ pub mod sample {
         faults.rate = Some(Rate { value: 1_234_567.0, unit: "/s" });
         let mut idle = row("uncore_imc/\"reads\"/", Value::NotCounted, "bytes");
         idle.counted = Some(Counted { running_ns: 0, running: 0.0, integral: true });
-        let clock = row("cpu-clock", Value::Number(2_000_123_456.0), "ns");
+        let mut clock = row("cpu-clock", Value::Number(2_000.123_456), "msec");
+        clock.rate = Some(Rate { value: 2.000_123, unit: "CPUs utilized" });
+        clock.counted = Some(Counted { running_ns: 2_000_123_456, running: 1.0, integral: false });
         let refused = row("cycles\u{1b}[2J", Value::NotSupported, "cycles");
         let metric = |label, value, unit| Row { counted: None, ..row(label, value, unit) };
         vec![

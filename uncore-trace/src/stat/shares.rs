@@ -184,7 +184,7 @@ impl<'a> Shares<'a> {
                 members: line.members.len(),
                 label: line.label.clone(),
                 value: match counted {
-                    true => Value::Number(cell.value),
+                    true => Value::Number(cell.value * line.factor),
                     false if of.is_empty() => Value::NotSupported,
                     false => Value::NotCounted,
                 },
@@ -271,8 +271,8 @@ fn part<'a>(named: &'a [String], owner: &str, cgroup: Option<&str>) -> &'a str {
 mod tests {
     use super::*;
     use crate::discover::Cpus;
-    use crate::plan::Plan;
     use crate::plan::metric::{Across, Input, Planned};
+    use crate::plan::{Catalog, Plan};
     use crate::stat::aggregate::Grouping;
     use crate::stat::table::What;
     use crate::tables::fabric::{Builder, Row as Fabric};
@@ -297,8 +297,12 @@ mod tests {
     }
 
     fn table(plan: &Plan) -> Table<'_> {
-        let what = What { scale: true, duration: false, events: true };
-        Table::new(plan, &Cpus::default(), &Grouping::default(), what)
+        table_with(plan, What { scale: true, duration: false, events: true })
+    }
+
+    fn table_with(plan: &Plan, what: What) -> Table<'_> {
+        let catalog = Catalog::embedded().unwrap();
+        Table::new(plan, &catalog, &Cpus::default(), &Grouping::default(), what)
     }
 
     static ALL: BTreeSet<u32> = BTreeSet::new();
@@ -417,8 +421,7 @@ mod tests {
     #[test]
     fn the_time_counted_is_everybodys() {
         let plan = plan();
-        let what = What { scale: true, duration: true, events: true };
-        let table = Table::new(&plan, &Cpus::default(), &Grouping::default(), what);
+        let table = table_with(&plan, What { scale: true, duration: true, events: true });
         let rows = Shares::new(&table, &["/a".to_owned()], &ALL).take(1e7);
         assert_eq!(rows[2].label, "duration_time");
         assert_eq!(shown(&rows[2..]), ["(all) 10000000 None "]);

@@ -5,7 +5,7 @@ use super::count::Lap;
 use super::metrics::{self, MetricLine};
 use super::row::{Counted, Part, Place, Row, Value};
 use crate::discover::Cpus;
-use crate::plan::Plan;
+use crate::plan::{Catalog, Plan};
 
 /// Which rows there are, and how they are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,8 +32,14 @@ pub struct Table<'a> {
 
 impl<'a> Table<'a> {
     /// Rows of `plan`.
-    pub fn new(plan: &'a Plan, cpus: &Cpus, grouping: &Grouping, what: What) -> Self {
-        let lines = if what.events { grouping.lines(plan, cpus) } else { Vec::new() };
+    pub fn new(
+        plan: &'a Plan,
+        catalog: &Catalog,
+        cpus: &Cpus,
+        grouping: &Grouping,
+        what: What,
+    ) -> Self {
+        let lines = if what.events { grouping.lines(plan, cpus, catalog) } else { Vec::new() };
         Self { plan, lines, metrics: metrics::lines(plan, cpus, grouping), what }
     }
 

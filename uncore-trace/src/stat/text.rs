@@ -92,7 +92,8 @@ fn share(part: &Part, row: &Row) -> String {
 fn per_second(rate: &Rate) -> String {
     match rate.unit {
         "GB/s" => units::rate(rate.value * 1e9, "bytes"),
-        _ => units::rate(rate.value, ""),
+        "/s" => units::rate(rate.value, ""),
+        unit => format!("{:.3} {unit}", rate.value),
     }
 }
 

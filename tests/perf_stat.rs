@@ -1,0 +1,269 @@
+//! `uncore-trace stat` beside `perf stat`: both count the same events, and every field of both
+//! outputs is compared. [`DIFFERENCES`] has all in which they differ on purpose.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::{Map, Value};
+
+use crate::command::Place;
+use crate::harness::{or_skip, root_or_skip, tool};
+
+/// What both programs count. `tsc` is an event of a PMU with a unit of its own in the catalog.
+const EVENTS: &str = "page-faults,cpu-clock,task-clock,context-switches,msr/tsc/,duration_time";
+
+/// The same where there is no `msr` PMU.
+const EVENTS_WITHOUT_MSR: &str = "page-faults,cpu-clock,task-clock,context-switches,duration_time";
+
+fn has_msr() -> bool {
+    Path::new("/sys/bus/event_source/devices/msr/events/tsc").exists()
+}
+
+/// Everything in which the outputs differ on purpose: the field, the event or `*`, and the reason.
+/// README, "Just count", has the same list for users. A difference that is not here fails, and so
+/// does one that is here and is not seen.
+const DIFFERENCES: &[(&str, &str, &str)] = &[
+    (
+        "metric-unit",
+        "*",
+        "a rate is per second of the measurement and has no prefix: perf's is per second of CPU \
+         time, which counters of a fabric do not have, and its K, M or G changes from line to line",
+    ),
+    ("metric-value", "*", "in CSV six decimals and not three, because there is no prefix"),
+    ("metric-value", "duration_time", "time per second says nothing"),
+    ("metric-unit", "duration_time", "time per second says nothing"),
+    ("counters", "*", "the JSON key is that of later versions, `aggregate-number` in perf 6.1"),
+    ("aggregate-number", "*", "see `counters`"),
+    ("summary", "*", "in JSON perf does not tell the rows of --summary from those of an interval"),
+];
+
+/// One row: the name and the text of each field, in the order of the output.
+type Row = Vec<(String, String)>;
+
+/// The names of the fields of a CSV row with these options.
+fn names(options: &[&str]) -> Vec<&'static str> {
+    let has = |option: &str| options.contains(&option);
+    let mut names = Vec::new();
+    if has("-I") {
+        names.push("interval");
+    }
+    if has("-A") {
+        names.push("cpu");
+    }
+    for (option, name) in [("--per-socket", "socket"), ("--per-die", "die"), ("--per-node", "node")]
+    {
+        if has(option) {
+            names.extend([name, "counters"]);
+        }
+    }
+    names.extend(["counter-value", "unit", "event"]);
+    if has("-r") {
+        names.push("variance");
+    }
+    names.extend(["event-runtime", "pcnt-running", "metric-value", "metric-unit"]);
+    names
+}
+
+fn csv(text: &str, options: &[&str]) -> Vec<Row> {
+    let names = names(options);
+    let row = |line: &str| -> Row {
+        let fields: Vec<_> = line.split(',').collect();
+        assert_eq!(fields.len(), names.len(), "{options:?}: {names:?} {line}");
+        let pairs = names.iter().zip(fields);
+        pairs.map(|(name, field)| ((*name).to_owned(), field.to_owned())).collect()
+    };
+    // A file begins with a comment and an empty line.
+    assert!(text.starts_with("# started on "), "{text}");
+    text.lines().skip(2).map(row).collect()
+}
+
+fn json(text: &str) -> Vec<Row> {
+    let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let row = |line: &str| -> Row {
+        let object: Map<String, Value> = serde_json::from_str(line).unwrap();
+        let text = |value: &Value| match value {
+            Value::String(text) => format!("{text:?}"),
+            other => other.to_string(),
+        };
+        object.iter().map(|(name, value)| (name.clone(), text(value))).collect()
+    };
+    lines.map(row).collect()
+}
+
+/// The text with every number made `0`, and of its fraction as many digits as there are.
+fn shape(text: &str) -> String {
+    let mut shape = String::new();
+    let mut fraction = false;
+    for c in text.chars() {
+        if !c.is_ascii_digit() {
+            fraction = c == '.' && shape.ends_with('0');
+            shape.push(c);
+        } else if fraction || !shape.ends_with('0') {
+            shape.push('0');
+        }
+    }
+    shape
+}
+
+/// What of a field has to be the same: of a name all of it, of a number its form. JSON has no form
+/// of numbers, and a number of intervals, faults or switches is of the run.
+fn comparable(name: &str, field: &str, is_json: bool) -> String {
+    match name {
+        "counter-value" | "interval" | "variance" | "event-runtime" | "metric-value" => {
+            if is_json && !field.starts_with('"') { "a number".to_owned() } else { shape(field) }
+        }
+        _ => field.to_owned(),
+    }
+}
+
+fn get<'a>(row: &'a Row, name: &str) -> Option<&'a str> {
+    let (_, field) = row.iter().find(|(known, _)| known == name)?;
+    Some(field.trim_matches(['"', ' ']))
+}
+
+fn number(row: &Row, name: &str) -> f64 {
+    get(row, name).unwrap().parse().unwrap_or_else(|_| panic!("{name} is no number: {row:?}"))
+}
+
+/// What does not depend on how long a run took: the count in time running, and the rate in counts.
+fn assert_same_scale(ours: &Row, theirs: &Row) {
+    // Digits that the form leaves out, and the time between two readings of one clock.
+    let near = |a: f64, b: f64| (a / b - 1.0).abs() < 0.01;
+    let event = get(ours, "event").unwrap();
+    let of_time = |row: &Row| number(row, "counter-value") / number(row, "event-runtime");
+    if matches!(event, "cpu-clock" | "task-clock" | "msr/tsc/" | "duration_time") {
+        assert!(near(of_time(ours), of_time(theirs)), "{ours:?} {theirs:?}");
+    }
+}
+
+/// Compares two rows; returns the differences that are on purpose.
+fn compare(ours: &Row, theirs: &Row, is_json: bool) -> BTreeSet<usize> {
+    let event = get(ours, "event").unwrap();
+    let mut known = BTreeSet::new();
+    let mut allow = |name: &str| {
+        let allowed =
+            |(field, of, _): &&(&str, &str, &str)| *field == name && (*of == event || *of == "*");
+        // What is said of an event goes before what is said of all.
+        let found = DIFFERENCES.iter().filter(allowed).max_by_key(|(_, of, _)| *of != "*");
+        let found = found.unwrap_or_else(|| panic!("{name} differs:\n{ours:?}\n{theirs:?}"));
+        known.insert(DIFFERENCES.iter().position(|one| one == found).unwrap());
+    };
+    for (name, field) in ours {
+        let other = theirs.iter().find(|(known, _)| known == name);
+        let same = other.is_some_and(|(_, other)| {
+            comparable(name, field, is_json) == comparable(name, other, is_json)
+        });
+        if !same {
+            allow(name);
+        }
+    }
+    for (name, _) in theirs {
+        if get(ours, name).is_none() {
+            allow(name);
+        }
+    }
+    let common = |row: &Row, other: &Row| -> Vec<String> {
+        let names = row.iter().map(|(name, _)| name.clone());
+        names.filter(|name| get(other, name).is_some()).collect()
+    };
+    assert_eq!(common(ours, theirs), common(theirs, ours), "in another order");
+    known
+}
+
+#[test]
+fn every_field_is_perfs_or_a_known_difference() {
+    let _machine = root_or_skip!();
+    or_skip!(tool("perf"));
+    let events = if has_msr() { EVENTS } else { EVENTS_WITHOUT_MSR };
+    let place = Place::new();
+    let mut seen = BTreeSet::new();
+    for options in [
+        &[][..],
+        &["-A"],
+        &["--per-socket"],
+        &["--per-die"],
+        &["--per-node"],
+        &["-r", "2"],
+        &["-r", "2", "--per-socket"],
+        &["-I", "100", "--interval-count", "1"],
+        &["-I", "100", "--interval-count", "1", "-A"],
+        &["-I", "100", "--interval-count", "1", "--summary"],
+    ] {
+        for format in ["-x,", "-j"] {
+            let command: &[&str] = if options.contains(&"-I") { &[] } else { &["sleep", "0.1"] };
+            let stat = ["stat", "-a", "-o", "counts", format, "-e", events];
+            let args = [&stat[..], options, command].concat();
+            let read = || {
+                let text = fs::read_to_string(place.path("counts")).unwrap();
+                if format == "-j" { json(&text) } else { csv(&text, options) }
+            };
+            assert_eq!(place.run(&args).code, 0, "{args:?}");
+            let ours = read();
+            let perf = Command::new("perf").args(&args).current_dir(place.path(".")).output();
+            assert!(perf.unwrap().status.success(), "{args:?}");
+            let theirs = read();
+            let of = |rows: &[Row]| -> Vec<_> {
+                let event = |row| get(row, "event").unwrap().to_owned();
+                rows.iter().map(event).collect()
+            };
+            assert_eq!(of(&ours), of(&theirs), "{args:?}");
+            for (ours, theirs) in ours.iter().zip(&theirs) {
+                seen.extend(compare(ours, theirs, format == "-j"));
+                assert_same_scale(ours, theirs);
+            }
+        }
+    }
+    let all = BTreeSet::from_iter(0..DIFFERENCES.len());
+    let gone: Vec<_> = all.difference(&seen).map(|at| DIFFERENCES[*at]).collect();
+    assert!(gone.is_empty(), "these differences are not there: {gone:#?}");
+}
+
+#[test]
+fn what_did_not_count_has_perfs_words_and_fields() {
+    let _machine = root_or_skip!();
+    or_skip!(tool("perf"));
+    let place = Place::new();
+    let events = "cpu-clock,page-faults,software/config=99/";
+    let args = ["stat", "-a", "-x,", "-D", "-1", "-o", "counts", "-e", events, "true"];
+    let read = || csv(&fs::read_to_string(place.path("counts")).unwrap(), &[]);
+    assert_eq!(place.run(args).code, 0);
+    let ours = read();
+    let perf = Command::new("perf").args(args).current_dir(place.path(".")).output();
+    assert!(perf.unwrap().status.success());
+    let theirs = read();
+    assert_eq!(ours[..2], theirs[..2]);
+    // Terms are printed as they were opened, in hex.
+    let without_name =
+        |row: &Row| row.iter().filter(|(name, _)| name != "event").cloned().collect();
+    let (ours, theirs): (Row, Row) = (without_name(&ours[2]), without_name(&theirs[2]));
+    assert_eq!(ours, theirs);
+    assert_eq!(get(&ours, "counter-value"), Some("<not supported>"));
+}
+
+#[test]
+fn it_counts_what_perf_counts() {
+    let _machine = root_or_skip!();
+    or_skip!(tool("perf"));
+    // perf inside: it sees the command alone, this one its own start and end too. Long beside what
+    // may hold up the start of perf.
+    let script = "dd if=/dev/zero of=/dev/null bs=64M count=4 2>/dev/null; sleep 3";
+    let events = if has_msr() { EVENTS } else { EVENTS_WITHOUT_MSR };
+    let place = Place::new();
+    let args = ["stat", "-x,", "-o", "outer", "-e", events, "--", "perf", "stat", "-a", "-x,"];
+    place.run([&args[..], &["-o", "inner", "-e", events, "--", "sh", "-c", script]].concat()).ok();
+    let read = |name: &str| csv(&fs::read_to_string(place.path(name)).unwrap(), &[]);
+    let (outer, inner) = (read("outer"), read("inner"));
+    assert_eq!(outer.len(), inner.len(), "{outer:?} {inner:?}");
+    for (ours, theirs) in outer.iter().zip(&inner) {
+        let (ours_is, theirs_is) = (number(ours, "counter-value"), number(theirs, "counter-value"));
+        // Starting perf, which takes some 10 to 100 ms, makes faults and switches.
+        let counts = ["page-faults", "context-switches"].contains(&get(ours, "event").unwrap());
+        let start = if counts { 20_000.0 } else { 0.0 };
+        assert!(ours_is >= theirs_is, "{ours:?} {theirs:?}");
+        assert!(ours_is < 1.5 * theirs_is + start, "{ours:?} {theirs:?}");
+    }
+}
