@@ -217,7 +217,7 @@ fn every_field_is_perfs_or_a_known_difference() {
             }
         }
     }
-    let all = BTreeSet::from_iter(0..DIFFERENCES.len());
+    let all: BTreeSet<_> = (0..DIFFERENCES.len()).collect();
     let gone: Vec<_> = all.difference(&seen).map(|at| DIFFERENCES[*at]).collect();
     assert!(gone.is_empty(), "these differences are not there: {gone:#?}");
 }

@@ -39,6 +39,9 @@ standard error unless -o is given. A cgroup named below another is counted on
 its own line, not twice, and the lines of an event add up to the whole: (other),
 (idle), (irq) and (unattributed) are what is in no named cgroup. How a cgroup's
 part was made and its lowest confidence stand beside it, see README.
+--for-each-cgroup reads counters of a CPU itself (-p host, -p core) at every
+context switch, which makes every switch slower; uncore counters are read by
+the timer alone.
 
 CSV: [seconds or 'summary'] [place [counters]] value unit event [cgroup] [+-%]
 running_ns running% rate_or_metric its_unit [method confidence]. JSON: one
