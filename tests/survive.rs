@@ -4,10 +4,11 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 #![expect(clippy::print_stdout, reason = "a test prints what it measured")]
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::Path;
 use std::thread::sleep;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use uncore_trace::tables::metadata;
 
@@ -84,6 +85,36 @@ fn a_killed_file_loses_at_most_a_flush_interval() {
 #[test]
 fn a_killed_dataset_loses_at_most_a_flush_interval() {
     loses_at_most_a_flush_interval(3, "run/");
+}
+
+/// The metadata of the start knows of no loss, and a killed recorder writes no other at its end.
+#[test]
+fn a_killed_file_says_what_was_lost_before() {
+    let _machine = root_or_skip!();
+    let dir = tempfile::tempdir().unwrap();
+    let output = dir.path().join("run.parquet");
+    let mut recorder = Recorder::start(&output, &["-p", "host", "--flush", "200ms"]);
+    let partial = dir.path().join("run.parquet.partial");
+    let segments = || {
+        let names = partial.read_dir().unwrap().map(|entry| entry.unwrap().file_name());
+        names.filter(|name| name.as_encoded_bytes().ends_with(b".parquet")).count()
+    };
+    let begin = Instant::now();
+    // The first one is empty, and made before anything is recorded.
+    while segments() < 2 {
+        assert!(begin.elapsed() < Duration::from_mins(1), "nothing was flushed");
+        sleep(Duration::from_millis(10));
+    }
+    recorder.kill();
+    run_ok([OsStr::new("repair"), output.as_os_str()]);
+    for key in [metadata::LOSS, metadata::LOSS_FIRST] {
+        let totals = rows::pair(&output, key).unwrap();
+        serde_json::from_str::<BTreeMap<String, i64>>(&totals).unwrap();
+    }
+    let report = run_ok([OsStr::new("report"), output.as_os_str()]);
+    assert!(report.starts_with("incomplete: the recorder was killed, nothing after "), "{report}");
+    assert!(!report.contains("is not known"), "{report}");
+    assert_checked(&output);
 }
 
 /// What a recorder that cannot keep up may hold: its ring twice mapped, and a flush interval.

@@ -91,7 +91,8 @@ impl Loss {
         let Loss { cause, count, first_ns } = self;
         match first_ns.map(after) {
             Some(first) if first > 0.0 => format!("{count} {cause} (first at {first:.3} s)"),
-            _ => format!("{count} {cause}"),
+            Some(_) => format!("{count} {cause} (from the start)"),
+            None => format!("{count} {cause}"),
         }
     }
 }
@@ -176,7 +177,7 @@ mod tests {
         // A counter that could not be opened is missing from the begin.
         assert_eq!(
             line(false, &lossy),
-            "incomplete: 5286 lost_sample (first at 0.412 s), 3 ring_full, 2 not_opened"
+            "incomplete: 5286 lost_sample (first at 0.412 s), 3 ring_full, 2 not_opened (from the start)"
         );
     }
 
@@ -220,7 +221,7 @@ mod tests {
             line(false, &lossy),
             format!(
                 "{at_the_end}; 2 damaged pieces left out; 5286 lost_sample (first at 0.412 s), \
-                 3 ring_full, 2 not_opened"
+                 3 ring_full, 2 not_opened (from the start)"
             )
         );
         let incomplete = incomplete(false, &lossy).unwrap();
