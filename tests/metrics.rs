@@ -493,10 +493,16 @@ fn errors_say_what_is_needed_and_what_is_here() {
         ("yitian", "mem_utilization"),
         ("vm-no-uncore", "ipc"),
         ("bare", "s2s_rx_bandwidth"),
+        ("vm-no-uncore", "*"),
+        ("vm-no-uncore", "mem_*"),
+        ("icelake-2s", "*_latency*"),
     ];
     let errors = cases.map(|(name, metric)| match try_plan(&captured(name), &[metric]) {
         Ok(plan) => panic!("{name} {metric} was planned:\n{}", plan.render()),
-        Err(error) => format!("{name} -M {metric}\n  {error}"),
+        Err(error) => {
+            assert!(error.len() < 500, "{} characters: {error}", error.len());
+            format!("{name} -M {metric}\n  {error}")
+        }
     });
     insta::assert_snapshot!("metric-errors", errors.join("\n"));
 }

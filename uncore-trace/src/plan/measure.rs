@@ -11,9 +11,12 @@ use super::device::{Narrowing, Part};
 use super::family::Family;
 use super::metric::{DURATION_NS, Metric};
 use super::resolve::{Resolved, Resolver};
-use super::suggest::{did_you_mean, list};
+use super::suggest::{did_you_mean, few, list};
 use super::words::Words;
 use crate::text::printable;
+
+/// Names of metrics and families in an error: with these it stays shorter than 500 characters.
+const FEW: usize = 3;
 
 /// One metric on one PMU.
 #[derive(Debug, Clone)]
@@ -179,11 +182,10 @@ impl<'a> Resolver<'a> {
             self.all_metrics().filter(|(_, metric)| names_it(typed, metric)).collect();
         if named.is_empty() {
             bail!(
-                "there is no metric {}{}; `uncore-trace list metrics` shows all, the metrics here \
-                 are {}",
+                "there is no metric {}{}; `uncore-trace list metrics --all` shows all; {}",
                 printable(typed),
                 did_you_mean(typed, self.all_metrics().map(|(_, metric)| &metric.name)),
-                list(self.metrics_here())
+                self.instead()
             );
         }
         Ok(named)
@@ -212,24 +214,44 @@ impl<'a> Resolver<'a> {
         });
         let apart = named.iter().any(|(family, _)| self.has(&family.family));
         let apart = apart.then(|| "no PMU here counts the device with it".to_owned());
-        let why = lacking.or(apart).unwrap_or_else(|| {
-            let families: BTreeSet<_> = named
-                .iter()
-                .map(|(family, metric)| {
-                    let beside = metric.only_with.as_ref().map(|other| format!(" beside {other}"));
-                    let pmus = family.names.join(" or ");
-                    format!("{pmus} ({}){}", family.about, beside.unwrap_or_default())
-                })
-                .collect();
-            let families: Vec<_> = families.into_iter().collect();
-            format!("this machine has no PMU {}", families.join(", or "))
-        });
-        anyhow::anyhow!(
-            "the metric {} cannot be computed here: {why}; the metrics here are {}",
-            printable(typed),
-            list(self.metrics_here())
-        )
+        let why = lacking.or(apart).unwrap_or_else(|| no_pmus(&named));
+        let meant: BTreeSet<_> = named.iter().map(|(_, metric)| &metric.name).collect();
+        let typed = printable(typed);
+        let what = match meant.len() {
+            0 | 1 => format!("the metric {typed} cannot"),
+            count => format!("none of the {count} metrics of -M '{typed}' can"),
+        };
+        anyhow::anyhow!("{what} be computed here: {why}; {}", self.instead())
     }
+
+    /// What can be asked for on this machine in place of a metric that cannot.
+    fn instead(&self) -> String {
+        let here = self.metrics_here();
+        if here.is_empty() {
+            let groups = list(self.groups_here());
+            return format!("no other can be, either: count groups instead, here -p {groups}");
+        }
+        format!("the metrics here are {} (`uncore-trace list metrics`)", few(here, FEW))
+    }
+}
+
+/// That there is no PMU of the families of these metrics.
+fn no_pmus(named: &[(&Family, &Metric)]) -> String {
+    let families: BTreeMap<_, _> = named
+        .iter()
+        .map(|(family, metric)| {
+            let beside = metric.only_with.as_ref().map(|other| format!(" beside {other}"));
+            let pmus = family.names.join(" or ");
+            let text = format!("{pmus} ({}){}", family.about, beside.unwrap_or_default());
+            (&family.family, text)
+        })
+        .collect();
+    if families.len() > FEW {
+        let families = few(families.keys(), FEW);
+        return format!("this machine has no PMU of the families {families}");
+    }
+    let texts: Vec<_> = families.into_values().collect();
+    format!("this machine has no PMU {}", texts.join(", or "))
 }
 
 /// Whether what the user typed means this metric.

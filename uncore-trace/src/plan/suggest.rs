@@ -31,12 +31,17 @@ pub fn did_you_mean(wrong: &str, known: impl IntoIterator<Item: AsRef<str>>) -> 
 
 /// `a, b, c and 7 more`, safe to print; `none` where there are none.
 pub fn list(names: impl IntoIterator<Item: AsRef<str>>) -> String {
+    few(names, SHOWN)
+}
+
+/// As [`list`], with at most `most` names.
+pub fn few(names: impl IntoIterator<Item: AsRef<str>>, most: usize) -> String {
     let names: Vec<_> =
         names.into_iter().map(|name| printable(name.as_ref()).into_owned()).collect();
     match names.len() {
         0 => "none".to_owned(),
-        n if n <= SHOWN => names.join(", "),
-        n => format!("{} and {} more", names[..SHOWN].join(", "), n - SHOWN),
+        n if n <= most => names.join(", "),
+        n => format!("{} and {} more", names[..most].join(", "), n - most),
     }
 }
 
@@ -58,5 +63,6 @@ mod tests {
         assert_eq!(list([""; 0]), "none");
         assert_eq!(list(["a\n", "b"]), "a\\n, b");
         assert!(list(vec!["x"; 30]).ends_with("and 6 more"));
+        assert_eq!(few(["a", "b", "c"], 2), "a, b and 1 more");
     }
 }
