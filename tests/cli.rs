@@ -16,10 +16,7 @@ use uncore_trace::tables::reader::Recording;
 use uncore_trace::tables::writer::{Target, Writer};
 use uncore_trace::tables::{SCHEMA_VERSION, fabric, metadata};
 
-use crate::command::{Answer, Place, machine, root_or_skip};
-
-/// A user without privileges, `nobody`.
-const NOBODY: u32 = 65534;
+use crate::command::{Answer, NOBODY, Place, machine, root_or_skip};
 
 /// The user and group of a command; supplementary groups are dropped with them.
 fn as_nobody(command: &mut Command) -> &mut Command {
@@ -265,6 +262,42 @@ fn doctor_says_what_a_machine_without_bpf_lacks() {
     assert_eq!(answer.code, 2);
     assert!(answer.out.contains("FAIL  BTF"), "{answer:?}");
     assert!(answer.out.contains("CONFIG_BPF_SYSCALL=y"), "{answer:?}");
+}
+
+/// What can be counted is said in the same words by both.
+#[test]
+fn doctor_begins_as_list_does() {
+    let place = Place::new();
+    for name in ["vm-no-uncore", "grace-2s"] {
+        let root = machine(name);
+        let begin = |command| {
+            let text = place.run([command, "--root", &root]).out;
+            text.lines().take(5).map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(begin("doctor"), begin("list"));
+        assert!(begin("doctor").concat().contains("-p host"), "{:#?}", begin("doctor"));
+    }
+    let text = place.run(["doctor", "--root", "/nonexistent"]).out;
+    assert!(text.starts_with("cannot tell what can be counted here: "), "{text}");
+}
+
+/// Without a PMU for any, the refusal once listed every PMU of every vendor in 2000 characters.
+#[test]
+fn all_metrics_are_those_that_are_here_or_refused_in_short() {
+    let place = Place::new();
+    let grace = machine("grace-2s");
+    let plan = place.run(["record", "--root", &grace, "--dry-run", "-M", "*"]).ok();
+    assert!(plan.contains("pcie_read_bandwidth") && plan.contains("backend_stalled"), "{plan}");
+    let root = machine("vm-no-uncore");
+    let line = place.refuses(["record", "--root", &root, "--dry-run", "-M", "*"]);
+    assert!(line.len() < 400 && line.contains("none of the"), "{line}");
+    assert!(line.contains("more;") && line.contains("-p host"), "{line}");
+    if root_or_skip("stat -M '*' on this machine") {
+        let answer = place.run(["stat", "-M", "*", "--timeout", "50"]);
+        if answer.code != 0 {
+            assert!(answer.refused().len() < 400);
+        }
+    }
 }
 
 /// A recording of one row, made without the kernel.

@@ -16,6 +16,9 @@ use std::process::{Command, Output};
 /// Where the user's own catalog would be: whoever runs the tests may have one.
 pub const NO_CONFIG: &str = "/nonexistent";
 
+/// A user without privileges, `nobody`.
+pub const NOBODY: u32 = 65534;
+
 /// What a run said.
 #[derive(Debug)]
 pub struct Answer {

@@ -8,7 +8,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
 
-use uncore_trace::cmd::list::{What, list};
+use uncore_trace::cmd::list::{Form, View, What, list};
 use uncore_trace::discover::{self, Machine};
 use uncore_trace::plan::{Catalog, Plan, Request, plan};
 
@@ -357,7 +357,9 @@ fn hostile_names_are_shown_escaped() {
         &[(function, NIC, 1, None)],
         &[("net", evil, &format!("{function}/net/x")), ("net", "evil", "virtual/net/evil")],
     );
-    let text = list(&machine, &Catalog::embedded().unwrap(), What::Devices, false).unwrap();
+    let text =
+        list(&machine, &Catalog::embedded().unwrap(), What::Devices, Form::Text(View::default()))
+            .unwrap();
     assert!(!text.contains('\u{1b}') && text.contains("evil\\u{1b}[2J"), "{text}");
     for device in [evil, "evil", "evil\u{1b}["] {
         let error = refused(&machine, &of_devices(&[device], &[]));
@@ -390,11 +392,13 @@ fn errors_say_what_is_there() {
 #[test]
 fn devices_are_listed_with_what_counts_them() {
     let catalog = Catalog::embedded().unwrap();
-    let shown = |machine: &Machine| list(machine, &catalog, What::Devices, false).unwrap();
+    let shown = |machine: &Machine| {
+        list(machine, &catalog, What::Devices, Form::Text(View::default())).unwrap()
+    };
     let ((_a, grace), (_b, tegra)) = (grace(), tegra(true));
     insta::assert_snapshot!("devices-grace-2s", shown(&grace));
     insta::assert_snapshot!("devices-t410-2s", shown(&tegra));
     let json: serde_json::Value =
-        serde_json::from_str(&list(&grace, &catalog, What::Devices, true).unwrap()).unwrap();
+        serde_json::from_str(&list(&grace, &catalog, What::Devices, Form::Json).unwrap()).unwrap();
     assert_eq!(json["devices"][0]["counted_by"][0]["part"], "root_port=0x100");
 }

@@ -7,7 +7,7 @@
 
 use std::path::{Path, PathBuf};
 
-use uncore_trace::cmd::list::{What, list};
+use uncore_trace::cmd::list::{Form, View, What, list};
 use uncore_trace::discover::{Machine, machine};
 use uncore_trace::plan::{Catalog, Group, Plan, Request, plan};
 
@@ -104,19 +104,81 @@ fn every_machine_lists() {
             (What::Metrics, "metrics"),
             (What::Absent, "absent"),
         ] {
-            let mut text = list(&machine, &catalog, what, false).unwrap();
+            let mut text = list(&machine, &catalog, what, Form::Text(View::default())).unwrap();
             // Its path is that of the checkout.
             text = text.replace(&root(name).display().to_string(), "ROOT");
             insta::assert_snapshot!(format!("list-{name}-{part}"), text);
         }
         if !machine.devices.pci.is_empty() {
-            let text = list(&machine, &catalog, What::Devices, false).unwrap();
+            let text =
+                list(&machine, &catalog, What::Devices, Form::Text(View::default())).unwrap();
             insta::assert_snapshot!(format!("list-{name}-devices"), text);
         }
-        let json: String = list(&machine, &catalog, What::All, true).unwrap();
+        let json: String = list(&machine, &catalog, What::All, Form::Json).unwrap();
         let json: serde_json::Value = serde_json::from_str(&json).unwrap();
         assert_eq!(json["groups"].as_array().unwrap().len(), Group::ALL.len());
     }
+}
+
+/// It once printed lines of 789 columns, most of them on what other machines have.
+#[test]
+fn no_line_of_a_list_is_wider_than_the_terminal() {
+    let catalog = Catalog::embedded().unwrap();
+    for name in MACHINES {
+        let machine = captured(name);
+        for (all, width) in [(false, 80), (true, 80), (false, 60)] {
+            let view = View { all, width: Some(width) };
+            let text = list(&machine, &catalog, What::All, Form::Text(view)).unwrap();
+            for line in text.lines() {
+                // The path of the checkout may be longer, and is not broken.
+                let path = line.contains(&*root(name).display().to_string());
+                assert!(line.chars().count() <= width || path, "{name} {width}: {line}");
+            }
+        }
+    }
+    let at = |name, what| {
+        let view = View { width: Some(80), ..View::default() };
+        list(&captured(name), &catalog, what, Form::Text(view)).unwrap()
+    };
+    insta::assert_snapshot!("list-80-zen5-2s-groups", at("zen5-2s", What::Groups));
+    insta::assert_snapshot!("list-80-grace-2s-metrics", at("grace-2s", What::Metrics));
+    insta::assert_snapshot!("list-80-icelake-2s-pmus", at("icelake-2s", What::Pmus));
+}
+
+#[test]
+fn what_is_absent_is_one_line_and_all_of_it_with_all() {
+    let catalog = Catalog::embedded().unwrap();
+    let machine = captured("vm-no-uncore");
+    let text = |all| {
+        let view = View { all, width: None };
+        list(&machine, &catalog, What::All, Form::Text(view)).unwrap()
+    };
+    let (some, all) = (text(false), text(true));
+    for other in ["nvidia_scf", "arm_cmn", "intel_imc"] {
+        assert!(!some.contains(other), "{some}");
+        let lines = all.lines().filter(|line| line.contains(other));
+        assert!(lines.count() > 1, "{all}");
+    }
+    let absent: Vec<_> = some.lines().filter(|line| line.starts_with("absent: ")).collect();
+    let [absent] = absent.as_slice() else { panic!("{some}") };
+    let families = catalog.families.len() - 2;
+    assert!(absent.starts_with(&format!("absent: {families} known PMU families ")), "{absent}");
+    assert!(absent.contains("`uncore-trace list --all`"), "{absent}");
+}
+
+/// What most people try first is a virtual machine, where the groups of the examples open nothing.
+#[test]
+fn the_first_five_lines_say_what_can_be_counted_and_what_a_confidence_is_worth() {
+    let catalog = Catalog::embedded().unwrap();
+    let mut begins = Vec::new();
+    for name in MACHINES {
+        let text = list(&captured(name), &catalog, What::All, Form::Text(View::default())).unwrap();
+        let begin: Vec<_> = text.lines().take_while(|line| !line.is_empty()).collect();
+        assert_eq!(begin.len(), 5, "{name}: {begin:#?}");
+        assert!(begin.iter().all(|line| line.chars().count() <= 80), "{name}: {begin:#?}");
+        begins.push(format!("{name}\n{}\n", begin.join("\n")));
+    }
+    insta::assert_snapshot!("list-begins", begins.join("\n"));
 }
 
 #[test]
@@ -437,7 +499,7 @@ fn a_pmu_with_a_predecessors_name_is_left_out_and_reported() {
     ]);
     let catalog = Catalog::embedded().unwrap();
     assert!(plan(&machine, &catalog, &request(&["mem"], &[])).is_err());
-    let text = list(&machine, &catalog, What::Pmus, false).unwrap();
+    let text = list(&machine, &catalog, What::Pmus, Form::Text(View::default())).unwrap();
     assert!(text.contains("identifier 2cf2036b is not that of nvidia_scf"), "{text}");
 }
 
@@ -450,7 +512,7 @@ fn hostile_names_are_shown_escaped() {
         ("evil\u{1b}[2J\n_0/events/bad", "\u{1b}"),
     ]);
     let catalog = Catalog::embedded().unwrap();
-    let text = list(&machine, &catalog, What::All, false).unwrap();
+    let text = list(&machine, &catalog, What::All, Form::Text(View::default())).unwrap();
     assert!(!text.contains('\u{1b}') && text.contains("x\\ny"), "{text}");
     let error = plan(&machine, &catalog, &request(&[], &["evil/x/"])).unwrap_err().to_string();
     assert!(!error.contains(['\u{1b}', '\n']), "{error}");

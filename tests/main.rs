@@ -9,6 +9,7 @@ mod command;
 mod containers;
 mod cost;
 mod devices;
+mod doctor;
 mod exact;
 mod harness;
 mod hotplug;

@@ -8,6 +8,8 @@ use std::fmt::Write as _;
 
 use comfy_table::{ContentArrangement, Table, presets};
 
+use crate::terminal::cells;
+
 /// Whether a character must not reach a terminal as it is: C0, DEL and C1 controls, line and
 /// paragraph separators, and the invisible and bidirectional controls of Unicode 16 (UAX #9).
 fn hostile(c: char) -> bool {
@@ -73,6 +75,31 @@ pub fn plain_table(header: impl IntoIterator<Item = impl Into<comfy_table::Cell>
     table
 }
 
+/// `text` behind `prefix`, its words in lines of at most `width` cells if there is a width; later lines
+/// begin below the first one's text. A longer word has a line of its own and is not broken, so that a
+/// path or a command can be copied.
+pub fn wrapped(prefix: &str, text: &str, width: Option<usize>) -> String {
+    let indent = cells(prefix);
+    let room = width.map_or(usize::MAX, |width| width.saturating_sub(indent).max(1));
+    let mut out = prefix.to_owned();
+    let mut used = 0;
+    for word in text.split(' ') {
+        let own = cells(word);
+        if used > 0 && used + 1 + own > room {
+            // Writing to a String cannot fail.
+            write!(out, "\n{:indent$}", "").unwrap_or_default();
+            used = 0;
+        } else if used > 0 {
+            out.push(' ');
+            used += 1;
+        }
+        out.push_str(word);
+        used += own;
+    }
+    out.push('\n');
+    out
+}
+
 /// The table's lines without trailing spaces.
 pub fn lines(table: &Table) -> String {
     let mut text = String::new();
@@ -107,7 +134,25 @@ mod tests {
         assert_eq!(csv_field("a,b", ";"), "a,b");
     }
 
+    #[test]
+    fn words_are_wrapped_and_never_broken() {
+        let text = "a finding on /a/path/that/is/long of this machine";
+        assert_eq!(wrapped("ok  ", text, None), format!("ok  {text}\n"));
+        assert_eq!(
+            wrapped("ok  ", text, Some(17)),
+            "ok  a finding on\n    /a/path/that/is/long\n    of this\n    machine\n"
+        );
+        assert_eq!(wrapped("", "", Some(9)), "\n");
+    }
+
     proptest! {
+        #[test]
+        fn wrapping_keeps_every_word(text in "[a-z ]{0,80}", width in 0_usize..60) {
+            let lines = wrapped("- ", &text, Some(width));
+            let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+            prop_assert_eq!(words(lines.trim_start_matches('-')), words(&text));
+        }
+
         #[test]
         fn json_keeps_its_meaning(text in "\\PC*[\u{7f}-\u{9f}\u{202a}-\u{202e}\u{e0001}]\\PC*") {
             let json = serde_json::to_string(&text).unwrap();

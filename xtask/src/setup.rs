@@ -52,6 +52,7 @@ const STEPS: &[Step] = &[
     Step { name: "git", look: || version("git"), install: || apt(&["git"]) },
     Step { name: "perf", look: || version("perf"), install: || apt(&["linux-perf"]) },
     Step { name: "fio", look: || version("fio"), install: || apt(&["fio"]) },
+    Step { name: "setcap", look: look_setcap, install: || apt(&["libcap2-bin"]) },
     Step { name: "cargo-fuzz", look: look_fuzz, install: install_fuzz },
     Step { name: "BPF toolchain", look: look_bpf, install: install_bpf },
     Step { name: "Python readers", look: look_python, install: install_python },
@@ -78,6 +79,13 @@ pub fn run(args: &Args) -> Result<()> {
     }
     ensure!(missing.is_empty(), "missing: {}; run `cargo xtask setup`", missing.join(", "));
     Ok(())
+}
+
+/// It has no `--version`.
+fn look_setcap() -> Result<String> {
+    let output = Command::new("setcap").arg("-h").output().context("cannot run setcap")?;
+    ensure!(output.status.success(), "setcap -h failed: {}", output.status);
+    Ok("setcap".to_owned())
 }
 
 fn look_fuzz() -> Result<String> {

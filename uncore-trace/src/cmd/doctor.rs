@@ -7,9 +7,17 @@ use std::path::Path;
 use anyhow::{Context as _, Result};
 use serde::Serialize;
 
+use super::catalog::CatalogArgs;
+use super::list::summary;
+use crate::discover;
 use crate::doctor::{self, Finding, Machine, State};
+use crate::terminal;
+use crate::text::{printable, wrapped};
 
 /// Check what recording needs from this machine, and say what mends it
+///
+/// The first lines say what can be counted here. Of the ways out below a finding each is enough on its
+/// own.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Print the findings as JSON
@@ -34,7 +42,8 @@ pub fn run(args: &Args, root: &Path) -> Result<u8> {
         let report = Report { ready, findings: &findings };
         serde_json::to_string_pretty(&report).context("writing the findings as JSON")? + "\n"
     } else {
-        render(&findings)
+        let width = terminal::columns();
+        format!("{}\n{}", summary(root, width), render(&findings, width))
     };
     match io::stdout().lock().write_all(text.as_bytes()) {
         // Whoever reads has seen enough: the answer is still the exit code.
@@ -44,15 +53,28 @@ pub fn run(args: &Args, root: &Path) -> Result<u8> {
     Ok(if ready { 0 } else { 2 })
 }
 
-/// One line a finding, its mend below it, and the verdict last.
-fn render(findings: &[Finding]) -> String {
+/// What can be counted on the machine under `root`, or why that cannot be told.
+fn summary(root: &Path, width: Option<usize>) -> String {
+    let known = discover::machine(root)
+        .and_then(|machine| Ok((machine, CatalogArgs::default().load()?)))
+        .map(|(machine, catalog)| summary::text(&machine, &catalog, width));
+    known.unwrap_or_else(|error| {
+        let line = format!("cannot tell what can be counted here: {error:#}");
+        wrapped("", &printable(&line), width)
+    })
+}
+
+/// A paragraph for each finding, below it what mends it, and the verdict last.
+fn render(findings: &[Finding], columns: Option<usize>) -> String {
     let width = findings.iter().map(|finding| finding.name.len()).max().unwrap_or_default();
     let mut out = String::new();
     for Finding { name, state, what, mend } in findings {
-        // Writing to a String cannot fail.
-        let _ok = writeln!(out, "{:<4}  {name:<width$}  {what}", state.word());
-        if let Some(mend) = mend {
-            let _ok = writeln!(out, "{:<4}  {:<width$}  mend: {mend}", "", "");
+        let prefix = format!("{:<4}  {name:<width$}  ", state.word());
+        out.push_str(&wrapped(&prefix, what, columns));
+        for (at, mend) in mend.iter().enumerate() {
+            // A command is never broken into lines, so that it can be copied. Writing to a String
+            // cannot fail.
+            let _ok = writeln!(out, "      {}: {mend}", if at == 0 { "mend" } else { "  or" });
         }
     }
     let mut failed: Vec<_> =
@@ -70,24 +92,26 @@ fn render(findings: &[Finding]) -> String {
 mod tests {
     use super::*;
 
-    fn finding(name: &'static str, state: State, mend: Option<&str>) -> Finding {
-        Finding { name, state, what: "as it is".to_owned(), mend: mend.map(str::to_owned) }
+    fn finding(name: &'static str, state: State, mend: &[&str]) -> Finding {
+        let mend = mend.iter().map(|&mend| mend.to_owned()).collect();
+        Finding { name, state, what: "as it is".to_owned(), mend }
     }
 
     #[test]
     fn lines_are_aligned_and_the_verdict_names_what_failed() {
         let findings = [
-            finding("BTF", State::Ok, None),
-            finding("privileges", State::Fail, Some("sudo uncore-trace doctor")),
+            finding("BTF", State::Ok, &[]),
+            finding("privileges", State::Fail, &["sudo this", "sudo that"]),
         ];
         assert_eq!(
-            render(&findings),
+            render(&findings, None),
             "ok    BTF         as it is\n\
              FAIL  privileges  as it is\n\
-             \u{20}                 mend: sudo uncore-trace doctor\n\n\
+             \u{20}     mend: sudo this\n\
+             \u{20}       or: sudo that\n\n\
              record cannot work here: mend privileges first\n"
         );
-        assert!(render(&findings[..1]).ends_with("\nrecord works here\n"));
+        assert!(render(&findings[..1], None).ends_with("\nrecord works here\n"));
     }
 
     #[test]

@@ -38,7 +38,7 @@ pub(super) fn check(machine: &Machine) -> Vec<Finding> {
     }
     if machine.number(JIT) == Some(0) {
         let what = "programs are interpreted: slow, and the sampling timer cannot be loaded";
-        let mend = "sysctl -w net.core.bpf_jit_enable=1";
+        let mend = machine.as_root("sysctl -w net.core.bpf_jit_enable=1");
         return vec![Finding::new(NAME, State::Warn, what).mend(mend)];
     }
     vec![Finding::new(NAME, State::Ok, "system call and ring buffer")]
@@ -64,13 +64,13 @@ mod tests {
     fn each_missing_part_is_named() {
         let no_call = finding(check, &[("proc/sys/kernel/osrelease", "6.12.0\n")]);
         assert_eq!(no_call.state, State::Fail);
-        assert!(no_call.mend.unwrap().contains("CONFIG_BPF_SYSCALL"));
+        assert!(no_call.mend[0].contains("CONFIG_BPF_SYSCALL"));
         let no_ring = finding(check, &[(SYSCTL, "2"), (BTF, "other types")]);
         assert_eq!(no_ring.state, State::Fail);
         assert!(no_ring.what.contains("ring buffer"));
         let no_jit = finding(check, &[(SYSCTL, "2"), (JIT, "0\n")]);
         assert_eq!(no_jit.state, State::Warn);
-        assert_eq!(no_jit.mend.as_deref(), Some("sysctl -w net.core.bpf_jit_enable=1"));
+        assert_eq!(no_jit.mend, ["sysctl -w net.core.bpf_jit_enable=1"]);
         let no_events = finding(
             check,
             &[
@@ -80,7 +80,7 @@ mod tests {
             ],
         );
         assert_eq!(no_events.state, State::Fail);
-        assert!(no_events.mend.unwrap().contains("CONFIG_BPF_EVENTS"));
+        assert!(no_events.mend[0].contains("CONFIG_BPF_EVENTS"));
     }
 
     #[test]

@@ -22,14 +22,21 @@ pub(super) fn check(machine: &Machine) -> Vec<Finding> {
             .mend("boot a kernel built with CONFIG_DEBUG_INFO_BTF=y"),
         Err(error) if error.kind() == ErrorKind::NotFound && !machine.has("sys/kernel") => {
             Finding::new(NAME, State::Fail, "sysfs is not mounted at /sys")
-                .mend("mount -t sysfs sysfs /sys")
+                .mend(machine.as_root("mount -t sysfs sysfs /sys"))
         }
         Err(error) if error.kind() == ErrorKind::NotFound => {
             Finding::new(NAME, State::Fail, format!("/{PATH} does not exist: this kernel has none"))
                 .mend("boot a kernel built with CONFIG_DEBUG_INFO_BTF=y")
         }
-        Err(error) => Finding::new(NAME, State::Fail, format!("reading /{PATH}: {error}"))
-            .mend("sudo uncore-trace doctor"),
+        Err(error) => {
+            let finding = Finding::new(NAME, State::Fail, format!("reading /{PATH}: {error}"));
+            match error.kind() {
+                ErrorKind::PermissionDenied => {
+                    finding.mend(machine.as_root(&format!("chmod a+r /{PATH}")))
+                }
+                _ => finding,
+            }
+        }
     };
     vec![finding]
 }
@@ -58,7 +65,7 @@ mod tests {
         assert_eq!(finding(check, &[(PATH, "")]).state, State::Fail);
         let absent = finding(check, &[("sys/kernel/notes", "")]);
         assert_eq!(absent.state, State::Fail);
-        assert!(absent.mend.unwrap().contains("CONFIG_DEBUG_INFO_BTF=y"));
-        assert_eq!(finding(check, &[]).mend.as_deref(), Some("mount -t sysfs sysfs /sys"));
+        assert!(absent.mend[0].contains("CONFIG_DEBUG_INFO_BTF=y"));
+        assert_eq!(finding(check, &[]).mend, ["mount -t sysfs sysfs /sys"]);
     }
 }

@@ -26,12 +26,12 @@ pub(super) fn check(machine: &Machine) -> Vec<Finding> {
             Finding::new(NAME, State::Ok, what)
         }
         (None, true) => Finding::new(NAME, State::Warn, "none mounted: rows have no cgroup path")
-            .mend("mount -t cgroup2 none /sys/fs/cgroup"),
+            .mend(machine.as_root("mount -t cgroup2 none /sys/fs/cgroup")),
         (None, false) => {
             let what = "v1 only: rows have no cgroup path, the v2 tree is not mounted";
-            Finding::new(NAME, State::Warn, what).mend(
-                "mkdir -p /sys/fs/cgroup/unified && mount -t cgroup2 none /sys/fs/cgroup/unified",
-            )
+            let mkdir = machine.as_root("mkdir -p /sys/fs/cgroup/unified");
+            let mount = machine.as_root("mount -t cgroup2 none /sys/fs/cgroup/unified");
+            Finding::new(NAME, State::Warn, what).mend(format!("{mkdir} && {mount}"))
         }
     };
     vec![finding]
@@ -64,9 +64,9 @@ mod tests {
     fn without_v2_there_are_no_names() {
         let v1 = with(V1);
         assert_eq!(v1.state, State::Warn);
-        assert!(v1.mend.unwrap().contains("/sys/fs/cgroup/unified"));
+        assert!(v1.mend[0].contains("/sys/fs/cgroup/unified"));
         let none = with("22 1 0:20 / / rw - ext4 a rw\n");
-        assert_eq!(none.mend.as_deref(), Some("mount -t cgroup2 none /sys/fs/cgroup"));
+        assert_eq!(none.mend, ["mount -t cgroup2 none /sys/fs/cgroup"]);
         assert_eq!(finding(check, &[]).state, State::Warn);
     }
 }

@@ -72,23 +72,24 @@ fn judge(machine: &Machine, platform: &str, driver: &Driver, config: Option<&Con
     if let Some(absent) = missing_device(machine, device) {
         return finding(State::NotHere, &absent);
     }
+    let modprobe = machine.as_root(&format!("modprobe {module}"));
     let version = kernel::release(machine).as_deref().and_then(Version::parse);
     let Version(major, minor) = *since;
     match (config, setting) {
         (_, Some(Setting::Module)) => {
-            finding(State::Warn, "a module that is not loaded").mend(format!("modprobe {module}"))
+            finding(State::Warn, "a module that is not loaded").mend(modprobe)
         }
         (Some(config), _) => {
             let too_old = version.is_some_and(|version| version < *since);
             let why = if too_old { "this kernel is too old for it" } else { "not in this kernel" };
             let what = format!("{why} ({option} is not set in {})", config.source);
             finding(State::Warn, &what).mend(format!(
-                "boot a kernel >= {major}.{minor} built with {option}=m, then modprobe {module}"
+                "boot a kernel >= {major}.{minor} built with {option}=m, then {modprobe}"
             ))
         }
         (None, _) => {
             let what = format!("not loaded, and no kernel configuration tells whether {option} is");
-            finding(State::Warn, &what).mend(format!("modprobe {module}"))
+            finding(State::Warn, &what).mend(modprobe)
         }
     }
 }
@@ -125,7 +126,7 @@ mod tests {
         );
         assert_eq!(findings.len(), 2);
         assert!(findings.iter().all(|finding| finding.state == State::Warn), "{findings:?}");
-        let mend = findings[0].mend.as_deref().unwrap();
+        let mend = &findings[0].mend[0];
         assert!(mend.contains("CONFIG_ARM_CORESIGHT_PMU_ARCH_SYSTEM_PMU=m"), "{mend}");
     }
 
@@ -144,7 +145,7 @@ mod tests {
             ],
         );
         assert_eq!(findings[0].state, State::Ok);
-        assert_eq!(findings[1].mend.as_deref(), Some("modprobe nvidia_cspmu"));
+        assert_eq!(findings[1].mend, ["modprobe nvidia_cspmu"]);
     }
 
     /// The same cores in another maker's machine: no table, so nothing is missing.
@@ -169,14 +170,14 @@ mod tests {
         assert_eq!(findings.len(), 4);
         let latency = &findings[2];
         assert!(latency.what.contains("too old"), "{latency:?}");
-        assert!(latency.mend.as_deref().unwrap().contains(">= 7.2"), "{latency:?}");
+        assert!(latency.mend[0].contains(">= 7.2"), "{latency:?}");
         assert_eq!(findings[3].state, State::NotHere);
     }
 
     #[test]
     fn yitian_without_a_configuration() {
         let findings = examine(check, &[(MIDR, "0x410fd490\n"), RELEASE]);
-        let mends: Vec<_> = findings.iter().filter_map(|finding| finding.mend.as_deref()).collect();
+        let mends: Vec<_> = findings.iter().flat_map(|finding| &finding.mend).collect();
         let expected =
             ["modprobe arm_cmn", "modprobe dwc_pcie_pmu", "modprobe alibaba_uncore_drw_pmu"];
         assert_eq!(mends, expected);

@@ -32,7 +32,7 @@ pub(super) fn check(machine: &Machine) -> Vec<Finding> {
         let mend = if need <= hard {
             format!("ulimit -n {need}")
         } else {
-            format!("sudo prlimit --pid $$ --nofile={need}:{need}")
+            machine.as_root(&format!("prlimit --pid $$ --nofile={need}:{need}"))
         };
         Finding::new(NAME, State::Warn, what).mend(mend)
     };
@@ -84,9 +84,9 @@ mod tests {
         assert_eq!(with("unlimited unlimited", 4096).state, State::Ok);
         let many = with("1024 524288", 144);
         assert_eq!(many.state, State::Warn);
-        assert_eq!(many.mend.as_deref(), Some("ulimit -n 2560"));
+        assert_eq!(many.mend, ["ulimit -n 2560"]);
         let hard = with("1024 2048", 144);
-        assert!(hard.mend.unwrap().contains("prlimit"));
+        assert!(hard.mend[0].contains("prlimit"));
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use super::Privileges;
+use super::program::Program;
 
 /// Most a check reads from one file, in bytes. The largest file read is `/sys/kernel/btf/vmlinux`:
 /// 4 to 8 MiB on distribution kernels, up to about 20 MiB where modules are built in.
@@ -19,12 +20,17 @@ pub struct Machine {
     root: PathBuf,
     /// What this process may do there; `None` where `proc/self/status` is not part of the tree.
     pub privileges: Option<Privileges>,
+    /// The program that would record there.
+    pub(super) program: Program,
 }
 
 impl Machine {
     /// The machine under `root`, with the privileges that its `proc/self` tells.
     pub fn at(root: &Path) -> Self {
-        let mut machine = Self { root: root.to_owned(), privileges: None };
+        // A captured tree is not the machine that this program runs on.
+        let running = if root == Path::new("/") { Program::running() } else { None };
+        let program = running.unwrap_or_default();
+        let mut machine = Self { root: root.to_owned(), privileges: None, program };
         machine.privileges = Privileges::read(&machine);
         machine
     }
@@ -32,6 +38,14 @@ impl Machine {
     /// The root itself.
     pub(super) fn root(&self) -> &Path {
         &self.root
+    }
+
+    /// The command, as this user has to type it for root to run it.
+    pub(super) fn as_root(&self, command: &str) -> String {
+        match self.privileges {
+            Some(privileges) if privileges.euid != 0 => format!("sudo {command}"),
+            _ => command.to_owned(),
+        }
     }
 
     /// The bytes of a file; `path` is relative to the root.

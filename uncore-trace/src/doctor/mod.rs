@@ -25,6 +25,7 @@ mod pids;
 mod platforms;
 mod pmus;
 mod privileges;
+mod program;
 mod sample_rate;
 mod tracefs;
 
@@ -66,17 +67,19 @@ pub struct Finding {
     pub state: State,
     /// What was found, on one line that cannot steer a terminal.
     pub what: String,
-    /// The exact command that mends it; where no command can, what to use instead.
-    pub mend: Option<String>,
+    /// The exact commands that mend it, any one of which is enough, the one to prefer first; where no
+    /// command can, what to use instead.
+    pub mend: Vec<String>,
 }
 
 impl Finding {
     fn new(name: &'static str, state: State, what: impl Into<String>) -> Self {
-        Self { name, state, what: printable(&what.into()).into_owned(), mend: None }
+        Self { name, state, what: printable(&what.into()).into_owned(), mend: Vec::new() }
     }
 
+    /// Adds a way out that is enough on its own.
     fn mend(mut self, command: impl Into<String>) -> Self {
-        self.mend = Some(printable(&command.into()).into_owned());
+        self.mend.push(printable(&command.into()).into_owned());
         self
     }
 }
@@ -142,6 +145,6 @@ mod tests {
     fn hostile_text_stays_on_one_line_and_cannot_steer_a_terminal() {
         let finding = Finding::new("x", State::Ok, "a\nb\u{1b}[31mé").mend("rm\r\0");
         assert_eq!(finding.what, "a\\nb\\u{1b}[31mé");
-        assert_eq!(finding.mend.as_deref(), Some("rm\\r\\u{0}"));
+        assert_eq!(finding.mend, ["rm\\r\\u{0}"]);
     }
 }

@@ -46,7 +46,7 @@ mod tests {
         assert_eq!(with(INITIAL).state, State::Ok);
         let other = with("pid:[4026532871]");
         assert_eq!(other.state, State::Warn);
-        assert!(other.what.contains("4026532871") && other.mend.unwrap().contains("--pid host"));
+        assert!(other.what.contains("4026532871") && other.mend[0].contains("--pid host"));
         assert_eq!(check(&Machine::at(fake(&[]).path()))[0].state, State::NotHere);
     }
 }

@@ -27,7 +27,8 @@ pub(super) fn check(machine: &Machine) -> Vec<Finding> {
         Ok(names) => names,
         Err(error) => {
             let what = format!("reading /{DEVICES}: {error}");
-            return vec![Finding::new(NAME, State::Warn, what).mend("mount -t sysfs sysfs /sys")];
+            let mend = machine.as_root("mount -t sysfs sysfs /sys");
+            return vec![Finding::new(NAME, State::Warn, what).mend(mend)];
         }
     };
     let uncore: Vec<String> = names.into_iter().filter(|name| is_uncore(machine, name)).collect();
@@ -81,8 +82,8 @@ fn ownerless(machine: &Machine, name: &str) -> Option<Finding> {
     let mask = machine.text(&format!("{DEVICES}/{name}/cpumask")).ok()?;
     mask.is_empty().then(|| {
         let what = format!("{name} has no CPU that can read it: all of its CPUs are offline");
-        Finding::new(NAME, State::Warn, what)
-            .mend("for c in /sys/devices/system/cpu/cpu*/online; do echo 1 > $c; done")
+        let online = "sh -c 'for c in /sys/devices/system/cpu/cpu*/online; do echo 1 >$c; done'";
+        Finding::new(NAME, State::Warn, what).mend(machine.as_root(online))
     })
 }
 

@@ -5,15 +5,25 @@
 //! user id: root of a container mostly lacks them, and root of a user namespace has them only over
 //! that namespace, which the kernel does not accept for either.
 
+use super::program::Program;
 use super::{Finding, Machine, State};
 
 const NAME: &str = "privileges";
 
 /// Bit numbers of `include/uapi/linux/capability.h`.
+const CAP_DAC_READ_SEARCH: u32 = 2;
 const CAP_SYS_ADMIN: u32 = 21;
+const CAP_SYS_NICE: u32 = 23;
 const CAP_SYS_RESOURCE: u32 = 24;
 const CAP_PERFMON: u32 = 38;
 const CAP_BPF: u32 = 39;
+
+/// What else `record` can use, and for what.
+const OPTIONAL: [(u32, &str); 3] = [
+    (CAP_SYS_NICE, "CAP_SYS_NICE (priority on busy CPUs)"),
+    (CAP_SYS_RESOURCE, "CAP_SYS_RESOURCE (more open files than the hard limit)"),
+    (CAP_DAC_READ_SEARCH, "CAP_DAC_READ_SEARCH (names of containers, which are in root's files)"),
+];
 
 /// What the kernel lets this process do, as far as recording depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +32,10 @@ pub struct Privileges {
     pub euid: u32,
     /// The effective capabilities, one bit each as in capability.h.
     pub effective: u64,
+    /// The capabilities that a program which is executed may get at most.
+    pub bounding: u64,
+    /// Whether executing a program cannot give any (`no_new_privs`, prctl(2)).
+    pub no_new_privs: bool,
     /// Whether the process is in the first user namespace, the only one whose capabilities count.
     pub initial_namespace: bool,
 }
@@ -37,10 +51,13 @@ impl Privileges {
     fn parse(status: &str, uid_map: Option<&str>) -> Option<Self> {
         let field =
             |name: &str| status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        let mask = |name| u64::from_str_radix(field(name)?.trim(), 16).ok();
         Some(Self {
             // "Uid: real effective saved filesystem".
             euid: field("Uid")?.split_whitespace().nth(1)?.parse().ok()?,
-            effective: u64::from_str_radix(field("CapEff")?.trim(), 16).ok()?,
+            effective: mask("CapEff")?,
+            bounding: mask("CapBnd").unwrap_or(u64::MAX),
+            no_new_privs: field("NoNewPrivs").is_some_and(|value| value.trim() == "1"),
             // The first namespace maps every id to itself (user_namespaces(7)).
             initial_namespace: uid_map
                 .is_none_or(|map| map.split_whitespace().eq(["0", "0", "4294967295"])),
@@ -60,6 +77,11 @@ impl Privileges {
     pub(super) fn bpf(self) -> bool {
         self.initial_namespace && (self.has(CAP_BPF) || self.has(CAP_SYS_ADMIN))
     }
+
+    /// Whether a program that is executed can get both.
+    fn can_get_both(self) -> bool {
+        [CAP_BPF, CAP_PERFMON].iter().all(|capability| self.bounding >> capability & 1 == 1)
+    }
 }
 
 pub(super) fn check(machine: &Machine) -> Vec<Finding> {
@@ -68,39 +90,62 @@ pub(super) fn check(machine: &Machine) -> Vec<Finding> {
         return vec![Finding::new(NAME, State::NotHere, what)];
     };
     let who = if privileges.euid == 0 { "root" } else { "not root" };
+    if !privileges.initial_namespace {
+        let what = format!("{who} of a user namespace: its capabilities do not cover BPF and perf");
+        let finding = Finding::new(NAME, State::Fail, what);
+        return vec![finding.mend("run uncore-trace on the host, outside the user namespace")];
+    }
     if privileges.bpf() && privileges.perfmon() {
-        // Memory of BPF maps is charged to the cgroup since 5.11, not to RLIMIT_MEMLOCK.
-        let note = if privileges.has(CAP_SYS_RESOURCE) {
-            ""
-        } else {
-            "; no CAP_SYS_RESOURCE, which is needed only to open more files than the hard limit"
+        let lacking = OPTIONAL.iter().filter(|(capability, _)| !privileges.has(*capability));
+        let lacking: Vec<_> = lacking.map(|(_, name)| *name).collect();
+        let note = match lacking.as_slice() {
+            [] => String::new(),
+            lacking => format!("; without the optional {}", lacking.join(", ")),
         };
         let what = format!("{who}, with CAP_BPF and CAP_PERFMON{note}");
         return vec![Finding::new(NAME, State::Ok, what)];
     }
-    let finding = if privileges.initial_namespace {
-        let lacking = [(privileges.bpf(), "CAP_BPF"), (privileges.perfmon(), "CAP_PERFMON")]
-            .iter()
-            .filter_map(|(has, name)| (!has).then_some(*name))
-            .collect::<Vec<_>>()
-            .join(" and ");
-        let mend = if privileges.euid == 0 {
-            "start the container with --cap-add BPF --cap-add PERFMON (or --privileged)"
-        } else {
-            "sudo uncore-trace doctor"
-        };
-        Finding::new(NAME, State::Fail, format!("{who}, without {lacking}")).mend(mend)
+    let lacking = [(privileges.bpf(), "CAP_BPF"), (privileges.perfmon(), "CAP_PERFMON")]
+        .iter()
+        .filter_map(|(has, name)| (!has).then_some(*name))
+        .collect::<Vec<_>>()
+        .join(" and ");
+    let what = format!("{who}, without {lacking}");
+    vec![ways_out(privileges, &machine.program, &what)]
+}
+
+/// The finding with what gives this user both capabilities.
+fn ways_out(privileges: Privileges, program: &Program, what: &str) -> Finding {
+    let fail = |what: String| Finding::new(NAME, State::Fail, what);
+    if !privileges.can_get_both() || privileges.euid == 0 {
+        return fail(format!("{what}, which this container or service withholds"))
+            .mend("start the container with --cap-add BPF --cap-add PERFMON (or --privileged)");
+    }
+    if privileges.no_new_privs {
+        return fail(format!("{what}, and no_new_privs keeps sudo and setcap from giving them"))
+            .mend("use a session outside of the sandbox or service that set no_new_privs");
+    }
+    let Program { path, nosuid } = program;
+    let record = format!("sudo {path} record -p host -o run.parquet --duration 10s");
+    let setcap = |path: &str| format!("sudo setcap cap_bpf,cap_perfmon+ep {path}");
+    let for_users = if *nosuid {
+        // Capabilities of a file count only where its file system is mounted without `nosuid`.
+        let copy = "/usr/local/bin/uncore-trace";
+        format!("sudo install -m 755 {path} {copy} && {}", setcap(copy))
     } else {
-        let what = format!("{who} of a user namespace: its capabilities do not cover BPF and perf");
-        Finding::new(NAME, State::Fail, what)
-            .mend("run uncore-trace on the host, outside the user namespace")
+        setcap(path)
     };
-    vec![finding]
+    fail(format!(
+        "{what}; enough is either record with sudo (its command runs as root, too), or setcap once, \
+         for all users of this program"
+    ))
+    .mend(record)
+    .mend(for_users)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::machine::finding;
+    use super::super::machine::{fake, finding};
     use super::*;
     use proptest::prelude::*;
 
@@ -119,27 +164,62 @@ mod tests {
     #[test]
     fn root_and_the_two_capabilities_are_enough() {
         let root = with(0, "000001ffffffffff", HOST);
-        assert_eq!(root.state, State::Ok);
-        assert!(!root.what.contains("CAP_SYS_RESOURCE"));
+        assert_eq!(
+            (root.state, root.what.as_str()),
+            (State::Ok, "root, with CAP_BPF and CAP_PERFMON")
+        );
         let two = with(1000, "000000c000000000", HOST);
         assert_eq!(two.state, State::Ok);
-        assert!(two.what.contains("CAP_SYS_RESOURCE"));
+        for optional in ["CAP_SYS_NICE", "CAP_SYS_RESOURCE", "CAP_DAC_READ_SEARCH"] {
+            assert!(two.what.contains(optional), "{}", two.what);
+        }
         // Kernels without user namespaces have no uid_map.
         assert_eq!(with(0, "0000000000200000", ("proc/x", "")).state, State::Ok);
     }
 
+    /// Neither `perf_event_paranoid` nor one of the two alone lets an ordinary user record.
     #[test]
-    fn what_is_lacking_is_named() {
+    fn an_ordinary_user_is_given_two_ways_out() {
         let nobody = with(1000, "0000000000000000", HOST);
         assert_eq!(nobody.state, State::Fail);
-        assert!(nobody.what.contains("CAP_BPF and CAP_PERFMON"));
-        assert_eq!(nobody.mend.as_deref(), Some("sudo uncore-trace doctor"));
+        assert!(nobody.what.starts_with("not root, without CAP_BPF and CAP_PERFMON; enough is "));
+        let [record, setcap] = nobody.mend.as_slice() else { panic!("{:?}", nobody.mend) };
+        assert!(record.starts_with("sudo uncore-trace record "), "{record}");
+        assert_eq!(setcap, "sudo setcap cap_bpf,cap_perfmon+ep uncore-trace");
         let half = with(1000, "0000008000000000", HOST);
-        assert!(half.what.ends_with("without CAP_PERFMON"), "{}", half.what);
-        // The default set of a container.
+        assert!(half.what.starts_with("not root, without CAP_PERFMON; "), "{}", half.what);
+        assert_eq!(half.mend, nobody.mend);
+    }
+
+    #[test]
+    fn on_a_nosuid_mount_a_copy_elsewhere_gets_the_capabilities() {
+        let dir = fake(&[("proc/self/status", &status(1000, "0")), HOST]);
+        let mut machine = Machine::at(dir.path());
+        machine.program = Program { path: "/home/me/uncore-trace".to_owned(), nosuid: true };
+        let finding = check(&machine).remove(0);
+        assert!(finding.mend[0].starts_with("sudo /home/me/uncore-trace record "));
+        assert_eq!(
+            finding.mend[1],
+            "sudo install -m 755 /home/me/uncore-trace /usr/local/bin/uncore-trace && \
+             sudo setcap cap_bpf,cap_perfmon+ep /usr/local/bin/uncore-trace"
+        );
+    }
+
+    #[test]
+    fn what_cannot_help_is_not_advised() {
+        // The default sets of a container.
         let container = with(0, "00000000a80425fb", HOST);
         assert_eq!(container.state, State::Fail);
-        assert!(container.mend.unwrap().contains("--cap-add"));
+        assert!(container.mend[0].contains("--cap-add"));
+        let mut user = status(1000, "0");
+        user.push_str("CapBnd:\t00000000a80425fb\n");
+        let user = finding(check, &[("proc/self/status", &user), HOST]);
+        assert!(user.mend.len() == 1 && user.mend[0].contains("--cap-add"), "{user:?}");
+        let mut sandbox = status(1000, "0");
+        sandbox.push_str("NoNewPrivs:\t1\n");
+        let sandbox = finding(check, &[("proc/self/status", &sandbox), HOST]);
+        assert!(sandbox.what.contains("no_new_privs"), "{}", sandbox.what);
+        assert!(!sandbox.mend.iter().any(|mend| mend.contains("setcap")), "{:?}", sandbox.mend);
     }
 
     #[test]

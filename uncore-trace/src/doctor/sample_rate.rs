@@ -29,7 +29,7 @@ pub(super) fn check(machine: &Machine) -> Vec<Finding> {
              clock-driven perf events beside a recording are"
         );
         Finding::new(NAME, State::Warn, what)
-            .mend("sysctl -w kernel.perf_event_max_sample_rate=100000")
+            .mend(machine.as_root("sysctl -w kernel.perf_event_max_sample_rate=100000"))
     } else {
         Finding::new(NAME, State::Ok, format!("{rate} perf samples a second, {limit}"))
     };
@@ -48,7 +48,7 @@ mod tests {
         assert!(fine.what.contains("25 %"));
         let lowered = finding(check, &[(RATE, "4250\n"), (PERCENT, "25\n")]);
         assert_eq!(lowered.state, State::Warn);
-        assert!(lowered.mend.unwrap().starts_with("sysctl -w"));
+        assert!(lowered.mend[0].starts_with("sysctl -w"));
         assert!(finding(check, &[(RATE, "100000"), (PERCENT, "0")]).what.contains("no limit"));
     }
 

@@ -1,31 +1,29 @@
 //! tracefs, the tree of tracepoints.
 //!
-//! The programs attach through the kernel's type information and record without it, so a missing
-//! one is a warning: `perf` and every other tool that names tracepoints beside a recording need it.
+//! Nothing here depends on it: the programs attach by the names of tracepoints in the kernel's type
+//! information. It is only of use to other tools, so its absence is no fault and needs no way out.
 
 use super::{Finding, Machine, State};
 
 const NAME: &str = "tracefs";
-const MOUNT: &str = "mount -t tracefs nodev /sys/kernel/tracing";
 
 pub(super) fn check(machine: &Machine) -> Vec<Finding> {
+    let absent = |why: &str| {
+        let what = format!(
+            "{why}: nothing is lost, uncore-trace does not use it; perf and bpftrace need it to name \
+             tracepoints"
+        );
+        vec![Finding::new(NAME, State::NotHere, what)]
+    };
     let Some(mounts) = machine.mounts("tracefs") else {
-        let what = "/proc/self/mountinfo cannot be read: cannot tell whether it is mounted";
-        return vec![Finding::new(NAME, State::Warn, what).mend(MOUNT)];
+        return absent("/proc/self/mountinfo cannot be read");
     };
-    let Some(mount) = mounts.first() else {
-        let what = "not mounted: record works without, tools that name tracepoints do not";
-        return vec![Finding::new(NAME, State::Warn, what).mend(MOUNT)];
-    };
-    let point = &mount.point;
-    let finding = match machine.names(&format!("{}/events/sched", point.trim_start_matches('/'))) {
-        Ok(_) => Finding::new(NAME, State::Ok, format!("mounted at {point}")),
-        Err(error) => {
-            Finding::new(NAME, State::Warn, format!("reading {point}/events/sched: {error}"))
-                .mend("sudo uncore-trace doctor")
-        }
-    };
-    vec![finding]
+    let Some(mount) = mounts.first() else { return absent("not mounted") };
+    let events = format!("{}/events/sched", mount.point);
+    match machine.names(events.trim_start_matches('/')) {
+        Ok(_) => vec![Finding::new(NAME, State::Ok, format!("mounted at {}", mount.point))],
+        Err(error) => absent(&format!("reading {events}: {error}")),
+    }
 }
 
 #[cfg(test)]
@@ -47,13 +45,14 @@ mod tests {
     }
 
     #[test]
-    fn not_mounted_not_readable_or_unknown() {
-        let absent = finding(check, &[("proc/self/mountinfo", "22 1 0:20 / / rw - ext4 a rw\n")]);
-        assert_eq!(absent.state, State::Warn);
-        assert_eq!(absent.mend.as_deref(), Some(MOUNT));
-        let closed = finding(check, &[MOUNTED]);
-        assert_eq!(closed.state, State::Warn);
-        assert!(closed.what.contains("events/sched"));
-        assert!(finding(check, &[]).what.contains("cannot tell"));
+    fn without_it_nothing_is_lost() {
+        for files in
+            [&[("proc/self/mountinfo", "22 1 0:20 / / rw - ext4 a rw\n")][..], &[MOUNTED], &[]]
+        {
+            let finding = finding(check, files);
+            assert_eq!((finding.state, finding.mend.len()), (State::NotHere, 0));
+            assert!(finding.what.contains("nothing is lost"), "{}", finding.what);
+        }
+        assert!(finding(check, &[MOUNTED]).what.contains("events/sched"));
     }
 }

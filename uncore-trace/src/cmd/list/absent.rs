@@ -1,37 +1,83 @@
-//! The PMUs that this kind of machine has and this one does not show: what the doctor knows of
-//! their drivers.
+//! The PMUs that are not here: those that this kind of machine has and this one does not show, by what
+//! the doctor knows of their drivers, and the other families of the catalog.
 
 use serde::Serialize;
 
-use super::shown;
+use super::table::{Fit, Table};
+use super::{View, shown};
 use crate::discover::Machine;
 use crate::doctor;
-use crate::plan::Catalog;
-use crate::text::{lines, plain_table};
+use crate::plan::words::Words;
+use crate::plan::{Catalog, Group};
+use crate::text::wrapped;
 
-/// PMUs of one driver.
+/// PMUs of one driver, or one family of PMUs.
 #[derive(Debug, Serialize)]
 pub struct Row {
-    /// What is missing and why.
+    /// The family of the catalog that has no PMU here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    family: Option<String>,
+    /// The group of `-p` that it would be in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    group: Option<Group>,
+    /// What is missing and why; of a family, what it is.
     why: String,
     /// The command that mends it, where one can.
     mend: Option<String>,
 }
 
-/// What is absent; where not even that can be told, why not.
-pub fn rows(machine: &Machine, _catalog: &Catalog) -> Vec<Row> {
-    let findings = doctor::absent_pmus(&doctor::Machine::at(&machine.root));
-    findings.into_iter().map(|finding| Row { why: finding.what, mend: finding.mend }).collect()
+/// What is absent; where not even that can be told, why not. Then the families that have no PMU here.
+pub fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
+    let findings = doctor::absent_pmus(&doctor::Machine::at(&machine.root)).into_iter();
+    let drivers = findings.map(|finding| Row {
+        family: None,
+        group: None,
+        why: finding.what,
+        mend: finding.mend.into_iter().next(),
+    });
+    let here = |family: &str| {
+        let mut words = machine.pmus.iter().map(|pmu| Words::new(catalog, pmu));
+        words.any(|words| words.family.is_some_and(|its| its.family == family))
+    };
+    let families = catalog.families.iter().filter(|family| !here(&family.family));
+    let families = families.map(|family| Row {
+        family: Some(family.family.clone()),
+        group: Some(family.group),
+        why: family.about.clone(),
+        mend: None,
+    });
+    drivers.chain(families).collect()
 }
 
-/// The rows as a table, or that there are none.
-pub fn render(rows: &[Row]) -> String {
-    if rows.is_empty() {
-        return "nothing is known to be absent\n".to_owned();
+/// The drivers as a table, then the number of families, or all of them.
+pub fn render(rows: &[Row], view: View) -> String {
+    let (families, drivers): (Vec<_>, Vec<_>) = rows.iter().partition(|row| row.family.is_some());
+    let mut text = String::new();
+    if !drivers.is_empty() {
+        let mut table = Table::new([("absent", Fit::Wrap), ("what to do", Fit::Wrap)]);
+        for row in drivers {
+            table.row([shown(Some(&row.why)), shown(row.mend.as_deref())]);
+        }
+        text.push_str(&table.render(view.width));
     }
-    let mut table = plain_table(["absent", "what to do"]);
-    for row in rows {
-        table.add_row([shown(Some(&row.why)), shown(row.mend.as_deref())]);
+    if families.is_empty() {
+        return text;
     }
-    lines(&table)
+    if !view.all {
+        let plural = if families.len() == 1 { "y has" } else { "ies have" };
+        let line = format!(
+            "{} known PMU famil{plural} no PMU here; `uncore-trace list --all` shows them",
+            families.len()
+        );
+        return text + &wrapped("absent: ", &line, view.width);
+    }
+    let columns =
+        [("no PMU of family", Fit::Whole), ("group", Fit::Drop(1)), ("what it is", Fit::Wrap)];
+    let mut table = Table::new(columns);
+    for row in families {
+        let group = row.group.map(Group::name);
+        table.row([shown(row.family.as_deref()), shown(group), shown(Some(&row.why))]);
+    }
+    let gap = if text.is_empty() { "" } else { "\n" };
+    text + gap + &table.render(view.width)
 }

@@ -2,13 +2,14 @@
 
 use serde::{Serialize, Serializer};
 
-use super::shown;
+use super::table::{Fit, Table};
+use super::{View, shown};
 use crate::discover::Machine;
 use crate::discover::pci::{Address, Function};
 use crate::plan::Catalog;
 use crate::plan::device::{above, neighbours, part};
 use crate::plan::words::Words;
-use crate::text::{lines, plain_table, printable};
+use crate::text::printable;
 
 /// One function that is no bridge.
 #[derive(Debug, Serialize)]
@@ -89,19 +90,26 @@ fn row(machine: &Machine, catalog: &Catalog, function: &Function) -> Row {
 }
 
 /// The rows as a table, or that there are none.
-pub fn render(rows: &[Row]) -> String {
+pub fn render(rows: &[Row], view: View) -> String {
     if rows.is_empty() {
         return "no device is on PCI\n".to_owned();
     }
-    let mut table =
-        plain_table(["device", "address", "class", "root port", "node", "PMU", "filter"]);
+    let mut table = Table::new([
+        ("device", Fit::Wrap),
+        ("address", Fit::Whole),
+        ("class", Fit::Drop(1)),
+        ("root port", Fit::Drop(3)),
+        ("node", Fit::Drop(2)),
+        ("PMU", Fit::Wrap),
+        ("filter", Fit::Wrap),
+    ]);
     for row in rows {
         let names: Vec<_> = row.names.iter().map(|name| printable(name)).collect();
         let counted = |part: fn(&Counted) -> String| {
             let parts: Vec<_> = row.counted_by.iter().map(part).collect();
             shown(Some(&parts.join("; ")))
         };
-        table.add_row([
+        table.row([
             shown(Some(&names.join(","))),
             row.address.to_string(),
             row.class.name().to_owned(),
@@ -113,5 +121,5 @@ pub fn render(rows: &[Row]) -> String {
             }),
         ]);
     }
-    lines(&table)
+    table.render(view.width)
 }

@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use super::shown;
+use super::table::{Fit, Table};
+use super::{View, shown};
 use crate::discover::{Machine, name};
 use crate::plan::Catalog;
 use crate::plan::source::Cause;
 use crate::plan::words::Words;
-use crate::text::{lines, plain_table};
 
 /// One event of all instances of a PMU.
 #[derive(Debug, Serialize)]
@@ -56,10 +56,18 @@ pub fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
 }
 
 /// The rows as a table.
-pub fn render(rows: &[Row]) -> String {
-    let mut table = plain_table(["PMU", "event", "unit", "scale", "cause", "encoding", "what it counts"]);
+pub fn render(rows: &[Row], view: View) -> String {
+    let mut table = Table::new([
+        ("PMU", Fit::Whole),
+        ("event", Fit::Whole),
+        ("unit", Fit::Drop(4)),
+        ("scale", Fit::Drop(1)),
+        ("cause", Fit::Drop(3)),
+        ("encoding", Fit::Drop(2)),
+        ("what it counts", Fit::Wrap),
+    ]);
     for row in rows {
-        table.add_row([
+        table.row([
             shown(Some(&row.pmu)),
             shown(Some(&row.event)),
             shown(Some(&row.unit)),
@@ -70,5 +78,5 @@ pub fn render(rows: &[Row]) -> String {
             shown(row.about.as_deref()),
         ]);
     }
-    lines(&table)
+    table.render(view.width)
 }

@@ -3,23 +3,24 @@
 //! Shows what planning them gives, so the list and a recording cannot disagree.
 
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use super::shown;
+use super::table::{Fit, Table};
+use super::{View, shown};
 use crate::discover::{Machine, name};
+use crate::plan::suggest::few;
 use crate::plan::{Catalog, Group, Request, plan};
-use crate::text::{lines, plain_table, printable};
+use crate::text::{printable, wrapped};
 
 /// One group.
 #[derive(Debug, Serialize)]
 pub struct Row {
-    group: Group,
-    counters: usize,
+    pub(super) group: Group,
+    pub(super) counters: usize,
     /// Names of PMUs without their instance suffix.
-    pmus: BTreeSet<String>,
-    events: BTreeSet<String>,
+    pub(super) pmus: BTreeSet<String>,
+    pub(super) events: BTreeSet<String>,
     notes: Vec<String>,
 }
 
@@ -48,25 +49,34 @@ pub fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
     rows.collect()
 }
 
+/// Names that a cell has room for; `--all` and `list events` show all.
+const NAMES: usize = 6;
+
 /// The rows as a table, then the notes of the groups that open something.
-pub fn render(rows: &[Row]) -> String {
-    let mut table = plain_table(["group", "counters", "PMUs", "events"]);
+pub fn render(rows: &[Row], view: View) -> String {
+    let mut table = Table::new([
+        ("group", Fit::Whole),
+        ("counters", Fit::Drop(1)),
+        ("PMUs", Fit::Wrap),
+        ("events", Fit::Wrap),
+    ]);
     let joined = |names: &BTreeSet<String>| {
-        let names: Vec<_> = names.iter().map(|name| printable(name)).collect();
-        shown(Some(&names.join(",")))
+        let most = if view.all { names.len() } else { NAMES };
+        if names.is_empty() { shown(None) } else { few(names, most) }
     };
     for row in rows {
-        table.add_row([
+        table.row([
             row.group.to_string(),
             row.counters.to_string(),
             joined(&row.pmus),
             joined(&row.events),
         ]);
     }
-    let mut text = lines(&table);
+    let mut text = table.render(view.width);
     for row in rows.iter().filter(|row| row.counters > 0) {
         for note in &row.notes {
-            let _infallible = writeln!(text, "note: {}: {}", row.group, printable(note));
+            let prefix = format!("note: {}: ", row.group);
+            text.push_str(&wrapped(&prefix, &printable(note), view.width));
         }
     }
     text

@@ -1,16 +1,16 @@
 //! The metrics of the catalog: what each says, and whether it can be computed here.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
+use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use super::shown;
+use super::table::{Fit, Table};
+use super::{View, shown};
 use crate::discover::Machine;
 use crate::plan::Catalog;
 use crate::plan::device::Narrowing;
 use crate::plan::resolve::Resolver;
-use crate::text::{lines, plain_table};
+use crate::text::wrapped;
 
 /// One metric of one family.
 #[derive(Debug, Serialize)]
@@ -67,40 +67,56 @@ pub fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
     rows
 }
 
-/// The table of the metrics whose PMUs are here, then the names of the others by family.
-pub fn render(rows: &[Row]) -> String {
-    let mut table = plain_table(["metric", "unit", "family", "what it is", "formula", "here"]);
-    let mut absent: BTreeMap<String, Vec<&str>> = BTreeMap::new();
-    for row in rows {
-        let here = match (&row.instead, row.missing.as_slice()) {
+impl Row {
+    /// Whether a PMU here has the metric, even if it lacks an event for it.
+    fn is_here(&self) -> bool {
+        self.pmus > 0 || self.instead.is_some() || !self.missing.is_empty()
+    }
+
+    /// On which PMUs it can be computed here, or why on none.
+    fn here(&self) -> String {
+        match (&self.instead, self.missing.as_slice()) {
             (Some(instead), _) => format!("by {instead}"),
-            (None, []) if row.pmus == 0 => {
-                let beside = row.only_with.as_ref().map(|other| format!(" beside {other}"));
-                let family = format!("{}{}", row.family, beside.unwrap_or_default());
-                absent.entry(family).or_default().push(&row.name);
-                continue;
+            (None, []) if self.pmus == 0 => {
+                let beside = self.only_with.as_ref().map(|other| format!(" beside {other}"));
+                format!("no PMU{}", beside.unwrap_or_default())
             }
-            (None, []) => format!("{} PMU{}", row.pmus, if row.pmus == 1 { "" } else { "s" }),
+            (None, []) => format!("{} PMU{}", self.pmus, if self.pmus == 1 { "" } else { "s" }),
             (None, missing) => format!("no event {}", missing.join(", ")),
-        };
-        table.add_row([
+        }
+    }
+}
+
+/// The metrics whose PMUs are here as a table, then the number of the others, or these, too.
+pub fn render(rows: &[Row], view: View) -> String {
+    let mut table = Table::new([
+        ("metric", Fit::Whole),
+        ("unit", Fit::Drop(3)),
+        ("family", Fit::Drop(4)),
+        ("what it is", Fit::Wrap),
+        ("formula", Fit::Drop(1)),
+        ("here", Fit::Drop(2)),
+    ]);
+    let shown_rows: Vec<_> = rows.iter().filter(|row| view.all || row.is_here()).collect();
+    for row in &shown_rows {
+        table.row([
             shown(Some(&row.name)),
             shown(Some(&row.unit)),
             shown(Some(&row.family)),
             shown(Some(&row.about)),
             shown(Some(&row.formula)),
-            shown(Some(&here)),
+            shown(Some(&row.here())),
         ]);
     }
-    let mut text = lines(&table);
-    for (family, names) in absent {
-        // Writing to a String cannot fail.
-        let _infallible = writeln!(
-            text,
-            "not here: no PMU of {}: {}",
-            shown(Some(&family)),
-            shown(Some(&names.join(", ")))
+    let mut text =
+        if shown_rows.is_empty() { String::new() } else { table.render(view.width) };
+    let others = rows.len() - shown_rows.len();
+    if others > 0 {
+        let what = if shown_rows.is_empty() { "all" } else { "another" };
+        let line = format!(
+            "{what} {others} need PMUs that are not here; `uncore-trace list metrics --all` shows them"
         );
+        text.push_str(&wrapped("metrics: ", &line, view.width));
     }
     text
 }

@@ -1,9 +1,8 @@
 //! `uncore-trace list`: what there is on a machine, as text or JSON.
 //!
 //! A part is one file with a serializable `Row`, a function `rows` that makes them and a function
-//! `render` that prints them. Adding one adds a file and its line in the list of parts.
+//! `render` that prints them in a [`View`]. Adding one adds a file and its line in the list of parts.
 
-use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::path::Path;
 
@@ -13,7 +12,29 @@ use serde::Serialize;
 use super::catalog::CatalogArgs;
 use crate::discover::{self, Machine};
 use crate::plan::Catalog;
-use crate::text::printable;
+use crate::terminal;
+use crate::text::{printable, wrapped};
+
+pub mod summary;
+mod table;
+
+/// How the text is shown.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct View {
+    /// Whether what other machines have is shown, too.
+    pub all: bool,
+    /// Cells of a terminal that a line may take; `None`: as many as it needs.
+    pub width: Option<usize>,
+}
+
+/// What the list is printed as.
+#[derive(Debug, Clone, Copy)]
+pub enum Form {
+    /// For people.
+    Text(View),
+    /// For programs: everything there is, whether it is on this machine or not.
+    Json,
+}
 
 macro_rules! parts {
     ($($(#[$doc:meta])* $module:ident: $name:ident,)*) => {
@@ -47,8 +68,8 @@ macro_rules! parts {
             }
 
             /// The text of each part that was asked for.
-            fn parts(&self) -> Vec<String> {
-                let parts = [$(self.$module.as_deref().map($module::render)),*];
+            fn parts(&self, view: View) -> Vec<String> {
+                let parts = [$(self.$module.as_deref().map(|rows| $module::render(rows, view))),*];
                 parts.into_iter().flatten().collect()
             }
         }
@@ -73,11 +94,14 @@ parts! {
 /// List the PMUs, groups, events, metrics and devices of this machine, and what is absent
 ///
 /// A group shows the counters that `record -p GROUP` would open here, a device the PMU and filter of
-/// `record --device DEVICE`.
+/// `record --device DEVICE`. On a terminal the tables fit its width: long texts are wrapped, and
+/// columns are left out that there is no room for, which the last line of a table says.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Example: what `record -p pcie` would open
-  uncore-trace list groups")]
+  uncore-trace list groups
+
+For programs: uncore-trace list --json")]
 pub struct Args {
     /// Which part
     #[arg(value_enum, default_value = "all")]
@@ -86,14 +110,24 @@ pub struct Args {
     #[command(flatten)]
     catalog: CatalogArgs,
 
-    /// Print JSON
+    /// Show PMU families and metrics of other machines, too
     #[arg(long)]
+    all: bool,
+
+    /// Show every column on one line, however wide, also on a terminal
+    #[arg(long)]
+    wide: bool,
+
+    /// Print JSON: everything, also what other machines have
+    #[arg(long, conflicts_with_all = ["all", "wide"])]
     json: bool,
 }
 
 /// Lists the machine under `root`; exit code 0.
 pub fn run(args: &Args, root: &Path) -> Result<u8> {
-    let text = list(&discover::machine(root)?, &args.catalog.load()?, args.what, args.json)?;
+    let width = terminal::columns().filter(|_| !args.wide);
+    let form = if args.json { Form::Json } else { Form::Text(View { all: args.all, width }) };
+    let text = list(&discover::machine(root)?, &args.catalog.load()?, args.what, form)?;
     io::stdout().lock().write_all(text.as_bytes()).context("cannot write the list")?;
     Ok(0)
 }
@@ -103,13 +137,20 @@ pub fn run(args: &Args, root: &Path) -> Result<u8> {
 /// # Errors
 ///
 /// It cannot be written as JSON.
-pub fn list(machine: &Machine, catalog: &Catalog, what: What, json: bool) -> Result<String> {
+pub fn list(machine: &Machine, catalog: &Catalog, what: What, form: Form) -> Result<String> {
     let list = List::new(machine, catalog, what);
-    if json {
-        let text = serde_json::to_string_pretty(&list);
-        return Ok(text.context("cannot write the list as JSON")? + "\n");
+    let view = match form {
+        Form::Text(view) => view,
+        Form::Json => {
+            let text = serde_json::to_string_pretty(&list);
+            return Ok(text.context("cannot write the list as JSON")? + "\n");
+        }
+    };
+    let text = list.render(view);
+    if what != What::All {
+        return Ok(text);
     }
-    Ok(list.render())
+    Ok(format!("{}\n{text}", summary::text(machine, catalog, view.width)))
 }
 
 fn problems(machine: &Machine, catalog: &Catalog) -> Vec<String> {
@@ -129,12 +170,11 @@ fn problems(machine: &Machine, catalog: &Catalog) -> Vec<String> {
 }
 
 impl List {
-    fn render(&self) -> String {
-        let mut text = self.parts().join("\n");
+    fn render(&self, view: View) -> String {
+        let mut text = self.parts(view).join("\n");
         for (at, problem) in self.problems.iter().enumerate() {
-            let gap = if at == 0 { "\n" } else { "" };
-            // Writing to a String cannot fail.
-            let _infallible = writeln!(text, "{gap}problem: {}", printable(problem));
+            text.push_str(if at == 0 { "\n" } else { "" });
+            text.push_str(&wrapped("problem: ", &printable(problem), view.width));
         }
         text
     }

@@ -2,12 +2,12 @@
 
 use serde::Serialize;
 
-use super::shown;
+use super::table::{Fit, Table};
+use super::{View, shown};
 use crate::discover::{CpuList, Machine};
 use crate::plan::family::Scope;
 use crate::plan::words::Words;
 use crate::plan::{Catalog, Group};
-use crate::text::{lines, plain_table};
 
 /// One PMU.
 #[derive(Debug, Serialize)]
@@ -44,15 +44,24 @@ pub fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
 }
 
 /// The rows as a table.
-pub fn render(rows: &[Row]) -> String {
-    let mut table = plain_table(["PMU", "type", "cpumask", "events", "family", "group", "one per", "what it is"]);
+pub fn render(rows: &[Row], view: View) -> String {
+    let mut table = Table::new([
+        ("PMU", Fit::Whole),
+        ("type", Fit::Drop(1)),
+        ("cpumask", Fit::Drop(5)),
+        ("events", Fit::Drop(3)),
+        ("family", Fit::Drop(4)),
+        ("group", Fit::Drop(6)),
+        ("one per", Fit::Drop(2)),
+        ("what it is", Fit::Wrap),
+    ]);
     for row in rows {
         let cpumask = match &row.cpumask {
             None => "each".to_owned(),
             Some(cpus) if cpus.is_empty() => "(offline)".to_owned(),
             Some(cpus) => cpus.to_string(),
         };
-        table.add_row([
+        table.row([
             shown(Some(&row.name)),
             row.attr_type.to_string(),
             cpumask,
@@ -63,5 +72,5 @@ pub fn render(rows: &[Row]) -> String {
             shown(row.about.as_deref()),
         ]);
     }
-    lines(&table)
+    table.render(view.width)
 }
