@@ -1,4 +1,4 @@
-//! Other programs that the tasks run: installing packages, and commands that must succeed.
+//! Other programs that the tasks run, and what they must do to succeed.
 
 use std::process::{Command, Stdio};
 
@@ -6,7 +6,13 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 /// The first line of `TOOL --version`.
 pub fn version(tool: &str) -> Result<String> {
-    let output = Command::new(tool)
+    version_of(Command::new(tool))
+}
+
+/// The first line that a command prints with `--version`.
+pub fn version_of(mut command: Command) -> Result<String> {
+    let tool = command.get_program().display().to_string();
+    let output = command
         .arg("--version")
         .stderr(Stdio::piped())
         .output()
@@ -14,29 +20,6 @@ pub fn version(tool: &str) -> Result<String> {
     ensure!(output.status.success(), "{tool} --version failed: {}", output.status);
     let text = String::from_utf8_lossy(&output.stdout);
     Ok(text.lines().next().unwrap_or_default().to_owned())
-}
-
-/// Installs packages, or says what to install where there is no apt or no such package.
-pub fn apt(packages: &[&str]) -> Result<()> {
-    let list = packages.join(" ");
-    if version("apt-get").is_err() {
-        bail!("no apt here: install what your distribution has for `{list}`");
-    }
-    for package in packages {
-        let output = Command::new("apt-cache")
-            .args(["show", "--no-all-versions", package])
-            .output()
-            .context("cannot run apt-cache")?;
-        ensure!(
-            output.status.success() && !output.stdout.is_empty(),
-            "apt knows no package {package}: run `apt-get update`, or install it another way"
-        );
-    }
-    let mut command = as_root("apt-get");
-    command.args(["install", "--yes", "--no-install-recommends"]);
-    // Another apt may be at work, as those that renew a machine by themselves are.
-    command.args(["-o", "DPkg::Lock::Timeout=600"]).args(packages);
-    succeed(command.env("DEBIAN_FRONTEND", "noninteractive"))
 }
 
 /// A command that runs as root: by itself, or through sudo.

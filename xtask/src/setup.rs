@@ -13,7 +13,8 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, Result, ensure};
 use uncore_trace_ebpf::build;
 
-use crate::command::{apt, succeed, version};
+use crate::apt::Apt;
+use crate::command::{succeed, version};
 use crate::target;
 
 /// The distribution's Rust with the source of `core`, and the LLVM that `bpf-linker` links. The
@@ -21,6 +22,11 @@ use crate::target;
 const BPF_PACKAGES: &[&str] = &["rustc-web", "cargo-web", "rust-web-src", "llvm-22-dev"];
 const LLVM: &str = "/usr/lib/llvm-22";
 const LLVM_FEATURE: &str = "llvm-22";
+
+/// The versions that are installed where the tool is missing, so that a new release of it changes
+/// nothing here. Another version that is there already is kept: other projects may use it.
+const BPF_LINKER: &str = "0.13.0";
+const CARGO_FUZZ: &str = "0.13.2";
 
 /// What to install where the distribution has no such packages.
 const BPF_BY_HAND: &str = "install it by hand: `rustup toolchain install nightly --component \
@@ -42,17 +48,21 @@ struct Step {
     name: &'static str,
     /// What is there, in a few words.
     look: fn() -> Result<String>,
-    install: fn() -> Result<()>,
+    install: fn(&Apt) -> Result<()>,
 }
 
 /// In this order: the linker is built with what the packages bring.
 const STEPS: &[Step] = &[
-    Step { name: "C compiler", look: || version("cc"), install: || apt(&["gcc", "libc6-dev"]) },
-    Step { name: "C++ compiler", look: || version("c++"), install: || apt(&["g++"]) },
-    Step { name: "git", look: || version("git"), install: || apt(&["git"]) },
-    Step { name: "perf", look: || version("perf"), install: || apt(&["linux-perf"]) },
-    Step { name: "fio", look: || version("fio"), install: || apt(&["fio"]) },
-    Step { name: "setcap", look: look_setcap, install: || apt(&["libcap2-bin"]) },
+    Step {
+        name: "C compiler",
+        look: || version("cc"),
+        install: |apt| apt.install(&["gcc", "libc6-dev"]),
+    },
+    Step { name: "C++ compiler", look: || version("c++"), install: |apt| apt.install(&["g++"]) },
+    Step { name: "git", look: || version("git"), install: |apt| apt.install(&["git"]) },
+    Step { name: "perf", look: || version("perf"), install: |apt| apt.install(&["linux-perf"]) },
+    Step { name: "fio", look: || version("fio"), install: |apt| apt.install(&["fio"]) },
+    Step { name: "setcap", look: look_setcap, install: |apt| apt.install(&["libcap2-bin"]) },
     Step { name: "cargo-fuzz", look: look_fuzz, install: install_fuzz },
     Step { name: "BPF toolchain", look: look_bpf, install: install_bpf },
     Step { name: "Python readers", look: look_python, install: install_python },
@@ -60,6 +70,7 @@ const STEPS: &[Step] = &[
 
 /// Goes through all steps; with `--check` changes nothing.
 pub fn run(args: &Args) -> Result<()> {
+    let apt = Apt::new();
     let mut missing = Vec::new();
     for step in STEPS {
         match (step.look)() {
@@ -70,7 +81,7 @@ pub fn run(args: &Args) -> Result<()> {
             }
             Err(error) => {
                 println!("setup: {}: installing ({error:#})", step.name);
-                (step.install)().with_context(|| format!("cannot install: {}", step.name))?;
+                (step.install)(&apt).with_context(|| format!("cannot install: {}", step.name))?;
                 let found =
                     (step.look)().with_context(|| format!("{} is still not usable", step.name))?;
                 println!("setup: {}: {found}", step.name);
@@ -95,8 +106,8 @@ fn look_fuzz() -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-fn install_fuzz() -> Result<()> {
-    succeed(target::cargo().args(["install", "--locked", "cargo-fuzz"]))
+fn install_fuzz(_apt: &Apt) -> Result<()> {
+    succeed(target::cargo().args(["install", "--locked", "cargo-fuzz", "--version", CARGO_FUZZ]))
 }
 
 fn look_bpf() -> Result<String> {
@@ -104,9 +115,9 @@ fn look_bpf() -> Result<String> {
 }
 
 /// The packages where the distribution has them, then the linker that matches their LLVM.
-fn install_bpf() -> Result<()> {
+fn install_bpf(apt: &Apt) -> Result<()> {
     let has_linker = linker_path().is_some_and(|path| path.is_file());
-    apt(BPF_PACKAGES).context(BPF_BY_HAND)?;
+    apt.install(BPF_PACKAGES).context(BPF_BY_HAND)?;
     if has_linker {
         return Ok(());
     }
@@ -117,7 +128,8 @@ fn install_bpf() -> Result<()> {
         .context("a directory of PATH holds a colon")?;
     let mut command = target::cargo();
     command
-        .args(["install", "bpf-linker", "--no-default-features", "--features", LLVM_FEATURE])
+        .args(["install", "--locked", "bpf-linker", "--version", BPF_LINKER])
+        .args(["--no-default-features", "--features", LLVM_FEATURE])
         .env("LLVM_PREFIX", LLVM)
         .env("PATH", path);
     succeed(&mut command)
@@ -162,7 +174,7 @@ fn look_python() -> Result<String> {
     Ok(format!("{} in {}", PYTHON_PACKAGES.join(", "), venv.display()))
 }
 
-fn install_python() -> Result<()> {
+fn install_python(apt: &Apt) -> Result<()> {
     let venv = venv()?;
     // `python3 -m venv` runs everywhere; `ensurepip` is the part Debian splits off.
     let has_venv = Command::new("python3")
@@ -171,7 +183,7 @@ fn install_python() -> Result<()> {
         .status()
         .is_ok_and(|status| status.success());
     if !has_venv {
-        apt(&["python3", "python3-venv"])?;
+        apt.install(&["python3", "python3-venv"])?;
     }
     succeed(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&venv))?;
     succeed(

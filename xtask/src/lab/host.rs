@@ -6,7 +6,8 @@ use std::process::Command;
 use anyhow::{Context as _, Result, ensure};
 
 use super::note;
-use crate::command::{apt, as_root, quietly, version};
+use crate::apt::Apt;
+use crate::command::{as_root, quietly, version};
 
 /// What preparing and booting run.
 const PACKAGES: &[&str] = &[
@@ -38,15 +39,16 @@ const GUEST_LIBRARY: &str = "libstd-rust-web-dev:arm64";
 /// Looks for everything, installs what is missing.
 pub fn prepare() -> Result<()> {
     version("dpkg").context("the lab takes its kernels and tools from Debian: no dpkg here")?;
+    let apt = Apt::new();
     let missing = missing(PACKAGES)?;
     if !missing.is_empty() {
         note(&format!("this machine: installing {}", missing.join(" ")));
-        apt(&missing)?;
+        apt.install(&missing)?;
     }
     if !self::missing(&[GUEST_LIBRARY])?.is_empty() {
         note(&format!("this machine: installing {GUEST_LIBRARY}"));
         add_architecture()?;
-        apt(&[GUEST_LIBRARY])?;
+        apt.install(&[GUEST_LIBRARY])?;
     }
     let missing: Vec<&str> = self::missing(PACKAGES)?;
     ensure!(missing.is_empty(), "still not installed: {}", missing.join(" "));
