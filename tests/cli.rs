@@ -16,7 +16,9 @@ use uncore_trace::tables::reader::Recording;
 use uncore_trace::tables::writer::{Target, Writer};
 use uncore_trace::tables::{SCHEMA_VERSION, fabric, metadata};
 
-use crate::command::{Answer, NOBODY, Place, machine, root_or_skip};
+use crate::command::{Answer, NOBODY, Place, machine};
+use crate::harness::has_root;
+use crate::skip;
 
 /// The user and group of a command; supplementary groups are dropped with them.
 fn as_nobody(command: &mut Command) -> &mut Command {
@@ -69,8 +71,7 @@ fn a_group_without_a_pmu_says_which_groups_there_are() {
     let list: serde_json::Value = serde_json::from_str(&list).unwrap();
     let groups = list["groups"].as_array().unwrap();
     if groups.iter().any(|row| row["group"] == "pcie" && row["counters"] != 0) {
-        println!("skipped: this machine has PCIe PMUs: `record -p pcie` where there is none");
-        return;
+        return skip::show("this machine has PCIe PMUs");
     }
     record_refuses(&["-p", "pcie"], &["group pcie", "host", "doctor"]);
 }
@@ -129,7 +130,7 @@ fn outputs_that_cannot_be_are_refused() {
 
 #[test]
 fn a_directory_that_cannot_be_written_is_named() {
-    if !root_or_skip("a directory that cannot be written (made as root, used as nobody)") {
+    if !has_root("a directory that cannot be written (made as root, used as nobody)") {
         return;
     }
     let place = Place::new();
@@ -215,7 +216,7 @@ fn a_family_from_outside_replaces_the_embedded_one() {
 
 #[test]
 fn a_recording_names_the_families_from_outside() {
-    if !root_or_skip("the catalog in a recording's metadata") {
+    if !has_root("the catalog in a recording's metadata") {
         return;
     }
     let place = Place::new();
@@ -292,7 +293,7 @@ fn all_metrics_are_those_that_are_here_or_refused_in_short() {
     let line = place.refuses(["record", "--root", &root, "--dry-run", "-M", "*"]);
     assert!(line.len() < 400 && line.contains("none of the"), "{line}");
     assert!(line.contains("more;") && line.contains("-p host"), "{line}");
-    if root_or_skip("stat -M '*' on this machine") {
+    if has_root("stat -M '*' on this machine") {
         let answer = place.run(["stat", "-M", "*", "--timeout", "50"]);
         if answer.code != 0 {
             assert!(answer.refused().len() < 400);
@@ -475,7 +476,7 @@ impl Drop for SmallDisk {
 
 #[test]
 fn a_full_disk_keeps_what_was_sealed() {
-    if !root_or_skip("a full disk: it takes a tmpfs") {
+    if !has_root("a full disk: it takes a tmpfs") {
         return;
     }
     let place = Place::new();
@@ -497,7 +498,7 @@ fn a_full_disk_keeps_what_was_sealed() {
 
 #[test]
 fn a_disk_that_is_full_from_the_start_is_left_as_it_was() {
-    if !root_or_skip("a full disk: it takes a tmpfs") {
+    if !has_root("a full disk: it takes a tmpfs") {
         return;
     }
     let place = Place::new();

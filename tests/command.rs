@@ -1,10 +1,9 @@
 //! The real binary, run as a user runs it: what it answered, and what it left behind.
 //!
 //! Guarantees: every run is in a directory of the test's own; what a refused command leaves there
-//! fails the test; a test that needs root says so and passes, or fails where root was promised.
+//! fails the test.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
-#![expect(clippy::print_stdout, reason = "a skipped test says what it does not test")]
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -139,15 +138,4 @@ impl Place {
 pub fn machine(name: &str) -> String {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/machines").join(name);
     dir.to_str().unwrap().to_owned()
-}
-
-/// Whether this is root; if not, says what is not tested, or fails where root was promised.
-pub fn root_or_skip(untested: &str) -> bool {
-    if rustix::process::geteuid().is_root() {
-        return true;
-    }
-    let required = std::env::var_os("UNCORE_TRACE_REQUIRE_ROOT").is_some_and(|value| value == "1");
-    assert!(!required, "not root, and UNCORE_TRACE_REQUIRE_ROOT=1: cannot test {untested}");
-    println!("skipped: not root: {untested}");
-    false
 }

@@ -6,8 +6,9 @@ use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::Command;
 
-use crate::command::{Answer, NOBODY, Place, root_or_skip};
-use crate::harness::{self, or_skip};
+use crate::command::{Answer, NOBODY, Place};
+use crate::harness::{has_root, need};
+use crate::skip::skip;
 
 /// Runs the tool as a user without privileges, in `dir`.
 fn as_nobody(tool: &Path, dir: &Path, typed: &str) -> Answer {
@@ -28,7 +29,7 @@ fn advice<'a>(doctor: &'a str, word: &str) -> &'a str {
 /// It once named the settings that do not help and not the capabilities that do.
 #[test]
 fn what_it_advises_an_ordinary_user_is_enough_to_record() {
-    if !root_or_skip("doctor and record as an ordinary user: it takes another user id") {
+    if !has_root("doctor and record as an ordinary user: it takes another user id") {
         return;
     }
     let (place, output) = (Place::new(), Place::new());
@@ -48,9 +49,9 @@ fn what_it_advises_an_ordinary_user_is_enough_to_record() {
 
     let setcap = advice(&refused.out, "setcap");
     if setcap.contains("install") {
-        return harness::skip(&format!("{path} is on a file system that is mounted nosuid"));
+        return skip(&format!("{path} is on a file system that is mounted nosuid"));
     }
-    or_skip!(harness::tool("setcap"));
+    need("setcap");
     let mut words = setcap.strip_prefix("sudo ").unwrap().split(' ');
     let status = Command::new(words.next().unwrap()).args(words).status().unwrap();
     assert!(status.success(), "{setcap}");

@@ -9,7 +9,7 @@ use uncore_trace::tables::loss;
 
 use crate::harness::load::Load;
 use crate::harness::recorder::Recorder;
-use crate::harness::{assert_checked, or_skip, python, root_or_skip, rows};
+use crate::harness::{assert_checked, python, root_or_skip, rows};
 
 /// Pages to touch.
 const PAGES: u64 = 5000;
@@ -70,7 +70,7 @@ fn exact(python: &Path, options: &[&str]) -> bool {
 /// In one of three recordings nobody gets what is hidden.
 fn faults_are_exact(options: &[&str]) {
     let _machine = root_or_skip!();
-    let python = or_skip!(python());
+    let python = python();
     assert!((0..3).any(|_| exact(&python, options)), "too many faults, three times");
 }
 

@@ -1,11 +1,10 @@
 //! What the kernel tests share: the machine one at a time, the real binary, its tables.
 //!
-//! Guarantees: a test that cannot run here prints why and returns, and fails instead where
-//! `UNCORE_TRACE_REQUIRE_ROOT=1`; what a test starts or makes is gone when it ends, also when it
-//! fails.
+//! Guarantees: a test that cannot run here is skipped as `skip.rs` says; a program that `cargo xtask
+//! setup` installs is never a reason for it; what a test starts or makes is gone when it ends, also
+//! when it fails.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
-#![expect(clippy::print_stderr, reason = "a skipped test says why")]
 
 pub mod cgroup;
 pub mod load;
@@ -13,15 +12,16 @@ pub mod recorder;
 pub mod rows;
 pub mod subject;
 
-use std::env;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::command::NO_CONFIG;
 use rustix::process::geteuid;
 use rustix::time::{ClockId, clock_gettime};
+
+use crate::command::NO_CONFIG;
+use crate::skip::skip;
 
 /// Kernel tests measure the machine, so they have it one after the other.
 static MACHINE: Mutex<()> = Mutex::new(());
@@ -40,26 +40,24 @@ macro_rules! or_skip {
     ($found:expr) => {
         match $found {
             Ok(found) => found,
-            Err(reason) => return $crate::harness::skip(&reason),
+            Err(reason) => return $crate::skip::skip(&reason),
         }
     };
 }
 pub(crate) use {or_skip, root_or_skip};
 
-/// Says why the test is skipped, or fails where nothing may be skipped.
-pub fn skip(reason: &str) {
-    let required = env::var_os("UNCORE_TRACE_REQUIRE_ROOT").is_some_and(|value| value == "1");
-    assert!(!required, "must not be skipped (UNCORE_TRACE_REQUIRE_ROOT=1): {reason}");
-    eprintln!("skipped: {reason}");
+/// Whether this is root; if not, the test is skipped.
+pub fn has_root(untested: &str) -> bool {
+    let root = geteuid().is_root();
+    if !root {
+        skip(&format!("not root: cannot test {untested}"));
+    }
+    root
 }
 
 /// The machine, if this is root.
 pub fn machine() -> Option<MutexGuard<'static, ()>> {
-    if !geteuid().is_root() {
-        skip("recording needs root");
-        return None;
-    }
-    Some(MACHINE.lock().unwrap_or_else(PoisonError::into_inner))
+    has_root("recording").then(|| MACHINE.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// The program under test.
@@ -113,23 +111,24 @@ pub fn mono_ns() -> i64 {
     time.tv_sec * 1_000_000_000 + time.tv_nsec
 }
 
-/// The Python with the readers that `cargo xtask setup` installs into the target directory.
-pub fn python() -> Result<PathBuf, String> {
+/// The Python with the readers that `cargo xtask setup` installs into the target directory; panics
+/// if it is not there.
+pub fn python() -> PathBuf {
     // The binary is TARGET/PROFILE/uncore-trace.
     let target = Path::new(env!("CARGO_BIN_EXE_uncore-trace")).parent().and_then(Path::parent);
-    let python = target.unwrap().join("venv/bin/python");
-    if python.is_file() {
-        Ok(python)
-    } else {
-        Err(format!("{} is missing: run `cargo xtask setup`", python.display()))
-    }
+    python_in(target.unwrap())
 }
 
-/// That a tool can be run.
-pub fn tool(name: &str) -> Result<(), String> {
-    match Command::new(name).arg("--version").output() {
-        Ok(_) => Ok(()),
-        Err(error) => Err(format!("{name} cannot be run ({error}): run `cargo xtask setup`")),
+fn python_in(target: &Path) -> PathBuf {
+    let python = target.join("venv/bin/python");
+    assert!(python.is_file(), "{} is missing: run `cargo xtask setup`", python.display());
+    python
+}
+
+/// Panics if a program that `cargo xtask setup` installs cannot be run.
+pub fn need(program: &str) {
+    if let Err(error) = Command::new(program).arg("--version").output() {
+        panic!("{program} cannot be run ({error}): run `cargo xtask setup`");
     }
 }
 
@@ -139,4 +138,42 @@ pub fn readers(python: &Path, args: &[&OsStr]) -> serde_json::Value {
     let output = Command::new(python).arg("-c").arg(script).args(args).output().unwrap();
     assert!(output.status.success(), "{args:?}: {}", text(&output));
     serde_json::from_slice(&output.stdout).unwrap()
+}
+
+mod tests {
+    use std::env;
+
+    use super::*;
+
+    /// Set where a test is run by itself.
+    const EXAMPLE: &str = "UNCORE_TRACE_TEST_SKIPS";
+
+    /// As libtest captures what tests print, it runs this test again, which is skipped then.
+    #[test]
+    fn a_skipped_test_is_shown() {
+        if env::var_os(EXAMPLE).is_some() {
+            return skip("an example");
+        }
+        let name = "harness::tests::a_skipped_test_is_shown";
+        for (required, code) in [("0", 0), ("1", 101)] {
+            let mut again = Command::new(env::current_exe().unwrap());
+            again.args(["--exact", name]).env(EXAMPLE, "1");
+            let output = again.env("UNCORE_TRACE_REQUIRE_ROOT", required).output().unwrap();
+            assert_eq!(output.status.code(), Some(code), "{}", text(&output));
+            let shown = format!("skipped {name}: an example\n");
+            assert_eq!(String::from_utf8_lossy(&output.stderr) == shown, code == 0);
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "run `cargo xtask setup`")]
+    fn a_missing_program_fails() {
+        need("uncore-trace-no-such-program");
+    }
+
+    #[test]
+    #[should_panic(expected = "venv/bin/python is missing: run `cargo xtask setup`")]
+    fn missing_readers_fail() {
+        python_in(tempfile::tempdir().unwrap().path());
+    }
 }

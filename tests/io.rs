@@ -17,7 +17,7 @@ use crate::harness::cgroup::Cgroup;
 use crate::harness::load::Load;
 use crate::harness::recorder::Recorder;
 use crate::harness::{
-    assert_checked, best_of_three, mono_ns, or_skip, python, root_or_skip, rows, run_ok, tool,
+    assert_checked, best_of_three, mono_ns, need, or_skip, python, root_or_skip, rows, run_ok,
 };
 
 /// Size of the file that is read and written.
@@ -119,7 +119,7 @@ fn beside_a_burner(dir: &Path, disk: &Path, run: &Path, [tenant, other]: [&Cgrou
 #[test]
 fn a_disks_bytes_are_those_of_who_asked_for_them() {
     let _machine = root_or_skip!();
-    or_skip!(tool("fio"));
+    need("fio");
     // Not the temporary directory: that may be in memory.
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let disk = or_skip!(disk(dir.path()));
@@ -170,7 +170,7 @@ fn through_the_cache(dir: &Path, disk: &Path, run: &Path, tenant: &Cgroup, synce
 #[test]
 fn what_was_written_through_the_cache_is_the_writers() {
     let _machine = root_or_skip!();
-    or_skip!(tool("fio"));
+    need("fio");
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let disk = or_skip!(disk(dir.path()));
     let tenant = or_skip!(Cgroup::new("cache"));
@@ -249,7 +249,7 @@ fn packets(python: &Path, [from, to]: [&Cgroup; 2]) -> f64 {
 #[test]
 fn packets_are_those_of_who_sends_and_who_reads_them() {
     let _machine = root_or_skip!();
-    let python = or_skip!(python());
+    let python = python();
     let (from, to) = (or_skip!(Cgroup::new("send")), or_skip!(Cgroup::new("receive")));
     let worst = best_of_three(0.01, || packets(&python, [&from, &to]));
     assert!(worst <= 0.01, "off by {worst:.4} of what was sent or read");

@@ -16,7 +16,7 @@ use crate::harness::recorder::objects_of;
 use crate::harness::subject::{
     Measurement, Subject, bit, ending_signals, hangup, signal_set, wait_for,
 };
-use crate::harness::{assert_checked, or_skip, root_or_skip, tool, uncore_trace};
+use crate::harness::{assert_checked, need, or_skip, root_or_skip, uncore_trace};
 
 /// `record -p host -o OUTPUT OPTIONS -- COMMAND`.
 fn record(output: &Path, options: &[&str], command: &[String]) -> Measurement {
@@ -223,7 +223,7 @@ fn a_sighup_that_is_ignored_at_the_start_stays_ignored() {
 #[test]
 fn a_closed_terminal_leaves_a_file_that_is_finished() {
     let _machine = root_or_skip!();
-    or_skip!(tool("script"));
+    need("script");
     or_skip!(hangup());
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("run.parquet");
@@ -312,13 +312,11 @@ const FATES: [(&[&str], Option<Signal>, bool, Fate); 8] = [
 #[test]
 fn stat_does_to_its_command_what_perf_stat_does() {
     let _machine = root_or_skip!();
-    let perf = tool("perf").is_ok();
+    need("perf");
     let hangup = hangup().ok().map(|signal| (&[][..], Some(signal), false, Fate::Left));
     for (options, signal, stubborn, fate) in FATES.into_iter().chain(hangup) {
         assert_fate(uncore_trace(), options, signal, stubborn, fate);
-        if perf {
-            assert_fate(Command::new("perf"), options, signal, stubborn, fate);
-        }
+        assert_fate(Command::new("perf"), options, signal, stubborn, fate);
     }
 }
 

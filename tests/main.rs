@@ -25,6 +25,7 @@ mod readme;
 mod recording;
 mod shares;
 mod signals;
+mod skip;
 mod stat;
 mod sums;
 mod survive;

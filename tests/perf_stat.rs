@@ -11,7 +11,7 @@ use std::process::Command;
 use serde_json::{Map, Value};
 
 use crate::command::Place;
-use crate::harness::{or_skip, root_or_skip, tool};
+use crate::harness::{need, root_or_skip};
 
 /// What both programs count. `tsc` is an event of a PMU with a unit of its own in the catalog.
 const EVENTS: &str = "page-faults,cpu-clock,task-clock,context-switches,msr/tsc/,duration_time";
@@ -177,7 +177,7 @@ fn compare(ours: &Row, theirs: &Row, is_json: bool) -> BTreeSet<usize> {
 #[test]
 fn every_field_is_perfs_or_a_known_difference() {
     let _machine = root_or_skip!();
-    or_skip!(tool("perf"));
+    need("perf");
     let events = if has_msr() { EVENTS } else { EVENTS_WITHOUT_MSR };
     let place = Place::new();
     let mut seen = BTreeSet::new();
@@ -225,7 +225,7 @@ fn every_field_is_perfs_or_a_known_difference() {
 #[test]
 fn what_did_not_count_has_perfs_words_and_fields() {
     let _machine = root_or_skip!();
-    or_skip!(tool("perf"));
+    need("perf");
     let place = Place::new();
     let events = "cpu-clock,page-faults,software/config=99/";
     let args = ["stat", "-a", "-x,", "-D", "-1", "-o", "counts", "-e", events, "true"];
@@ -247,7 +247,7 @@ fn what_did_not_count_has_perfs_words_and_fields() {
 #[test]
 fn it_counts_what_perf_counts() {
     let _machine = root_or_skip!();
-    or_skip!(tool("perf"));
+    need("perf");
     // perf inside: it sees the command alone, this one its own start and end too. Long beside what
     // may hold up the start of perf.
     let script = "dd if=/dev/zero of=/dev/null bs=64M count=4 2>/dev/null; sleep 3";

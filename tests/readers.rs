@@ -14,7 +14,7 @@ use serde_json::Value;
 use uncore_trace::tables::fabric;
 
 use crate::harness::recorder::Recorder;
-use crate::harness::{or_skip, python, readers, root_or_skip, run_ok, text, uncore_trace};
+use crate::harness::{python, readers, root_or_skip, run_ok, text, uncore_trace};
 
 /// Value and rows by event, owner and key.
 type Sums = BTreeMap<(String, String, String), (f64, u64)>;
@@ -54,7 +54,7 @@ fn assert_same(tool: &str, ours: &Sums, theirs: &Sums) {
 #[test]
 fn duckdb_and_pandas_read_what_report_says() {
     let _machine = root_or_skip!();
-    let python = or_skip!(python());
+    let python = python();
     let dir = tempfile::tempdir().unwrap();
     for name in ["run.parquet", "run/"] {
         let output = dir.path().join(name);
@@ -74,7 +74,7 @@ fn duckdb_and_pandas_read_what_report_says() {
 #[test]
 fn pyarrow_reads_the_stream() {
     let _machine = root_or_skip!();
-    let python = or_skip!(python());
+    let python = python();
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("run.arrows");
     let mut command = uncore_trace();

@@ -8,11 +8,13 @@ use std::path::{Path, PathBuf};
 
 use uncore_trace::discover;
 
-use crate::command::{Place, root_or_skip};
+use crate::command::Place;
+use crate::harness::has_root;
+use crate::skip::skip;
 
 #[test]
 fn what_exists_is_replaced_when_told_to_and_only_by_a_recording() {
-    if !root_or_skip("record --force") {
+    if !has_root("record --force") {
         return;
     }
     let place = Place::new();
@@ -31,7 +33,7 @@ fn what_exists_is_replaced_when_told_to_and_only_by_a_recording() {
 /// An ordinary recording has late ticks and unseen switches, and must not sound as if it had failed.
 #[test]
 fn a_complete_recording_says_so_and_what_cost_precision_is_a_note() {
-    if !root_or_skip("record: its last words") {
+    if !has_root("record: its last words") {
         return;
     }
     let place = Place::new();
@@ -54,7 +56,7 @@ fn a_complete_recording_says_so_and_what_cost_precision_is_a_note() {
 
 #[test]
 fn the_commands_exit_code_is_passed_on() {
-    if !root_or_skip("record -- CMD") {
+    if !has_root("record -- CMD") {
         return;
     }
     let place = Place::new();
@@ -69,7 +71,7 @@ fn the_commands_exit_code_is_passed_on() {
 
 #[test]
 fn the_stream_is_nothing_but_arrow() {
-    if !root_or_skip("record -o -") {
+    if !has_root("record -o -") {
         return;
     }
     let place = Place::new();
@@ -85,7 +87,7 @@ fn the_stream_is_nothing_but_arrow() {
 /// A user who mistypes `--cgroup` gets a word, and a recording: the cgroup may be made meanwhile.
 #[test]
 fn a_cgroup_that_is_not_there_is_said() {
-    if !root_or_skip("record --cgroup") {
+    if !has_root("record --cgroup") {
         return;
     }
     let place = Place::new();
@@ -118,12 +120,11 @@ i=0; while [ $i -lt 50000 ]; do i=$((i+1)); done"#;
 
 #[test]
 fn names_of_the_machine_cannot_steer_the_terminal() {
-    if !root_or_skip("a process and a cgroup with escapes in their names") {
+    if !has_root("a process and a cgroup with escapes in their names") {
         return;
     }
     let Some(mount) = cgroup_mount() else {
-        println!("skipped: no cgroup v2 hierarchy: a cgroup with an escape in its name");
-        return;
+        return skip("there is no cgroup v2 hierarchy");
     };
     let place = Place::new();
     let name = format!("uncore-trace-{}\u{1b}[31m\u{202e}", std::process::id());

@@ -18,7 +18,7 @@ use crate::command::{Answer, Place};
 use crate::harness::cgroup::Cgroup;
 use crate::harness::load::Load;
 use crate::harness::subject::ending_signals;
-use crate::harness::{or_skip, root_or_skip, tool, uncore_trace};
+use crate::harness::{need, or_skip, root_or_skip, uncore_trace};
 
 /// What counting is compared with: a number of page faults that no bystander makes.
 const FAULTS: &str = "dd if=/dev/zero of=/dev/null bs=64M count=4";
@@ -281,7 +281,7 @@ fn orders_are_obeyed_during_the_delay() {
 #[test]
 fn an_unknown_command_is_not_acknowledged_here_nor_by_perf() {
     let _machine = root_or_skip!();
-    or_skip!(tool("perf"));
+    need("perf");
     for program in [env!("CARGO_BIN_EXE_uncore-trace"), "perf"] {
         let place = Place::new();
         let (mut control, mut ack) = fifos(&place);

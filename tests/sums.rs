@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 use crate::harness::load::Load;
 use crate::harness::recorder::Recorder;
-use crate::harness::{self, assert_checked, or_skip, python, root_or_skip, rows};
+use crate::harness::{self, assert_checked, python, root_or_skip, rows};
 
 /// Records for two seconds under that load.
 fn under(load: Load, name: &str, options: &[&str]) -> (TempDir, PathBuf) {
@@ -48,8 +48,8 @@ pub fn conserved(recording: &Path) -> usize {
 #[test]
 fn shares_sum_to_the_count_by_every_reader() {
     let _machine = root_or_skip!();
-    or_skip!(harness::tool("perf"));
-    let python = or_skip!(python());
+    harness::need("perf");
+    let python = python();
     let exact = ["-p", "host", "--sample-on", "sched", "--min-gap", "0"];
     for (name, options) in [("run.parquet", &exact[..2]), ("run/", &exact[..2]), ("run/", &exact)] {
         // A reading at every switch of hackbench is more than any ring holds: see `survive`.
@@ -80,7 +80,7 @@ fn switches() -> f64 {
 #[test]
 fn context_switches_are_those_of_the_kernel() {
     let _machine = root_or_skip!();
-    or_skip!(harness::tool("perf"));
+    harness::need("perf");
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("run.parquet");
     let outer = switches();
@@ -107,7 +107,7 @@ const EDGE_NS: i64 = 50_000;
 #[test]
 fn the_time_of_each_tick_adds_up() {
     let _machine = root_or_skip!();
-    or_skip!(harness::tool("perf"));
+    harness::need("perf");
     let (_dir, output) = under(Load::hackbench(), "run/", &["-p", "host"]);
     let mut ticks: BTreeMap<(i32, i64), (i64, i64)> = BTreeMap::new();
     for time in rows::runtime(&output).into_iter().chain(rows::irqs(&output)) {

@@ -17,7 +17,7 @@ use rustix::process::Signal;
 use crate::harness::load::Load;
 use crate::harness::recorder::Recorder;
 use crate::harness::{
-    assert_checked, best_of_three, or_skip, python, readers, root_or_skip, rows, run_ok, tool,
+    assert_checked, best_of_three, need, python, readers, root_or_skip, rows, run_ok,
 };
 use crate::sums::conserved;
 
@@ -67,7 +67,7 @@ fn killed_after(millis: u64, output: &Path, python: &Path) -> f64 {
 /// must be sound whenever it is killed, and in one of three attempts enough.
 fn loses_at_most_a_flush_interval(count: u64, name: &str) {
     let _machine = root_or_skip!();
-    let python = or_skip!(python());
+    let python = python();
     for millis in moments(count) {
         let lost = best_of_three(FLUSH_NS, || {
             let dir = tempfile::tempdir().unwrap();
@@ -124,7 +124,7 @@ const FLOODED_KIB: u64 = 256 << 10;
 #[test]
 fn a_flooded_recorder_ends_when_it_is_told_to() {
     let _machine = root_or_skip!();
-    or_skip!(tool("perf"));
+    need("perf");
     let dir = tempfile::tempdir().unwrap();
     let run = dir.path().join("run/");
     let load = Load::hackbench();

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
 
-use crate::harness::{self, load::Load, or_skip, root_or_skip, rows, run, text};
+use crate::harness::{self, load::Load, root_or_skip, rows, run, text};
 
 /// What a phase asks for. The rings are large enough for what a recorder without optimisation leaves
 /// in them under hackbench: this is about the timers.
@@ -143,7 +143,7 @@ const WATCHED: Duration = Duration::from_secs(3);
 /// The largest part of the ticks that what comes before all else on a CPU misses. It is watched after
 /// each attempt and not beside it: a CPU with a sleeper is not an idle one.
 fn missed_by_all(tick_ns: i64) -> f64 {
-    let python = harness::python().unwrap();
+    let python = harness::python();
     let cpus = 0..std::thread::available_parallelism().unwrap().get();
     let sleeper =
         |cpu: usize| Load::start(&python, &["-c", SLEEPER, &cpu.to_string(), &tick_ns.to_string()]);
@@ -187,8 +187,7 @@ fn measure(phase: &Phase, load: &str) {
 
 fn idle_busy_and_hackbench(phases: [&Phase; 2]) {
     let _machine = root_or_skip!();
-    or_skip!(harness::tool("perf"));
-    or_skip!(harness::python());
+    harness::need("perf");
     for phase in phases {
         measure(phase, "idle");
         let spinner = Load::spin(0);
