@@ -4,6 +4,7 @@
 //! skip with a reason where they cannot.
 
 mod attribute;
+mod ci;
 mod cli;
 mod command;
 mod containers;

@@ -1,0 +1,65 @@
+# Running a stage a second time. What measures a live machine may be disturbed by it at the wrong
+# moment: the second run decides, and the log has both.
+
+# Runs a command, and runs it again if it fails.
+twice() {
+    "$@" || {
+        echo "failed, running again: $*" >&2
+        "$@"
+    }
+}
+
+# Runs `cargo test ARGS`, and runs the tests that failed again, each test binary with those of its
+# own. Where they cannot be named, all tests run again: a binary crashed or did not compile.
+test_twice() {
+    local log failed status
+    log=$(mktemp)
+    status=0
+    _logged "$log" cargo test --no-fail-fast "$@" || status=$?
+    if ((status)); then
+        mapfile -t failed < <(_failed "$log")
+        if ((${#failed[@]})) && _complete "$log"; then
+            printf 'failed, running again: %s\n' "${failed[@]}" >&2
+            status=0
+            _logged "$log" cargo test --no-fail-fast "$@" -- --exact "${failed[@]}" || status=$?
+            # A name that no binary knows would run nothing and succeed.
+            if ((status == 0 && $(_sum passed "$log") < ${#failed[@]})); then
+                echo "only $(_sum passed "$log") of ${#failed[@]} failed tests ran again" >&2
+                status=1
+            fi
+        else
+            echo "failed, running all tests again" >&2
+            status=0
+            _logged "$log" cargo test --no-fail-fast "$@" || status=$?
+        fi
+    fi
+    rm -f "$log"
+    return "$status"
+}
+
+# Runs a command; its output goes to the terminal and to a file.
+_logged() {
+    local log=$1
+    shift
+    CARGO_TERM_COLOR=never "$@" 2>&1 | tee "$log"
+    return "${PIPESTATUS[0]}"
+}
+
+# The tests that failed, without what the harness appends to their names.
+_failed() {
+    sed -nE 's/^test (.*) \.\.\. FAILED$/\1/p' "$1" |
+        sed -E 's/ - (should panic|compile fail|compile)$//'
+}
+
+# Whether each test binary that started also ended, and each failure has its name in the log.
+_complete() {
+    local started ended
+    started=$(grep -cE '^ +(Running|Doc-tests) ' "$1")
+    ended=$(grep -c '^test result: ' "$1")
+    ((started == ended && $(_sum failed "$1") == $(_failed "$1" | wc -l)))
+}
+
+# How many tests `passed` or `failed`, in all binaries.
+_sum() {
+    sed -nE "s/^test result: .* ([0-9]+) $1;.*/\1/p" "$2" | awk '{ n += $1 } END { print n + 0 }'
+}

@@ -1,0 +1,108 @@
+//! What CI runs again: `.ci/twice.sh` with a `cargo` that prints what it is given to print.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
+use std::env;
+use std::fmt::Write as _;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use tempfile::TempDir;
+
+/// Prints `output-N` and exits with `code-N` in its Nth run; keeps its arguments, one run a line.
+const CARGO: &str = r#"#!/bin/sh
+cd "$(dirname "$0")"
+for arg in "$@"; do printf '[%s]' "$arg" >> args; done
+echo >> args
+run=$(wc -l < args)
+cat "output-$run"
+exit "$(cat "code-$run")"
+"#;
+
+/// Two test binaries: the log of a run, by what each failed.
+fn log(unit: &[&str], doc: &[&str]) -> String {
+    let binary = |name: &str, failed: &[&str]| {
+        let mut text = format!("     Running {name}\n\nrunning 5 tests\ntest good ... ok\n");
+        for name in failed {
+            writeln!(text, "test {name} ... FAILED").unwrap();
+        }
+        let (verdict, passed) = if failed.is_empty() { ("ok", 5) } else { ("FAILED", 1) };
+        let failed = failed.len();
+        text + &format!("\ntest result: {verdict}. {passed} passed; {failed} failed; 0 ignored\n\n")
+    };
+    binary("unittests src/lib.rs", unit) + &binary("tests/main.rs", doc)
+}
+
+/// `test_twice --locked` with a cargo that has these runs.
+fn test_twice(runs: &[(&str, i32)]) -> (Output, Vec<String>) {
+    let dir = TempDir::new().unwrap();
+    let cargo = dir.path().join("cargo");
+    fs::write(&cargo, CARGO).unwrap();
+    fs::set_permissions(&cargo, fs::Permissions::from_mode(0o755)).unwrap();
+    for (run, (output, code)) in (1..).zip(runs) {
+        fs::write(dir.path().join(format!("output-{run}")), output).unwrap();
+        fs::write(dir.path().join(format!("code-{run}")), code.to_string()).unwrap();
+    }
+    let script = "set -euo pipefail; . .ci/twice.sh; test_twice --locked; echo reached";
+    let path = env::join_paths([dir.path(), "/usr/bin".as_ref(), "/bin".as_ref()]).unwrap();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut bash = Command::new("bash");
+    let output = bash.args(["-c", script]).env("PATH", path).current_dir(root).output().unwrap();
+    let args = fs::read_to_string(dir.path().join("args")).unwrap();
+    (output, args.lines().map(str::to_owned).collect())
+}
+
+const ALL: &str = "[test][--no-fail-fast][--locked]";
+
+#[test]
+fn what_passes_runs_once() {
+    let (output, runs) = test_twice(&[(&log(&[], &[]), 0)]);
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(runs, [ALL]);
+}
+
+#[test]
+fn only_failed_tests_run_again() {
+    let first = log(&["a::one", "b::two - should panic"], &["src/lib.rs - three (line 3)"]);
+    let (output, runs) = test_twice(&[(&first, 101), (&log(&[], &[]), 0)]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{text}");
+    let again = "[--][--exact][a::one][b::two][src/lib.rs - three (line 3)]";
+    assert_eq!(runs, [ALL.to_owned(), format!("{ALL}{again}")]);
+    // Both runs are in the log, and the verdict is at its end.
+    assert!(text.starts_with(&first), "{text}");
+    let last = text.trim_end().strip_suffix("\n\nreached").unwrap().lines().last().unwrap();
+    assert!(last.starts_with("test result: ok. 5 passed"), "{text}");
+}
+
+#[test]
+fn what_fails_again_has_failed() {
+    let first = log(&["a::one", "a::two"], &[]);
+    let (output, runs) = test_twice(&[(&first, 101), (&log(&["a::two"], &[]), 101)]);
+    assert_eq!(output.status.code(), Some(101), "{output:?}");
+    assert!(!String::from_utf8(output.stdout).unwrap().contains("reached"));
+    assert_eq!(runs.len(), 2);
+}
+
+/// A crash has no line of its own; the failures of another binary must not hide it.
+#[test]
+fn a_crash_runs_everything_again() {
+    let crashed = format!("{}     Running tests/x.rs\nrunning 1 test\n", log(&["a::one"], &[]));
+    for first in [crashed.as_str(), "error: could not compile `x`\n"] {
+        let (output, runs) = test_twice(&[(first, 101), (&log(&[], &[]), 0)]);
+        assert!(output.status.success(), "{output:?}");
+        assert_eq!(runs, [ALL, ALL]);
+        let (output, _) = test_twice(&[(first, 101), (first, 101)]);
+        assert_eq!(output.status.code(), Some(101), "{output:?}");
+    }
+}
+
+/// The harness succeeds where no test has the name.
+#[test]
+fn a_test_that_does_not_run_again_has_failed() {
+    let none = "     Running tests/main.rs\ntest result: ok. 0 passed; 0 failed; 0 ignored\n";
+    let (output, _) = test_twice(&[(&log(&["a::one"], &[]), 101), (none, 0)]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+}
