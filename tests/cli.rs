@@ -123,7 +123,8 @@ fn outputs_that_cannot_be_are_refused() {
     assert!(line.contains("-o is needed"), "{line}");
     // Else they would take their time and leave nothing.
     for (flag, output) in [("--slices", "x.parquet"), ("--io", "x.parquet"), ("--io", "-")] {
-        let line = place.refuses(["record", "-p", "host", flag, "-o", output]);
+        let line =
+            place.refuses(["record", "-p", "host", flag, "-o", output, "--duration", "100ms"]);
         assert!(line.contains(flag) && line.contains("name a directory"), "{line}");
     }
 }
