@@ -20,6 +20,7 @@ mod machines;
 mod metrics;
 mod misses;
 mod names;
+mod output;
 mod perf_stat;
 mod readers;
 mod readme;

@@ -8,11 +8,20 @@ use std::{
 
 use anyhow::bail;
 
-use super::{record::millis, report::print, select::nanos};
+use super::{
+    output::{self, ModeArg},
+    record::millis,
+    report::print,
+    select::nanos,
+};
 use crate::{
     attribute::Choice,
     replay::{self, Overrides},
-    tables::{reader::Recording, writer::Target},
+    tables::{
+        lock::Act,
+        reader::Recording,
+        writer::{Create, Target},
+    },
     text::printable,
     units,
 };
@@ -31,7 +40,7 @@ pub struct Args {
     path: PathBuf,
 
     /// FILE.parquet to write
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE", allow_hyphen_values = true, value_parser = output::path())]
     output: PathBuf,
 
     /// How counts are divided [default: as the recording was]
@@ -42,9 +51,12 @@ pub struct Args {
     #[arg(short = 'I', long, value_name = "TIME", value_parser = millis)]
     interval: Option<Duration>,
 
-    /// Replace FILE if it exists
+    /// Replace FILE if it exists; of the files in DIR only fabric.parquet can be replaced
     #[arg(long)]
     force: bool,
+
+    #[command(flatten)]
+    permissions: ModeArg,
 }
 
 /// Makes the file and says what it has.
@@ -56,7 +68,8 @@ pub fn run(args: &Args, _root: &Path) -> anyhow::Result<u8> {
     let recording = Recording::open(&args.path)?;
     let target = Target::File(args.output.clone());
     let overrides = Overrides { method: args.method, interval_ns: args.interval.map(nanos) };
-    let finished = replay::attribute(&recording, overrides, target, args.force)?;
+    let create = Create { overwrite: args.force, mode: args.permissions.mode, act: Act::Attribute };
+    let finished = replay::attribute(&recording, overrides, target, create)?;
     let size = units::human(finished.bytes as f64, "bytes");
     print(&format!("{named}: {} rows, {size}\n", finished.rows))?;
     Ok(0)

@@ -8,6 +8,7 @@ pub mod check;
 pub mod doctor;
 pub mod list;
 pub mod log;
+mod output;
 pub mod record;
 pub mod repair;
 pub mod report;

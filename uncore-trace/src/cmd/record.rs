@@ -10,6 +10,7 @@ use anyhow::{Context as _, Result, bail};
 
 use super::{
     after,
+    output::{self, ModeArg},
     report::print,
     select::{SelectArgs, nanos},
 };
@@ -55,13 +56,21 @@ pub struct Args {
     #[command(flatten)]
     select: SelectArgs,
 
-    /// FILE.parquet, a directory (for the raw tables too), or - for an Arrow IPC stream
-    #[arg(short, long, value_name = "FILE")]
+    /// FILE.parquet, a directory (for the raw tables too), or - for an Arrow IPC stream; a device or
+    /// a FIFO takes the stream: -o - > /dev/null keeps nothing
+    #[arg(short, long, value_name = "FILE", allow_hyphen_values = true, value_parser = output::path())]
     output: Option<PathBuf>,
 
-    /// Replace FILE if it exists
+    /// Replace FILE if it exists and is a regular file
     #[arg(long)]
     force: bool,
+
+    #[command(flatten)]
+    permissions: ModeArg,
+
+    /// Leave the command line, which may hold secrets, out of the metadata
+    #[arg(long)]
+    no_cmdline: bool,
 
     /// Time one row covers, a whole number of ticks up to 1m; a bare number is milliseconds
     #[arg(short = 'I', long, value_name = "TIME", default_value = "10ms", value_parser = millis)]
@@ -258,12 +267,13 @@ fn options(
             bail!("{flag} fills a raw table: name a directory, e.g. -o run/");
         }
     }
-    check_place(output)?;
     let cgroups = args.cgroups.iter().map(|path| cgroup(path)).collect();
     Ok(Options {
         root: root.to_owned(),
         output: output.clone(),
         force: args.force,
+        mode: args.permissions.mode,
+        no_cmdline: args.no_cmdline,
         tick,
         interval,
         duration: args.duration,
@@ -308,26 +318,6 @@ fn cgroup(path: &str) -> String {
     let path = path.strip_prefix("/sys/fs/cgroup/unified").unwrap_or(path);
     let path = path.strip_prefix("/sys/fs/cgroup").unwrap_or(path);
     format!("/{}", path.trim_matches('/'))
-}
-
-/// A name in a directory that is not there is nearly always mistyped, and no directory is made for
-/// it; nor does one take the place of a file.
-fn check_place(output: &Path) -> Result<()> {
-    let bare: PathBuf = output.components().collect();
-    if bare.is_file() && output.as_os_str().as_encoded_bytes().ends_with(b"/") {
-        bail!("{} is a file; a directory with the raw tables needs another name", bare.display());
-    }
-    let Some(parent) = output.parent().filter(|parent| !parent.as_os_str().is_empty()) else {
-        return Ok(());
-    };
-    if !parent.exists() {
-        bail!(
-            "cannot write {}: there is no directory {}; make it first",
-            output.display(),
-            parent.display()
-        );
-    }
-    Ok(())
 }
 
 /// A cgroup may be made while recording, so a missing one is worth a word and no more.

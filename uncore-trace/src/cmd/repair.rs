@@ -14,7 +14,8 @@ use super::report::print;
 ///
 /// While it records, uncore-trace keeps FILE.partial/ beside the file it will write. If it is
 /// killed, this ends its work: everything up to the last flush is put into FILE (or into the
-/// tables of DIR), marked as not complete. A good recording is left as it is.
+/// tables of DIR), marked as not complete. A finished recording is left as it is, and one that is being written now is
+/// refused. FILE can be read by those who could read FILE.partial/.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  uncore-trace repair run.parquet")]
 pub struct Args {
@@ -28,7 +29,7 @@ pub fn run(args: &Args, _root: &Path) -> Result<u8> {
     match repair(&args.path)? {
         Repaired::Good => {
             let path = args.path.display().to_string();
-            print(&format!("{} is good; nothing was changed\n", printable(&path)))?;
+            print(&format!("{} is a finished recording; nothing was changed\n", printable(&path)))?;
             Ok(0)
         }
         Repaired::Made { path, finished, unreadable } => {

@@ -10,6 +10,7 @@ use tokio::runtime::Runtime;
 
 use super::after;
 use super::log::is_broken_pipe;
+use super::output::{self, ModeArg};
 use super::select::{SelectArgs, nanos};
 use crate::discover::{self, Machine};
 use crate::open::{Counting, Unopened};
@@ -135,8 +136,11 @@ pub struct Args {
     json: bool,
 
     /// Write to FILE instead of standard error; - is standard output
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE", allow_hyphen_values = true, value_parser = output::path())]
     output: Option<PathBuf>,
+
+    #[command(flatten)]
+    permissions: ModeArg,
 
     /// Add to FILE instead of replacing it
     #[arg(long, requires = "output")]
@@ -247,7 +251,8 @@ impl Args {
         };
         let words = self.command.iter().map(|word| word.to_string_lossy());
         let command = words.collect::<Vec<_>>().join(" ");
-        Output::open(self.output.as_deref(), self.append, format, command)
+        let mode = self.permissions.mode;
+        Output::open(self.output.as_deref(), self.append, mode, format, command)
     }
 }
 

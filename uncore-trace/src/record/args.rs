@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
-use crate::{attribute::Choice, open::Timer};
+use crate::{attribute::Choice, open::Timer, tables::mode::Mode};
 
 /// Tracepoints at which counters are read too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -23,6 +23,10 @@ pub struct Options {
     pub output: PathBuf,
     /// Replace what exists.
     pub force: bool,
+    /// Permissions of the files.
+    pub mode: Mode,
+    /// Leave the command line out of the metadata.
+    pub no_cmdline: bool,
     /// From one reading to the next.
     pub tick: Duration,
     /// What a row covers.

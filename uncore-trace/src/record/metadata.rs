@@ -38,11 +38,9 @@ pub fn at_start(
     let host = uname();
     let boot_id =
         fs::read_to_string(Path::new("/proc/sys/kernel/random/boot_id")).unwrap_or_default();
-    let typed: Vec<_> = std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect();
     let pairs = [
         (metadata::SCHEMA_VERSION, SCHEMA_VERSION.to_string()),
         (metadata::TOOL_VERSION, env!("CARGO_PKG_VERSION").to_owned()),
-        (metadata::COMMAND_LINE, typed.join(" ")),
         (metadata::HOST, host.nodename().to_string_lossy().into_owned()),
         (metadata::KERNEL, host.release().to_string_lossy().into_owned()),
         (metadata::BOOT_ID, boot_id.trim().to_owned()),
@@ -55,7 +53,13 @@ pub fn at_start(
         (metadata::CATALOG, json(&options.catalog)?),
         (metadata::COMPLETE, "false".to_owned()),
     ];
-    Ok(pairs.map(|(key, value)| (key.to_owned(), value)).into())
+    let mut pairs: BTreeMap<_, _> = pairs.map(|(key, value)| (key.to_owned(), value)).into();
+    if !options.no_cmdline {
+        let typed = std::env::args_os().map(|arg| arg.to_string_lossy().into_owned());
+        let typed = typed.collect::<Vec<_>>().join(" ");
+        pairs.insert(metadata::COMMAND_LINE.to_owned(), typed);
+    }
+    Ok(pairs)
 }
 
 /// What is known at the end, added to what was at the start.

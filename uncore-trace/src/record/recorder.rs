@@ -3,7 +3,6 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    io,
     path::Path,
     time::{Duration, Instant},
 };
@@ -29,8 +28,9 @@ use crate::{
     tables::{
         counters,
         loss::Losses,
+        place,
         thread::WriterHandle,
-        writer::{Finished, Target},
+        writer::{Create, Finished, Target},
     },
     timeline::{Cause, Setup, Sink, Timeline},
     workload::Workload,
@@ -97,7 +97,7 @@ pub async fn record(
     workload: &mut Workload,
     signals: &mut Signals,
 ) -> Result<Outcome> {
-    let target = target(&options.output)?;
+    let target = place::target(&options.output)?;
     Box::pin(record_into(target, machine, plan, options, workload, signals)).await
 }
 
@@ -112,7 +112,8 @@ pub async fn record_into(
 ) -> Result<Outcome> {
     let clock = Snapshot::take();
     let pairs = metadata::at_start(options, plan, clock)?;
-    let writer = WriterHandle::create(target, options.force, &pairs)?;
+    let create = Create { overwrite: options.force, mode: options.mode, ..Create::default() };
+    let writer = WriterHandle::create(target, create, &pairs)?;
     let online: Vec<u32> = machine.cpus.online.iter().collect();
     let possible = machine.cpus.possible.iter().max().map_or(1, |highest| highest + 1);
     let mut session = Session::open(plan, &online, possible, session_options(options))?;
@@ -450,30 +451,13 @@ fn session_options(options: &Options) -> open::Options {
     }
 }
 
-/// `-` is a stream, `FILE.parquet` one file, a directory (or a name that ends with `/`) a dataset.
-fn target(output: &Path) -> Result<Target> {
-    let text = output.as_os_str().to_string_lossy();
-    if text == "-" {
-        return Ok(Target::Stream(Box::new(io::stdout())));
-    }
-    if output.extension().is_some_and(|extension| extension == "parquet") && !text.ends_with('/') {
-        return Ok(Target::File(output.to_owned()));
-    }
-    if text.ends_with('/') || output.is_dir() {
-        return Ok(Target::Dataset(output.to_owned()));
-    }
-    anyhow::bail!(
-        "cannot tell what {text} is to be: name it {text}.parquet for one file, or {text}/ for a directory with the raw tables too"
-    )
-}
-
 /// Whether `output` is a directory, which has the raw tables too.
 ///
 /// # Errors
 ///
 /// The name does not tell what it is to be.
 pub fn has_raw_tables(output: &Path) -> Result<bool> {
-    Ok(matches!(target(output)?, Target::Dataset(_)))
+    Ok(matches!(place::target(output)?, Target::Dataset(_)))
 }
 
 /// What a CPU has not sent; `None` while it is writing that.

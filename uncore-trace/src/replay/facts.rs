@@ -9,7 +9,7 @@ use crate::{
     align::clock::Snapshot,
     attribute::{Methods, order},
     plan::{Plan, check_times},
-    tables::{columns, counters, metadata, reader::Recording, runtime},
+    tables::{columns, counters, fabric, metadata, reader::Recording, runtime},
 };
 
 /// Everything but the entries of the log.
@@ -36,6 +36,11 @@ impl Facts {
     pub fn read(recording: &Recording, overrides: Overrides) -> Result<Self> {
         let table = recording.table(&runtime::TABLE)?;
         let mut pairs = table.metadata().clone();
+        // So that the new timeline can take the place of the recorded one.
+        let timeline = recording.table(&fabric::TABLE)?;
+        if let Some(tables) = timeline.metadata().get(metadata::TABLES) {
+            pairs.insert(metadata::TABLES.to_owned(), tables.clone());
+        }
         let mut plan: Plan = json(&pairs, metadata::PLAN)?.context("the metadata has no plan")?;
         let clocks: Vec<Snapshot> = json(&pairs, metadata::CLOCKS)?.unwrap_or_default();
         let clock = *clocks.first().context("the metadata has no clocks")?;

@@ -23,9 +23,9 @@ use crate::{
     attribute::{Attributor, Choice, RecordingFacts},
     log::Entry,
     tables::{
-        fabric, metadata,
+        fabric, metadata, place,
         reader::Recording,
-        writer::{Finished, Target, Writer},
+        writer::{Create, Finished, Target, Writer},
     },
 };
 
@@ -46,18 +46,25 @@ pub struct Overrides {
 /// # Errors
 ///
 /// The recording has no raw tables or is damaged, the interval is not a whole number of its ticks,
-/// or the target cannot be written.
+/// the target is one of the recording's raw tables, or it cannot be written.
 pub fn attribute(
     recording: &Recording,
     overrides: Overrides,
     target: Target,
-    overwrite: bool,
+    create: Create,
 ) -> Result<Finished> {
     if !recording.is_dataset() {
         bail!(
             "{} is a single file without raw tables: record into a directory, e.g. -o run/",
             recording.path().display()
         );
+    }
+    if let Target::File(output) = &target {
+        place::outside(recording, output)?;
+    }
+    // What is made from damaged tables would look sound.
+    for def in recording.tables().into_iter().filter(|def| def.name != fabric::TABLE.name) {
+        recording.table(def)?.require_sound()?;
     }
     let facts = Facts::read(recording, overrides)?;
     if facts.methods.choice == Choice::Misses && !facts.plan.has_misses() {
@@ -66,7 +73,7 @@ pub fn attribute(
             recording.path().display()
         );
     }
-    let mut writer = Writer::create(target, overwrite, &facts.pairs)?;
+    let mut writer = Writer::create(target, create, &facts.pairs)?;
     make(recording, &facts, &mut writer)
         .with_context(|| format!("cannot attribute {} again", recording.path().display()))?;
     writer.finish(&facts.pairs)

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::tables::reader::Recording;
-use crate::tables::writer::{Target, Writer};
+use crate::tables::writer::{Create, Target, Writer};
 use crate::tables::{
     SCHEMA_VERSION, counters, fabric, io, irqs, loss, metadata, readings, runtime,
 };
@@ -23,6 +23,7 @@ pub(super) struct Broken {
     pub(super) fabric: fn(&mut fabric::Row<'_>, usize) -> bool,
     pub(super) readings: fn(&mut readings::Row<'_>, usize) -> bool,
     pub(super) runtime: fn(&mut runtime::Row<'_>, usize) -> bool,
+    pub(super) irqs: fn(usize) -> bool,
     pub(super) io: fn(&mut io::Row<'_>, usize),
     pub(super) loss: Option<loss::Row<'static>>,
     pub(super) metadata: fn(&mut BTreeMap<String, String>),
@@ -33,6 +34,7 @@ pub(super) const SOUND: Broken = Broken {
     fabric: |_, _| true,
     readings: |_, _| true,
     runtime: |_, _| true,
+    irqs: |_| true,
     io: |_, _| {},
     loss: None,
     metadata: |_| {},
@@ -53,7 +55,7 @@ impl Sample {
             if dataset { Target::Dataset(path.clone()) } else { Target::File(path.clone()) };
         let mut pairs = pairs();
         (broken.metadata)(&mut pairs);
-        let mut writer = Writer::create(target, false, &pairs).unwrap();
+        let mut writer = Writer::create(target, Create::default(), &pairs).unwrap();
         write_fabric(&mut writer, broken);
         write_raw(&mut writer, broken);
         writer.finish(&pairs).unwrap();
@@ -199,7 +201,7 @@ fn write_raw(writer: &mut Writer, broken: &Broken) {
             };
             (broken.io)(&mut row, tick as usize);
             moved.append(&row);
-            irq.append(&irqs::Row {
+            let row = irqs::Row {
                 mono_ns,
                 tick_ns: TICK,
                 cpu: 0,
@@ -208,7 +210,10 @@ fn write_raw(writer: &mut Writer, broken: &Broken) {
                 name: "nvme0q1",
                 ns: 100_000,
                 count: 2,
-            });
+            };
+            if (broken.irqs)(tick as usize) {
+                irq.append(&row);
+            }
         }
         if tick % 1000 == 0 {
             writer.write(&readings::TABLE, &raw.finish()).unwrap();

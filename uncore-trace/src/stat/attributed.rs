@@ -25,6 +25,7 @@ use crate::open::Timer;
 use crate::plan::{Counter, Plan};
 use crate::record::{self, Outcome, buffer_mib, record_into};
 use crate::signals::Signals;
+use crate::tables::mode::Mode;
 use crate::tables::writer::Target;
 use crate::workload::Workload;
 
@@ -152,6 +153,8 @@ fn recorder(machine: &Machine, plan: &Plan, options: &Options) -> record::Option
         root: machine.root.clone(),
         output: PathBuf::from("-"),
         force: false,
+        mode: Mode::default(),
+        no_cmdline: true,
         tick: Duration::from_nanos(plan.tick_ns),
         interval: interval_of,
         duration,

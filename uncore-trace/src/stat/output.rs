@@ -13,6 +13,7 @@ use anyhow::{Context as _, Result};
 use super::repeat::Stats;
 use super::row::{Row, When};
 use super::{csv, json, text};
+use crate::tables::mode::Mode;
 use crate::text::printable;
 
 /// How rows are written.
@@ -63,10 +64,12 @@ pub struct Output {
 }
 
 impl Output {
-    /// Opens `path` (`-` is standard output), or standard error.
+    /// Opens `path` (`-` is standard output), or standard error. A file that is made here has the
+    /// permissions of `mode`.
     pub fn open(
         path: Option<&Path>,
         append: bool,
+        mode: Mode,
         format: Format,
         command: String,
     ) -> Result<Self> {
@@ -74,15 +77,14 @@ impl Output {
             None => Target::Stderr,
             Some(path) if path == Path::new("-") => Target::Stdout,
             Some(path) => {
-                let made = !path.exists();
-                let file = File::options()
-                    .create(true)
-                    .append(append)
-                    .write(true)
-                    .truncate(false)
-                    .open(path)
-                    .with_context(|| format!("cannot write {}", path.display()))?;
-                Target::File { path: path.to_owned(), file, append, made }
+                let context = || format!("cannot write {}", path.display());
+                let is_new = match mode.create_new(path) {
+                    Err(error) if error.kind() == io::ErrorKind::AlreadyExists => false,
+                    created => created.map(|_| true).with_context(context)?,
+                };
+                let file = File::options().append(append).write(true).open(path);
+                let file = file.with_context(context)?;
+                Target::File { path: path.to_owned(), file, append, made: is_new }
             }
         };
         Ok(Self { format, target, command, started: false, intervals: 0 })
@@ -205,7 +207,8 @@ mod tests {
         fs::write(&file, "older ".repeat(10_000)).unwrap();
         for path in [Path::new("/dev/null"), &file] {
             let format = Format::Csv(",".to_owned());
-            let mut output = Output::open(Some(path), false, format, String::new()).unwrap();
+            let mode = Mode::default();
+            let mut output = Output::open(Some(path), false, mode, format, String::new()).unwrap();
             output.summary(&sample::all()).unwrap();
         }
         let written = fs::read_to_string(&file).unwrap();

@@ -15,16 +15,23 @@ use anyhow::{Context as _, Result, anyhow};
 ///
 /// The Parquet writer wraps I/O errors, sometimes as text only, hence the look at the text.
 pub fn explain(error: &(dyn Error + 'static)) -> String {
-    let mut cause = Some(error);
-    while let Some(current) = cause {
-        if let Some(io) = current.downcast_ref::<io::Error>() {
-            return explain_kind(io.kind())
-                .map_or_else(|| one_line(&io.to_string()), str::to_owned);
-        }
-        cause = current.source();
+    if let Some(io) = io_error(error) {
+        return explain_kind(io.kind()).map_or_else(|| one_line(&io.to_string()), str::to_owned);
     }
     let text = one_line(&error.to_string());
     if text.contains("os error 28") { "no space left on the disk".to_owned() } else { text }
+}
+
+/// The I/O error in the chain.
+fn io_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a io::Error> {
+    let mut cause = Some(error);
+    while let Some(current) = cause {
+        if let Some(io) = current.downcast_ref::<io::Error>() {
+            return Some(io);
+        }
+        cause = current.source();
+    }
+    None
 }
 
 /// Words for the kinds of I/O errors a user can do something about.
@@ -32,7 +39,7 @@ fn explain_kind(kind: io::ErrorKind) -> Option<&'static str> {
     Some(match kind {
         io::ErrorKind::StorageFull => "no space left on the disk",
         io::ErrorKind::QuotaExceeded => "the disk quota is used up",
-        io::ErrorKind::PermissionDenied => "permission denied; choose a directory you may write",
+        io::ErrorKind::PermissionDenied => "permission denied",
         io::ErrorKind::ReadOnlyFilesystem => "the file system is read-only; choose another",
         io::ErrorKind::NotFound => "no such file or directory",
         _ => return None,
@@ -45,8 +52,19 @@ fn one_line(text: &str) -> String {
 }
 
 /// An error that says what was being done to which path and why it failed.
+///
+/// Where permission is denied it says what helps: another directory for what is written, another
+/// user or mode for what is read.
 pub fn failed(act: &str, path: &Path, error: &(dyn Error + 'static)) -> anyhow::Error {
-    anyhow!("cannot {act} {}: {}", path.display(), explain(error))
+    let denied = io_error(error).is_some_and(|io| io.kind() == io::ErrorKind::PermissionDenied);
+    let way_out = match act {
+        _ if !denied => "",
+        "open" | "read" | "look at" => {
+            "; only the user who recorded it may read it, unless it is recorded with --mode"
+        }
+        _ => "; choose a directory you may write",
+    };
+    anyhow!("cannot {act} {}: {}{way_out}", path.display(), explain(error))
 }
 
 /// Makes `result` an error that names the act and the path.

@@ -1,34 +1,47 @@
 //! From the segments of a table to its final file; recording's end and `repair` both come here.
 //!
 //! Guarantees: the final file is complete before it gets its name; the segments are removed only
-//! after that; `run` has the metadata's pairs even if nobody wrote them; killed at any point, the same function run again comes to the same end.
+//! after that; `run` has the metadata's pairs even if nobody wrote them; killed at any point, the
+//! same function run again comes to the same end.
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
-use super::segment::{self, Partial};
-use super::{disk, run};
+use super::encode::Written;
+use super::segment::Partial;
+use super::{disk, encode, run};
 
 /// The temporary name of the final file, within the partial directory: the same file system, and
 /// out of sight of `*.parquet`.
 const TEMPORARY: &str = "final.tmp";
 
-/// Assembles `target` from `partial` with the metadata `pairs`; returns its rows and bytes.
+/// A table that is finished.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Assembled {
+    /// Rows and digest of its file.
+    pub written: Written,
+    /// Bytes of its file.
+    pub bytes: u64,
+}
+
+/// Assembles `target` from `partial` with the metadata `pairs`.
 pub fn assemble(
-    mut partial: Partial,
+    partial: &mut Partial,
     target: &Path,
     pairs: &BTreeMap<String, String>,
-) -> Result<(u64, u64)> {
+) -> Result<Assembled> {
     if partial.def.name == run::TABLE.name && partial.segments.is_empty() {
         partial.seal(&[run::of(pairs)], pairs)?;
     }
-    merge_small(&mut partial, pairs)?;
+    merge_small(partial, pairs)?;
+    partial.require()?;
     let temporary = partial.dir.join(TEMPORARY);
-    let written = segment::concatenate(&partial, &temporary, pairs)
-        .and_then(|rows| Ok((rows, disk::size(&temporary)?)))
+    let parts: Vec<PathBuf> = partial.segments.iter().map(|range| partial.path(*range)).collect();
+    let written = encode::concatenated(&temporary, &partial.form(pairs), &parts)
+        .and_then(|written| Ok(Assembled { written, bytes: disk::size(&temporary)? }))
         .and_then(|done| disk::publish(&temporary, target).map(|()| done));
     if written.is_err() {
         // The error that counts is the write's; a leftover is overwritten by the next attempt.
@@ -43,7 +56,7 @@ pub fn assemble(
 fn merge_small(partial: &mut Partial, pairs: &BTreeMap<String, String>) -> Result<()> {
     let mut large = Vec::new();
     for range in &partial.segments {
-        large.push(segment::is_large(&*segment::footer(&partial.path(*range))?));
+        large.push(encode::is_large(encode::footer(&partial.path(*range))?.1.metadata()));
     }
     // From the end, so that a merge leaves the indices before it as they were.
     let mut end = large.len();

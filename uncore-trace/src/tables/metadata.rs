@@ -12,7 +12,7 @@ pub const PREFIX: &str = "uncore_trace.";
 pub const SCHEMA_VERSION: &str = "uncore_trace.schema_version";
 /// Version of the tool that recorded.
 pub const TOOL_VERSION: &str = "uncore_trace.tool_version";
-/// What was typed.
+/// What was typed; absent where `--no-cmdline` was.
 pub const COMMAND_LINE: &str = "uncore_trace.command_line";
 /// Host name.
 pub const HOST: &str = "uncore_trace.host";
@@ -51,17 +51,28 @@ pub const REPAIRED: &str = "uncore_trace.repaired";
 /// How many segments `uncore-trace repair` could not read and left out; absent where there were none.
 pub const LEFT_OUT: &str = "uncore_trace.left_out";
 
+/// In `fabric` of a dataset, JSON `{table: digest}`: the other tables that belong to the recording,
+/// see [`super::manifest`].
+pub const TABLES: &str = "uncore_trace.tables";
+/// JSON list: the digest of each row group of the file, see [`super::digest`].
+pub const ROW_GROUP_DIGESTS: &str = "uncore_trace.row_group_digests";
+/// Digest of the file's footer, and thereby of the file, see [`super::digest`].
+pub const DIGEST: &str = "uncore_trace.digest";
+
+/// The keys that speak of one file, not of the recording.
+const OF_THE_FILE: [&str; 2] = [ROW_GROUP_DIGESTS, DIGEST];
+
 /// The pairs in the form the Parquet writer takes.
 pub fn to_key_values(pairs: &BTreeMap<String, String>) -> Vec<KeyValue> {
     pairs.iter().map(|(key, value)| KeyValue::new(key.clone(), value.clone())).collect()
 }
 
-/// The pairs of ours in a file's key-value metadata.
+/// The pairs of ours in a file's key-value metadata that speak of the recording.
 pub fn from_key_values(pairs: Option<&Vec<KeyValue>>) -> BTreeMap<String, String> {
     pairs
         .into_iter()
         .flatten()
-        .filter(|pair| pair.key.starts_with(PREFIX))
+        .filter(|pair| pair.key.starts_with(PREFIX) && !OF_THE_FILE.contains(&pair.key.as_str()))
         .map(|pair| (pair.key.clone(), pair.value.clone().unwrap_or_default()))
         .collect()
 }

@@ -1,8 +1,10 @@
 //! Opens recordings and scans their tables, a few columns at a time.
 //!
 //! Guarantees: memory is one batch whatever the file's length; a file that is not Parquet, is cut
-//! short, or is of another tool is an error of one line that says so. The Parquet decoder is not
-//! proof against every damaged byte, so a panic inside it is caught here and becomes an error.
+//! short, has a damaged footer, or is of another tool is an error of one line that says so. Row
+//! groups are verified by [`Table::damaged_groups`] only: that reads the whole file. The Parquet
+//! decoder is not proof against every damaged byte, so a panic inside it is caught here and becomes
+//! an error.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -20,6 +22,7 @@ use parquet::arrow::arrow_reader::{
 use parquet::file::metadata::RowGroupMetaData;
 use parquet::file::statistics::Statistics;
 
+use super::digest::{self, Footer};
 use super::segment::partial_dir;
 use super::writer::table_path;
 use super::{ALL, SCHEMA_VERSION, TableDef, disk, fabric, metadata, stream};
@@ -92,6 +95,7 @@ pub struct Table {
     path: PathBuf,
     footer: ArrowReaderMetadata,
     pairs: BTreeMap<String, String>,
+    digest: String,
 }
 
 impl Table {
@@ -109,6 +113,14 @@ impl Table {
                 path.display()
             );
         }
+        // Before anything is parsed: what the parser makes of a damaged footer is anybody's guess.
+        let digest = match disk::doing("read", path, digest::footer(&file))? {
+            Footer::Sound(digest) => Some(digest),
+            Footer::Damaged => {
+                bail!("{} is damaged: its footer is not what was written", path.display())
+            }
+            Footer::Without => None,
+        };
         let footer = guard(path, || {
             ArrowReaderMetadata::load(&file, ArrowReaderOptions::new())
                 .map_err(|error| anyhow!("{}", disk::explain(&error)))
@@ -116,8 +128,10 @@ impl Table {
         .map_err(|error| anyhow!("{} is not a readable Parquet file: {error:#}", path.display()))?;
         let pairs =
             metadata::from_key_values(footer.metadata().file_metadata().key_value_metadata());
-        let table = Table { def, path: path.to_owned(), footer, pairs };
+        let mut table = Table { def, path: path.to_owned(), footer, pairs, digest: String::new() };
         table.verify()?;
+        table.digest =
+            digest.with_context(|| format!("{} is damaged: it has no digest", path.display()))?;
         Ok(table)
     }
 
@@ -156,9 +170,37 @@ impl Table {
         &self.path
     }
 
+    /// The digest of the file, see [`digest`].
+    pub fn digest(&self) -> &str {
+        &self.digest
+    }
+
+    /// The numbers of the row groups whose bytes are not what was written; reads the whole file.
+    pub fn damaged_groups(&self) -> Result<Vec<usize>> {
+        let file = disk::doing("open", &self.path, File::open(&self.path))?;
+        disk::doing("read", &self.path, digest::damaged_groups(&file, self.footer.metadata()))
+    }
+
     /// Rows, as the footer has it.
     pub fn rows(&self) -> i64 {
         self.footer.metadata().file_metadata().num_rows()
+    }
+
+    /// That no row group is damaged; reads the whole file.
+    ///
+    /// # Errors
+    ///
+    /// One is, or the file cannot be read.
+    pub fn require_sound(&self) -> Result<()> {
+        if let Some(group) = self.damaged_groups()?.first() {
+            bail!("{} is damaged in row group {group}", self.path.display());
+        }
+        Ok(())
+    }
+
+    /// Rows of each row group.
+    pub fn group_rows(&self) -> Vec<i64> {
+        self.footer.metadata().row_groups().iter().map(RowGroupMetaData::num_rows).collect()
     }
 
     /// Row groups.

@@ -1,8 +1,8 @@
 //! Makes a file of what a killed recorder left: `uncore-trace repair`.
 //!
-//! Guarantees: nothing sealed is lost except segments that cannot be read (a power cut can leave
-//! those), which are named; a good recording is not changed; run again after being killed itself,
-//! it goes on where it was.
+//! Guarantees: nothing sealed is lost except segments that are damaged (a power cut can leave those),
+//! which are named; a finished recording is not changed; run again after being killed itself, it goes
+//! on where it was.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,15 +10,18 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 
-use super::reader::Recording;
-use super::segment::{self, Partial, partial_dir};
-use super::writer::{Finished, lock, table_path};
-use super::{ALL, SCHEMA_VERSION, TableDef, disk, fabric, finish, metadata};
+use super::lock::{self, Act};
+use super::manifest::Manifest;
+use super::mode::Mode;
+use super::reader::{Recording, Table};
+use super::segment::{Partial, partial_dir};
+use super::writer::{Finished, table_path};
+use super::{ALL, SCHEMA_VERSION, TableDef, disk, encode, fabric, finish, metadata, place};
 
 /// What `repair` found and did.
 #[derive(Debug)]
 pub enum Repaired {
-    /// The recording was good; nothing was changed.
+    /// The recording was finished; nothing was changed.
     Good,
     /// A file was made.
     Made {
@@ -42,6 +45,7 @@ pub fn repair(path: &Path) -> Result<Repaired> {
     let mut left = Vec::new();
     for (def, target) in &tables {
         if disk::occupied(&partial_dir(target))? {
+            place::vacant(target, true)?;
             left.push((*def, target.clone()));
         }
     }
@@ -52,7 +56,10 @@ pub fn repair(path: &Path) -> Result<Repaired> {
         };
     }
     let lock = match left.last() {
-        Some((def, target)) if def.name == fabric::TABLE.name => Some(lock(target)?),
+        Some((def, target)) if def.name == fabric::TABLE.name => {
+            let mode = Mode::of(&partial_dir(target))?;
+            Some(lock::acquire(&path, target, mode, Act::Repair)?)
+        }
         _ => None,
     };
     let mut unreadable = Vec::new();
@@ -66,14 +73,37 @@ pub fn repair(path: &Path) -> Result<Repaired> {
     if !unreadable.is_empty() {
         pairs.insert(metadata::LEFT_OUT.to_owned(), unreadable.len().to_string());
     }
+    // Only fabric has the list; it gets the digests as the tables are finished.
+    let mut manifest = Manifest::read(&pairs)?;
+    pairs.remove(metadata::TABLES);
+    if let Some(manifest) = &mut manifest {
+        list_finished(manifest, &tables);
+    }
     let mut finished = Finished::default();
-    for (target, partial) in partials {
-        let (rows, bytes) = finish::assemble(partial, &target, &pairs)?;
-        finished.rows += rows;
-        finished.bytes += bytes;
+    for (target, mut partial) in partials {
+        let def = partial.def;
+        if let Some(manifest) = manifest.as_ref().filter(|_| def.name == fabric::TABLE.name) {
+            pairs = manifest.added_to(&pairs)?;
+        }
+        let assembled = finish::assemble(&mut partial, &target, &pairs)?;
+        finished.rows += assembled.written.rows;
+        finished.bytes += assembled.bytes;
+        if let Some(manifest) = &mut manifest {
+            manifest.finished(def, assembled.written.digest);
+        }
     }
     drop(lock);
     Ok(Repaired::Made { path, finished, unreadable })
+}
+
+/// Enters the tables that were finished before the recorder, or an earlier repair, was killed.
+fn list_finished(manifest: &mut Manifest, tables: &[(&'static TableDef, PathBuf)]) {
+    for (def, target) in tables.iter().filter(|(def, _)| def.name != fabric::TABLE.name) {
+        let left = disk::occupied(&partial_dir(target)).unwrap_or(true);
+        if let (false, Ok(table)) = (left, Table::open(def, target)) {
+            manifest.finished(def, table.digest().to_owned());
+        }
+    }
 }
 
 /// The final file's path, also when the partial directory was named.
@@ -85,13 +115,11 @@ fn without_partial(path: &Path) -> PathBuf {
     }
 }
 
-/// Takes segments whose footer cannot be read out of the list, and says so.
+/// Takes segments that are damaged out of the list, and says so.
 fn drop_unreadable(partial: &mut Partial, unreadable: &mut Vec<String>) {
-    let dir = partial.dir.clone();
     let mut kept = Vec::new();
     for range in std::mem::take(&mut partial.segments) {
-        let path = dir.join(format!("{:06}-{:06}.parquet", range.first, range.last));
-        match segment::footer(&path) {
+        match encode::sound(&partial.path(range)) {
             Ok(_) => kept.push(range),
             Err(error) => unreadable.push(format!("{error:#}")),
         }
@@ -104,16 +132,16 @@ fn newest_metadata(partials: &[(PathBuf, Partial)]) -> Result<BTreeMap<String, S
     let mut pairs = BTreeMap::new();
     // Fabric is the last of the list; where it is finished already its file has the metadata.
     if let Some((target, partial)) = partials.last() {
-        let from = match partial.segments.last() {
-            Some(range) if partial.def.name == fabric::TABLE.name => Some(partial.path(*range)),
-            _ => {
-                let file = table_path(disk::parent(target), &fabric::TABLE);
-                fs::exists(&file).unwrap_or(false).then_some(file)
-            }
+        let from = if partial.def.name == fabric::TABLE.name {
+            partial.segments.last().map(|range| partial.path(*range))
+        } else {
+            let file = table_path(disk::parent(target), &fabric::TABLE);
+            fs::exists(&file).unwrap_or(false).then_some(file)
         };
         if let Some(from) = from {
-            let footer = segment::footer(&from)?;
-            pairs = metadata::from_key_values(footer.file_metadata().key_value_metadata());
+            let (_, footer) = encode::footer(&from)?;
+            let footer = footer.metadata().file_metadata();
+            pairs = metadata::from_key_values(footer.key_value_metadata());
         }
     }
     pairs.entry(metadata::SCHEMA_VERSION.to_owned()).or_insert_with(|| SCHEMA_VERSION.to_string());

@@ -8,39 +8,19 @@
 //! the recording's length up to two merges, then by one per `FAN * FAN` seals.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use anyhow::{Context as _, Result, bail};
-use arrow::array::{RecordBatch, UInt32Array};
-use arrow::compute::{SortColumn, concat_batches, lexsort_to_indices, take_record_batch};
-use parquet::arrow::ArrowWriter;
-use parquet::arrow::arrow_reader::{
-    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder,
-};
-use parquet::column::writer::ColumnCloseResult;
-use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
-use parquet::file::properties::WriterProperties;
-use parquet::file::writer::SerializedFileWriter;
+use anyhow::{Result, bail};
+use arrow::array::RecordBatch;
 
-use super::{TableDef, disk, metadata};
+use super::encode::{self, Form};
+use super::mode::Mode;
+use super::{TableDef, disk};
 
 /// How many segments of one size become one of the next.
 pub const FAN: u32 = 32;
-/// Rows of a row group at most: DuckDB's and pandas' readers work a row group at a time.
-const GROUP_ROWS: usize = 1 << 20;
-/// Encoded bytes of a row group at most: the writer holds them in memory until it is full.
-const GROUP_BYTES: usize = 6 << 20;
-/// Segments whose row groups have at least this many rows, or bytes, on average go into the final
-/// file as they are: encoding them again would keep the user waiting, and there are at most
-/// `FAN` that a longer recording would have merged.
-const LARGE_ROWS: i64 = 1 << 16;
-/// See [`LARGE_ROWS`].
-const LARGE_BYTES: i64 = 1 << 20;
-/// Rows decoded at a time while segments are merged; a row is 200 bytes at most in memory.
-const MERGE_ROWS: usize = 8192;
-
 /// The numbers of the seals a segment covers, both included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Range {
@@ -77,6 +57,10 @@ pub struct Partial {
     /// Its segments in order, without gaps in meaning: a merged one stands for its parts.
     pub segments: Vec<Range>,
     next: u32,
+    mode: Mode,
+    /// The directory itself, whatever is at its path by now. While it is open, the kernel gives its
+    /// inode number to no other.
+    opened: File,
 }
 
 /// The partial directory that belongs to the final file `target`.
@@ -86,10 +70,11 @@ pub fn partial_dir(target: &Path) -> PathBuf {
 
 impl Partial {
     /// Makes the empty directory for a table that will be `target`.
-    pub fn create(def: &'static TableDef, target: &Path) -> Result<Partial> {
+    pub fn create(def: &'static TableDef, target: &Path, mode: Mode) -> Result<Partial> {
         let dir = partial_dir(target);
-        disk::doing("create", &dir, fs::create_dir(&dir))?;
-        Ok(Partial { def, dir, segments: Vec::new(), next: 0 })
+        disk::doing("create", &dir, mode.create_directory(&dir))?;
+        let opened = disk::doing("open", &dir, File::open(&dir))?;
+        Ok(Partial { def, dir, segments: Vec::new(), next: 0, mode, opened })
     }
 
     /// Opens what a recorder left, ending a merge it was killed in.
@@ -121,7 +106,32 @@ impl Partial {
             }
         }
         let next = kept.last().map_or(0, |range| range.last + 1);
-        Ok(Partial { def, dir, segments: kept, next })
+        let opened = disk::doing("open", &dir, File::open(&dir))?;
+        let mode = Mode::of(&dir)?;
+        Ok(Partial { def, dir, segments: kept, next, mode, opened })
+    }
+
+    /// Whether the directory is still the one that was made or opened.
+    pub fn is_there(&self) -> bool {
+        let identity = |found: Metadata| (found.dev(), found.ino());
+        let opened = self.opened.metadata().map(identity);
+        fs::metadata(&self.dir)
+            .map(identity)
+            .is_ok_and(|there| opened.is_ok_and(|own| own == there))
+    }
+
+    /// That the directory is still there: another's must not be written to, nor removed.
+    pub fn require(&self) -> Result<()> {
+        if !self.is_there() {
+            bail!("{} was removed or replaced while it was in use", self.dir.display());
+        }
+        Ok(())
+    }
+
+    /// How many of its segments are no longer on disk.
+    pub fn missing(&self) -> usize {
+        let there = self.is_there();
+        self.segments.iter().filter(|range| !there || !self.path(**range).is_file()).count()
     }
 
     /// Where a segment is.
@@ -136,8 +146,9 @@ impl Partial {
         pairs: &BTreeMap<String, String>,
     ) -> Result<()> {
         let range = Range { first: self.next, last: self.next };
-        let sorted = sort(self.def, batches)?;
-        self.write_segment(range, pairs, |path, props| encode(path, self.def, props, &sorted))?;
+        self.write_segment(range, pairs, |path, form| {
+            encode::rows(path, form, batches).map(|_| ())
+        })?;
         self.segments.push(range);
         self.next += 1;
         for size in [1, FAN] {
@@ -162,7 +173,7 @@ impl Partial {
             return Ok(());
         }
         let paths: Vec<PathBuf> = parts.iter().map(|range| self.path(*range)).collect();
-        self.write_segment(merged, pairs, |path, props| reencode(path, self.def, props, &paths))?;
+        self.write_segment(merged, pairs, |path, form| encode::merged(path, form, &paths))?;
         for path in &paths {
             disk::doing("remove", path, fs::remove_file(path))?;
         }
@@ -170,156 +181,30 @@ impl Partial {
         Ok(())
     }
 
+    /// How its files are written.
+    pub fn form<'a>(&self, pairs: &'a BTreeMap<String, String>) -> Form<'a> {
+        Form { def: self.def, pairs, mode: self.mode }
+    }
+
     fn write_segment(
         &self,
         range: Range,
         pairs: &BTreeMap<String, String>,
-        write: impl FnOnce(&Path, WriterProperties) -> Result<()>,
+        write: impl FnOnce(&Path, &Form<'_>) -> Result<()>,
     ) -> Result<()> {
+        self.require()?;
         let target = self.path(range);
         let temporary = disk::with_suffix(&target, ".tmp");
-        let written = write(&temporary, properties(self.def, pairs))
+        let written = write(&temporary, &self.form(pairs))
             .and_then(|()| disk::doing("write", &target, fs::rename(&temporary, &target)));
         if written.is_err() {
+            // Where the directory was removed meanwhile, that is the cause to name.
+            self.require()?;
             // The error that counts is the write's.
             fs::remove_file(&temporary).ok();
         }
         written
     }
-}
-
-fn properties(def: &TableDef, pairs: &BTreeMap<String, String>) -> WriterProperties {
-    def.properties()
-        .set_max_row_group_row_count(Some(GROUP_ROWS))
-        .set_max_row_group_bytes(Some(GROUP_BYTES))
-        .set_key_value_metadata(Some(metadata::to_key_values(pairs)))
-        .build()
-}
-
-/// The batches in the table's order for one segment.
-fn sort(def: &TableDef, batches: &[RecordBatch]) -> Result<Vec<RecordBatch>> {
-    if def.sort.is_empty() || batches.is_empty() {
-        return Ok(batches.to_vec());
-    }
-    let all = concat_batches(&(def.schema)(), batches)
-        .with_context(|| format!("cannot join the batches of {}", def.name))?;
-    let columns: Vec<SortColumn> = def
-        .sort
-        .iter()
-        .filter_map(|name| all.column_by_name(name))
-        .map(|column| SortColumn { values: Arc::clone(column), options: None })
-        .collect();
-    let order: UInt32Array = lexsort_to_indices(&columns, None)
-        .with_context(|| format!("cannot sort the rows of {}", def.name))?;
-    let sorted = take_record_batch(&all, &order)
-        .with_context(|| format!("cannot sort the rows of {}", def.name))?;
-    Ok(vec![sorted])
-}
-
-fn encode(
-    path: &Path,
-    def: &TableDef,
-    props: WriterProperties,
-    batches: &[RecordBatch],
-) -> Result<()> {
-    let file = disk::doing("create", path, File::create(path))?;
-    let mut writer =
-        disk::doing("write", path, ArrowWriter::try_new(file, (def.schema)(), Some(props)))?;
-    for batch in batches {
-        disk::doing("write", path, writer.write(batch))?;
-    }
-    disk::doing("write", path, writer.close())?;
-    Ok(())
-}
-
-/// Decodes `parts` and encodes their rows, in order, into one file with large row groups.
-fn reencode(path: &Path, def: &TableDef, props: WriterProperties, parts: &[PathBuf]) -> Result<()> {
-    let file = disk::doing("create", path, File::create(path))?;
-    let mut writer =
-        disk::doing("write", path, ArrowWriter::try_new(file, (def.schema)(), Some(props)))?;
-    for part in parts {
-        let file = disk::doing("open", part, File::open(part))?;
-        let reader = disk::doing("read", part, ParquetRecordBatchReaderBuilder::try_new(file))?;
-        let reader = disk::doing("read", part, reader.with_batch_size(MERGE_ROWS).build())?;
-        for batch in reader {
-            let batch = disk::doing("read", part, batch)?;
-            disk::doing("write", path, writer.write(&batch))?;
-        }
-    }
-    disk::doing("write", path, writer.close())?;
-    Ok(())
-}
-
-/// Reads a segment's footer.
-pub fn footer(path: &Path) -> Result<Arc<ParquetMetaData>> {
-    let file = disk::doing("open", path, File::open(path))?;
-    let loaded =
-        disk::doing("read", path, ArrowReaderMetadata::load(&file, ArrowReaderOptions::new()))?;
-    Ok(Arc::clone(loaded.metadata()))
-}
-
-/// Whether the row groups of a segment are large enough to be copied as they are.
-pub fn is_large(footer: &ParquetMetaData) -> bool {
-    let groups = footer.num_row_groups() as i64;
-    let bytes: i64 = footer.row_groups().iter().map(RowGroupMetaData::compressed_size).sum();
-    groups > 0
-        && (footer.file_metadata().num_rows() / groups >= LARGE_ROWS
-            || bytes / groups >= LARGE_BYTES)
-}
-
-/// Writes one file from the encoded column chunks of the segments, in order; returns its rows.
-///
-/// No value is decoded: memory is one copy buffer and the footer being built.
-pub fn concatenate(
-    partial: &Partial,
-    path: &Path,
-    pairs: &BTreeMap<String, String>,
-) -> Result<u64> {
-    let props = properties(partial.def, pairs);
-    let Some(first) = partial.segments.first() else {
-        encode(path, partial.def, props, &[])?;
-        return Ok(0);
-    };
-    let first = footer(&partial.path(*first))?;
-    // The Arrow schema rides in a pair of its own; without it dictionaries would read as strings.
-    let mut all = metadata::to_key_values(pairs);
-    let arrow = first.file_metadata().key_value_metadata().into_iter().flatten();
-    all.extend(arrow.filter(|pair| pair.key == parquet::arrow::ARROW_SCHEMA_META_KEY).cloned());
-    let props = props.into_builder().set_key_value_metadata(Some(all)).build();
-    let file = disk::doing("create", path, File::create(path))?;
-    let schema = first.file_metadata().schema_descr().root_schema_ptr();
-    let writer = SerializedFileWriter::new(file, schema, Arc::new(props));
-    let mut writer = disk::doing("write", path, writer)?;
-    let mut rows = 0;
-    for range in &partial.segments {
-        let part = partial.path(*range);
-        rows += copy_groups(&mut writer, path, &part)?;
-    }
-    disk::doing("write", path, writer.close())?;
-    Ok(rows)
-}
-
-fn copy_groups(writer: &mut SerializedFileWriter<File>, path: &Path, part: &Path) -> Result<u64> {
-    let footer = footer(part)?;
-    let file = disk::doing("open", part, File::open(part))?;
-    let mut rows = 0;
-    for group in footer.row_groups() {
-        let mut out = disk::doing("write", path, writer.next_row_group())?;
-        for column in group.columns() {
-            let close = ColumnCloseResult {
-                bytes_written: column.compressed_size() as u64,
-                rows_written: group.num_rows() as u64,
-                metadata: column.clone(),
-                bloom_filter: None,
-                column_index: None,
-                offset_index: None,
-            };
-            disk::doing("write", path, out.append_column(&file, close))?;
-        }
-        disk::doing("write", path, out.close())?;
-        rows += group.num_rows() as u64;
-    }
-    Ok(rows)
 }
 
 #[cfg(test)]

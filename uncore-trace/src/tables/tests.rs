@@ -11,11 +11,14 @@ use parquet::arrow::ArrowWriter;
 use parquet::file::properties::{EnabledStatistics, WriterPropertiesBuilder};
 use proptest::prelude::*;
 
+use super::mode::Mode;
 use super::reader::{Recording, Table};
 use super::repair::{Repaired, repair};
 use super::thread::WriterHandle;
-use super::writer::{Target, Writer, table_path};
-use super::{ALL, SCHEMA_VERSION, TableDef, fabric, metadata, readings, run, runtime, segment};
+use super::writer::{Create, Target, Writer, table_path};
+use super::{
+    ALL, SCHEMA_VERSION, TableDef, digest, fabric, metadata, readings, run, runtime, segment,
+};
 
 mod cost;
 #[path = "../../../tests/skip.rs"]
@@ -102,7 +105,8 @@ fn names(dir: &Path) -> Vec<String> {
 }
 
 fn record(path: &Path, seals: std::ops::Range<i64>) -> Writer {
-    let mut writer = Writer::create(Target::File(path.to_owned()), false, &pairs()).unwrap();
+    let mut writer =
+        Writer::create(Target::File(path.to_owned()), Create::default(), &pairs()).unwrap();
     for number in seals {
         writer.write(&fabric::TABLE, &window(number)).unwrap();
         writer.seal().unwrap();
@@ -162,7 +166,12 @@ fn a_killed_recording_is_repaired_up_to_its_last_seal() {
     }
     let unfinished = Recording::open(&path).unwrap_err();
     assert!(format!("{unfinished:#}").contains("uncore-trace repair"), "{unfinished:#}");
-    let again = Writer::create(Target::File(path.clone()), true, &pairs()).unwrap_err();
+    let again = Writer::create(
+        Target::File(path.clone()),
+        Create { overwrite: true, ..Create::default() },
+        &pairs(),
+    )
+    .unwrap_err();
     assert!(format!("{again:#}").contains("uncore-trace repair"), "{again:#}");
 
     let Repaired::Made { finished, unreadable, .. } = repair(&path).unwrap() else {
@@ -230,11 +239,52 @@ fn a_segment_a_power_cut_emptied_is_named_and_left_out() {
     assert_same(&read(&fabric::TABLE, &path), &windows(0..2));
 }
 
+/// Its rows would have been given digests with the damage in them.
+#[test]
+fn a_segment_that_was_damaged_is_named_and_left_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("run.parquet");
+    kill(record(&path, 0..3));
+    let segment = segment::partial_dir(&path).join("000002-000002.parquet");
+    let mut bytes = fs::read(&segment).unwrap();
+    bytes[40] ^= 1;
+    fs::write(&segment, bytes).unwrap();
+    let Repaired::Made { unreadable, .. } = repair(&path).unwrap() else { panic!() };
+    assert!(unreadable[0].contains("000002-000002.parquet: its row group 0 is damaged"));
+    let wanted = concat_batches(&fabric::schema(), &[window(0), window(2)]).unwrap();
+    assert_same(&read(&fabric::TABLE, &path), &wanted);
+}
+
+/// Bytes of every part of files with no, with small and with merged row groups.
+#[test]
+fn every_changed_byte_is_noticed() {
+    let dir = tempfile::tempdir().unwrap();
+    for seals in [0..0, 0..2, 0..40] {
+        let path = dir.path().join(format!("{seals:?}.parquet"));
+        record(&path, seals).finish(&pairs()).unwrap();
+        let mut bytes = fs::read(&path).unwrap();
+        let sound = |bytes: &[u8]| {
+            fs::write(&path, bytes).unwrap();
+            let table = Table::open(&fabric::TABLE, &path);
+            table.is_ok_and(|table| table.damaged_groups().unwrap().is_empty())
+        };
+        assert!(sound(&bytes));
+        for at in (0..bytes.len()).step_by(61).chain(bytes.len() - 40..bytes.len()) {
+            bytes[at] ^= 1 << (at % 8);
+            assert!(!sound(&bytes), "{}: byte {at}", path.display());
+            bytes[at] ^= 1 << (at % 8);
+        }
+        bytes.push(0);
+        assert!(!sound(&bytes));
+    }
+}
+
 #[test]
 fn nothing_is_left_of_a_recording_that_sealed_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let mut writer =
-        Writer::create(Target::Dataset(dir.path().join("run")), false, &pairs()).unwrap();
+        Writer::create(Target::Dataset(dir.path().join("run")), Create::default(), &pairs())
+            .unwrap();
     writer.write(&fabric::TABLE, &window(1)).unwrap();
     drop(writer);
     assert_eq!(names(dir.path()), Vec::<String>::new());
@@ -245,9 +295,15 @@ fn an_existing_file_is_kept_until_the_new_one_is_whole() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("run.parquet");
     fs::write(&path, b"old").unwrap();
-    let refused = Writer::create(Target::File(path.clone()), false, &pairs()).unwrap_err();
+    let refused =
+        Writer::create(Target::File(path.clone()), Create::default(), &pairs()).unwrap_err();
     assert!(format!("{refused:#}").contains("--force"), "{refused:#}");
-    let mut writer = Writer::create(Target::File(path.clone()), true, &pairs()).unwrap();
+    let mut writer = Writer::create(
+        Target::File(path.clone()),
+        Create { overwrite: true, ..Create::default() },
+        &pairs(),
+    )
+    .unwrap();
     writer.write(&fabric::TABLE, &window(1)).unwrap();
     writer.seal().unwrap();
     assert_eq!(fs::read(&path).unwrap(), b"old");
@@ -259,11 +315,11 @@ fn an_existing_file_is_kept_until_the_new_one_is_whole() {
 fn a_directory_that_is_missing_or_a_file_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let missing = dir.path().join("no/run.parquet");
-    let error = Writer::create(Target::File(missing), false, &pairs()).unwrap_err();
-    assert!(format!("{error:#}").contains("no such file or directory"), "{error:#}");
+    let error = Writer::create(Target::File(missing), Create::default(), &pairs()).unwrap_err();
+    assert!(format!("{error:#}").contains("there is no directory"), "{error:#}");
     let file = dir.path().join("file");
     fs::write(&file, b"x").unwrap();
-    let error = Writer::create(Target::Dataset(file), false, &pairs()).unwrap_err();
+    let error = Writer::create(Target::Dataset(file), Create::default(), &pairs()).unwrap_err();
     assert!(format!("{error:#}").contains("is a file"), "{error:#}");
 }
 
@@ -271,7 +327,8 @@ fn a_directory_that_is_missing_or_a_file_is_named() {
 fn every_table_of_a_dataset_is_a_file_even_when_empty() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("run");
-    let mut writer = WriterHandle::create(Target::Dataset(path.clone()), false, &pairs()).unwrap();
+    let mut writer =
+        WriterHandle::create(Target::Dataset(path.clone()), Create::default(), &pairs()).unwrap();
     assert!(writer.wants(&readings::TABLE));
     writer.write(&fabric::TABLE, window(3)).unwrap();
     writer.finish(pairs()).unwrap();
@@ -283,7 +340,9 @@ fn every_table_of_a_dataset_is_a_file_even_when_empty() {
             _ => 0,
         };
         assert_eq!(table.rows(), rows, "{}", def.name);
-        assert_eq!(table.metadata(), &pairs());
+        let mut found = table.metadata().clone();
+        assert_eq!(found.remove(metadata::TABLES).is_some(), def.name == "fabric");
+        assert_eq!(found, pairs());
     }
     assert_eq!(names(&path).len(), ALL.len());
 }
@@ -292,7 +351,8 @@ fn every_table_of_a_dataset_is_a_file_even_when_empty() {
 fn a_killed_dataset_is_repaired_whole() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("run");
-    let mut writer = Writer::create(Target::Dataset(path.clone()), false, &pairs()).unwrap();
+    let mut writer =
+        Writer::create(Target::Dataset(path.clone()), Create::default(), &pairs()).unwrap();
     let ticks = readings_of(1, 100, false);
     writer.write(&readings::TABLE, &ticks).unwrap();
     writer.write(&fabric::TABLE, &window(1)).unwrap();
@@ -320,9 +380,15 @@ fn an_error_of_the_thread_comes_out_of_a_later_call() {
             Ok(())
         }
     }
-    assert!(WriterHandle::create(Target::Stream(Box::new(Full)), false, &pairs()).is_err());
-    let mut handle =
-        WriterHandle::create(Target::Stream(Box::new(AfterFirst(2000))), false, &pairs()).unwrap();
+    assert!(
+        WriterHandle::create(Target::Stream(Box::new(Full)), Create::default(), &pairs()).is_err()
+    );
+    let mut handle = WriterHandle::create(
+        Target::Stream(Box::new(AfterFirst(2000))),
+        Create::default(),
+        &pairs(),
+    )
+    .unwrap();
     assert!(!handle.wants(&runtime::TABLE));
     let failed = (0..100_000).find_map(|n| handle.write(&fabric::TABLE, window(n)).err());
     assert!(format!("{:#}", failed.unwrap()).contains("broken pipe"));
@@ -348,7 +414,8 @@ fn a_stream_reads_back_with_its_metadata() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("stream");
     let file = fs::File::create(&path).unwrap();
-    let mut writer = Writer::create(Target::Stream(Box::new(file)), false, &pairs()).unwrap();
+    let mut writer =
+        Writer::create(Target::Stream(Box::new(file)), Create::default(), &pairs()).unwrap();
     writer.write(&fabric::TABLE, &window(1)).unwrap();
     writer.write(&fabric::TABLE, &window(2)).unwrap();
     writer.seal().unwrap();
@@ -389,7 +456,8 @@ fn a_full_disk_is_one_line_and_keeps_what_was_sealed() {
         return skip::skip("a tmpfs cannot be mounted: it needs root");
     };
     let path = small.0.join("run.parquet");
-    let mut writer = Writer::create(Target::File(path.clone()), false, &pairs()).unwrap();
+    let mut writer =
+        Writer::create(Target::File(path.clone()), Create::default(), &pairs()).unwrap();
     writer.write(&fabric::TABLE, &window(1)).unwrap();
     writer.seal().unwrap();
     let filler = small.0.join("filler");
@@ -418,7 +486,8 @@ fn a_disk_full_from_the_start_leaves_nothing() {
     let mut full = fs::File::create(small.0.join("filler")).unwrap();
     while std::io::Write::write_all(&mut full, &[0; 4096]).is_ok() {}
     let error =
-        Writer::create(Target::File(small.0.join("run.parquet")), false, &pairs()).unwrap_err();
+        Writer::create(Target::File(small.0.join("run.parquet")), Create::default(), &pairs())
+            .unwrap_err();
     assert!(format!("{error:#}").contains("no space left on the disk"), "{error:#}");
     assert_eq!(names(&small.0), ["filler"]);
 }
@@ -464,10 +533,11 @@ fn row_groups_outside_a_range_are_not_read() {
         let props = props
             .set_max_row_group_row_count(Some(600))
             .set_key_value_metadata(Some(metadata::to_key_values(&pairs())));
-        let file = fs::File::create(&path).unwrap();
+        let file = Mode::default().create_file(&path).unwrap();
+        let handle = file.try_clone().unwrap();
         let mut writer = ArrowWriter::try_new(file, fabric::schema(), Some(props.build())).unwrap();
         writer.write(&windows(1..301)).unwrap();
-        writer.close().unwrap();
+        digest::close(writer.into_serialized_writer().unwrap().0, &handle).unwrap();
         Table::open(&fabric::TABLE, &path).unwrap()
     };
     let table = write(fabric::TABLE.properties());

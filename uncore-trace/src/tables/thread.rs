@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use anyhow::{Context as _, Result, anyhow};
 use arrow::array::RecordBatch;
 
-use super::writer::{Finished, Target, Writer};
+use super::writer::{Create, Finished, Target, Writer};
 use super::{ALL, TableDef};
 use crate::priority;
 
@@ -38,10 +38,10 @@ impl WriterHandle {
     /// Opens the target in the calling thread, so that its errors come at once, and starts.
     pub fn create(
         target: Target,
-        overwrite: bool,
+        create: Create,
         metadata: &BTreeMap<String, String>,
     ) -> Result<WriterHandle> {
-        let writer = Writer::create(target, overwrite, metadata)?;
+        let writer = Writer::create(target, create, metadata)?;
         let wanted =
             ALL.iter().filter(|table| writer.wants(table)).map(|table| table.name).collect();
         let (verbs, received) = sync_channel(DEPTH);
@@ -109,7 +109,7 @@ fn run(mut writer: Writer, verbs: &Receiver<Verb>) -> Result<Finished> {
     while let Ok(verb) = verbs.recv() {
         match verb {
             Verb::Write(def, batch) => writer.write(def, &batch)?,
-            Verb::Metadata(metadata) => writer.set_metadata(&metadata),
+            Verb::Metadata(metadata) => writer.set_metadata(&metadata)?,
             Verb::Seal => writer.seal()?,
             Verb::Finish(metadata) => return writer.finish(&metadata),
         }

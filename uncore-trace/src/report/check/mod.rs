@@ -10,6 +10,7 @@ use crate::tables::fabric;
 use crate::tables::reader::Recording;
 
 pub(super) mod facts;
+mod intact;
 mod io;
 mod raw;
 mod rows;
@@ -70,9 +71,11 @@ pub fn check(recording: &Recording) -> Result<Vec<Finding>> {
     let rows = rows::scan(recording, &facts);
     let finding = |name, outcome| Finding { name, outcome };
     let mut findings = vec![
+        finding("tables", intact::tables(recording)),
+        finding("as written", intact::bytes(recording)),
         finding("conservation", rows.conservation),
         finding("time adds up", time::summed(&facts)),
-        finding("time per tick", time::per_tick(recording)),
+        finding("time per tick", time::per_tick(recording, &facts)),
         finding("no silent zero", rows.values),
         finding("windows follow on", rows.sequence),
         finding("loss is data", facts::loss(recording, &facts)),

@@ -1,6 +1,8 @@
 //! Each invariant holds on a sound recording and fails on one that breaks just it.
 
+use std::collections::BTreeMap;
 use std::fs;
+use std::path::Path;
 
 use proptest::prelude::*;
 
@@ -8,9 +10,10 @@ use super::super::incomplete::Incomplete;
 use super::super::sample::{BEGIN, Broken, SOUND, Sample};
 use super::super::usage::{By, Question, usage};
 use super::super::{programs, render};
-use super::{Outcome, check};
+use super::{Finding, Outcome, check, intact};
 use crate::tables::reader::Recording;
-use crate::tables::{io, loss, metadata};
+use crate::tables::writer::table_path;
+use crate::tables::{ALL, TableDef, io, loss, metadata, readings};
 
 /// The names of the invariants that fail, and those that cannot be verified.
 fn judge(dataset: bool, broken: &Broken) -> (Vec<&'static str>, Vec<&'static str>) {
@@ -42,6 +45,92 @@ fn a_sound_dataset_keeps_every_invariant() {
 #[test]
 fn a_sound_file_keeps_what_a_file_can_show() {
     assert_eq!(judge(false, &SOUND), (vec![], vec!["time per tick", "raw agrees"]));
+}
+
+/// Deletes, or replaces, one table of a sound dataset.
+fn changed(change: impl Fn(&Sample, &Path)) -> Vec<(&'static str, Vec<(&'static str, String)>)> {
+    let change = |def: &&'static TableDef| {
+        let sample = Sample::new(true, &SOUND);
+        let recording = sample.open();
+        change(&sample, &table_path(&sample.path, def));
+        let failed = |finding: Finding| match finding.outcome {
+            Outcome::Failed(text) => Some((finding.name, text)),
+            Outcome::Ok(_) | Outcome::NotHere(_) => None,
+        };
+        let findings = check(&recording).map(|all| all.into_iter().filter_map(failed).collect());
+        (def.name, findings.unwrap_or_default())
+    };
+    ALL.iter().filter(|def| def.name != "fabric").map(change).collect()
+}
+
+#[test]
+fn a_table_that_is_missing_is_named() {
+    for (name, failed) in changed(|_, path| fs::remove_file(path).unwrap()) {
+        let missing = ("tables", format!("{name}.parquet is missing"));
+        assert!(failed.contains(&missing), "{name}: {failed:?}");
+    }
+}
+
+#[test]
+fn a_table_of_another_recording_is_named() {
+    let other = |pairs: &mut BTreeMap<String, String>| {
+        pairs.insert(metadata::HOST.to_owned(), "another".to_owned());
+    };
+    let other = Sample::new(true, &Broken { metadata: other, ..SOUND });
+    let replace = |_: &Sample, path: &Path| {
+        fs::copy(other.path.join(path.file_name().unwrap()), path).unwrap();
+    };
+    for (name, failed) in changed(replace) {
+        let replaced = ("tables", format!("{name}.parquet is of another recording"));
+        assert!(failed.contains(&replaced), "{name}: {failed:?}");
+    }
+}
+
+/// A changed byte went unnoticed where it made another name, time or count that could be.
+#[test]
+fn each_changed_byte_is_found_with_its_table() {
+    let sample = Sample::new(true, &SOUND);
+    let recording = sample.open();
+    for def in ALL {
+        let path = table_path(&sample.path, def);
+        let sound = fs::read(&path).unwrap();
+        for at in (0..sound.len()).step_by(97).chain(sound.len() - 20..sound.len()) {
+            let mut bytes = sound.clone();
+            bytes[at] ^= 1 << (at % 8);
+            fs::write(&path, bytes).unwrap();
+            match intact::bytes(&recording) {
+                Outcome::Failed(text) => {
+                    let file = format!("{}.parquet", def.name);
+                    assert!(text.contains(&file) && !text.contains('\n'), "{at}: {text}");
+                }
+                other => panic!("{} byte {at}: {other:?}", def.name),
+            }
+        }
+        fs::write(&path, sound).unwrap();
+    }
+    assert!(matches!(intact::bytes(&recording), Outcome::Ok(_)));
+}
+
+#[test]
+fn a_damaged_row_group_is_told_from_a_damaged_footer() {
+    let sample = Sample::new(true, &SOUND);
+    let path = table_path(&sample.path, &readings::TABLE);
+    let sound = fs::read(&path).unwrap();
+    for (at, words) in [
+        (1, "row group 0 (rows 0 to 6002) of"),
+        (sound.len() / 2, "row group 0 (rows 0 to 6002) of"),
+        (sound.len() - 200, "its footer is not what was written"),
+    ] {
+        let mut bytes = sound.clone();
+        bytes[at] ^= 0x10;
+        fs::write(&path, bytes).unwrap();
+        let outcome = intact::bytes(&sample.open());
+        let named = format!("{}", path.display());
+        assert!(
+            matches!(&outcome, Outcome::Failed(text) if text.contains(words) && text.contains(&named)),
+            "{at}: {outcome:?}"
+        );
+    }
 }
 
 #[test]
@@ -226,6 +315,22 @@ fn time_that_does_not_add_up_is_found() {
         ..SOUND
     };
     assert_eq!(fails(&summed), ["time adds up"]);
+}
+
+/// A recorder was killed after it had made `runtime` durable and before `irqs`.
+#[test]
+fn a_repaired_recording_may_lack_the_interrupts_of_its_last_ticks() {
+    let killed = Broken {
+        irqs: |tick| tick <= 2000,
+        metadata: |pairs| {
+            pairs.insert(metadata::REPAIRED.to_owned(), "true".to_owned());
+        },
+        ..SOUND
+    };
+    assert_eq!(fails(&killed), Vec::<&str>::new());
+    assert_eq!(fails(&Broken { metadata: SOUND.metadata, ..killed }), ["time per tick"]);
+    let early = Broken { irqs: |tick| tick > 100, ..killed };
+    assert_eq!(fails(&early), ["time per tick"]);
 }
 
 #[test]

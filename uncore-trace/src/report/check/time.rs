@@ -3,7 +3,9 @@
 //! Tolerances. Over the recording: [`SHARE`] of it, and at least [`EDGE_NS`], because the first and
 //! the last slice are cut by a read that takes that long. Per window and per tick: [`EDGE_NS`], the
 //! width of a read on a loaded machine. Time that nobody used because it was not seen, or because the
-//! CPU was offline, must be told of by a `run_gap` or `cpu_offline` row.
+//! CPU was offline, must be told of by a `run_gap` or `cpu_offline` row. A recorder that is killed while
+//! it makes its tables durable has done so for some of them only: of a repaired recording the ticks
+//! that both tables reach are verified.
 
 use std::collections::BTreeMap;
 
@@ -71,18 +73,18 @@ struct Tick {
 }
 
 /// Each CPU and tick, from `runtime` and `irqs`.
-pub(super) fn per_tick(recording: &Recording) -> Outcome {
+pub(super) fn per_tick(recording: &Recording, facts: &Facts) -> Outcome {
     if !recording.is_dataset() {
         return Outcome::NotHere("a single file has no runtime and irqs tables".to_owned());
     }
-    match join(recording) {
+    match join(recording, facts.repaired) {
         Ok(first) => first.outcome("ticks in the runtime table"),
         Err(error) => Outcome::Failed(format!("{error:#}")),
     }
 }
 
 /// Goes over both tables in step and sums what belongs together.
-fn join(recording: &Recording) -> Result<First> {
+fn join(recording: &Recording, repaired: bool) -> Result<First> {
     let mut first = First::default();
     let gaps = gaps(recording)?;
     let mut ticks: BTreeMap<Key, Tick> = BTreeMap::new();
@@ -95,12 +97,21 @@ fn join(recording: &Recording) -> Result<First> {
         side.step(&mut ticks)?;
         let behind = sides.iter().filter(|s| !s.done).map(|s| s.newest).min();
         if let Some(limit) = behind.map(|newest| newest.saturating_sub(SLACK_NS)) {
+            let limit = if repaired { limit.min(common(&sides)) } else { limit };
             let rest = ticks.split_off(&(limit, i32::MIN));
             judge(&std::mem::replace(&mut ticks, rest), &gaps, &mut first);
         }
     }
+    if repaired {
+        ticks.split_off(&(common(&sides).saturating_add(1), i32::MIN));
+    }
     judge(&ticks, &gaps, &mut first);
     Ok(first)
+}
+
+/// The newest tick that both tables have rows of, or come after.
+fn common(sides: &[Side; 2]) -> i64 {
+    sides.iter().map(|side| side.newest).min().unwrap_or(i64::MIN)
 }
 
 /// The causes of rows that tell of a CPU's time.

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::super::sample::{BEGIN, Broken, SOUND, Sample, WINDOWS};
 use super::*;
-use crate::tables::writer::{Target, Writer};
+use crate::tables::writer::{Create, Target, Writer};
 use crate::tables::{SCHEMA_VERSION, metadata};
 
 fn sums(usage: &Usage) -> Vec<f64> {
@@ -76,7 +76,12 @@ fn recording(dir: &std::path::Path, rows: &[Drawn]) -> Recording {
     let path = dir.join("run.parquet");
     let version = (metadata::SCHEMA_VERSION.to_owned(), SCHEMA_VERSION.to_string());
     let pairs = std::collections::BTreeMap::from([version]);
-    let mut writer = Writer::create(Target::File(path.clone()), true, &pairs).unwrap();
+    let mut writer = Writer::create(
+        Target::File(path.clone()),
+        Create { overwrite: true, ..Create::default() },
+        &pairs,
+    )
+    .unwrap();
     let mut builder = fabric::Builder::default();
     for (number, &(window, event, filter, owner, name, value)) in rows.iter().enumerate() {
         let owner = ["task", "irq", "softirq", "idle", "device", "unattributed"][owner];

@@ -3,8 +3,8 @@
 use std::fs;
 
 use super::{pairs, table_path};
-use crate::tables::writer::{Target, Writer};
-use crate::tables::{TableDef, readings, segment, slices};
+use crate::tables::writer::{Create, Target, Writer};
+use crate::tables::{TableDef, encode, readings, slices};
 
 use arrow::array::RecordBatch;
 
@@ -65,7 +65,8 @@ pub(super) fn readings_of(seconds: i64, per_second: i64, with_times: bool) -> Re
 fn cost(def: &'static TableDef, batch: &RecordBatch, seal: usize) -> f64 {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("run");
-    let mut writer = Writer::create(Target::Dataset(path.clone()), false, &pairs()).unwrap();
+    let mut writer =
+        Writer::create(Target::Dataset(path.clone()), Create::default(), &pairs()).unwrap();
     let mut at = 0;
     while at < batch.num_rows() {
         let rows = seal.min(batch.num_rows() - at);
@@ -75,8 +76,8 @@ fn cost(def: &'static TableDef, batch: &RecordBatch, seal: usize) -> f64 {
     }
     writer.finish(&pairs()).unwrap();
     let file = table_path(&path, def);
-    let footer = segment::footer(&file).unwrap();
-    for group in footer.row_groups() {
+    let (_, footer) = encode::footer(&file).unwrap();
+    for group in footer.metadata().row_groups() {
         for column in group.columns() {
             println!(
                 "{}.{}: {:.3} bytes a row",

@@ -1,0 +1,27 @@
+//! What every subcommand that writes a file takes: how its name is typed and who may read it.
+
+use std::path::PathBuf;
+
+use clap::builder::{PathBufValueParser, TypedValueParser};
+
+use crate::tables::mode::Mode;
+
+/// The value of `-o`. A name that begins with `-` is refused: it is nearly always the next option,
+/// typed where the file name is missing. Goes with `allow_hyphen_values`.
+pub fn path() -> impl TypedValueParser<Value = PathBuf> {
+    PathBufValueParser::new().try_map(|path| {
+        let typed = path.as_os_str().as_encoded_bytes();
+        if typed.starts_with(b"-") && typed != b"-" {
+            return Err(format!("a file whose name begins with - is written ./{}", path.display()));
+        }
+        Ok(path)
+    })
+}
+
+/// Who may read what is written.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub struct ModeArg {
+    /// Permissions of new files, in octal; directories can be searched by those who can read them
+    #[arg(long, value_name = "OCTAL", default_value_t)]
+    pub mode: Mode,
+}

@@ -1,0 +1,195 @@
+//! Digests of a file of a recording, kept in its own footer.
+//!
+//! Two key-value pairs, XXH64 with seed 0 in 16 hexadecimal digits each:
+//! - [`metadata::ROW_GROUP_DIGESTS`]: a JSON list, one digest for each row group, of the bytes from
+//!   the end of the row group before it (of the file's begin for the first) to its own end;
+//! - [`metadata::DIGEST`], the last pair of all: of the footer and what follows it to the end of the
+//!   file, its own 16 digits taken as zeros. Since the footer has the row groups' digests, this one
+//!   stands for the whole file.
+//!
+//! Guarantees: every byte of the file is covered, so one that changed is noticed; where the footer
+//! is sound, the damaged row groups are known. The digests are there against accidents of disks,
+//! memory and copying. They are no signature: who changes a file on purpose can change them too.
+
+use std::fs::File;
+use std::hash::Hasher as _;
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt as _;
+
+use parquet::errors::ParquetError;
+use parquet::file::metadata::{KeyValue, ParquetMetaData, RowGroupMetaData};
+use parquet::file::writer::SerializedFileWriter;
+use twox_hash::XxHash64;
+
+use super::metadata;
+
+/// What a digest's text begins with: how it was made.
+const PREFIX: &str = "xxh64:";
+/// Hexadecimal digits of a digest.
+const DIGITS: usize = 16;
+/// The pair [`metadata::DIGEST`] is this near the end of the file at most: after it come the tool's
+/// name and 3 bytes for each column (`FileMetaData` in parquet.thrift), then 8 bytes.
+const TAIL: u64 = 4096;
+/// The length of the footer and `PAR1`, at the end of a Parquet file.
+const TRAILER: u64 = 8;
+/// Bytes read at a time.
+const CHUNK: usize = 256 << 10;
+
+/// What a file says of its footer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Footer {
+    /// It is as it was written; its digest.
+    Sound(String),
+    /// It is not.
+    Damaged,
+    /// It has no digest, or is no Parquet footer at all.
+    Without,
+}
+
+/// Where the digest of a footer is.
+struct Place {
+    /// Begin of the footer.
+    footer: u64,
+    /// Begin of the digits.
+    digits: u64,
+    /// End of the file.
+    end: u64,
+}
+
+/// Ends a Parquet file of which `file` is another handle: adds the digests and writes the footer.
+/// Returns the digest of the file.
+///
+/// # Errors
+///
+/// The file cannot be written or read back.
+pub fn close(mut writer: SerializedFileWriter<File>, file: &File) -> Result<String, ParquetError> {
+    writer.flush()?;
+    let digests = of_groups(file, writer.flushed_row_groups())?;
+    let quoted: Vec<String> = digests.iter().map(|digest| format!("\"{digest}\"")).collect();
+    let list = format!("[{}]", quoted.join(","));
+    let empty = format!("{PREFIX}{}", "0".repeat(DIGITS));
+    for (key, value) in [(metadata::ROW_GROUP_DIGESTS, list), (metadata::DIGEST, empty)] {
+        writer.append_key_value_metadata(KeyValue::new(key.to_owned(), value));
+    }
+    writer.close()?;
+    let place = locate(file)?.ok_or_else(|| ParquetError::General("no digest".to_owned()))?;
+    let digits = of_footer(file, &place)?;
+    file.write_all_at(digits.as_bytes(), place.digits)?;
+    Ok(format!("{PREFIX}{digits}"))
+}
+
+/// Verifies the footer. Nothing of it is parsed, so it may be anything.
+///
+/// # Errors
+///
+/// The file cannot be read.
+pub fn footer(file: &File) -> io::Result<Footer> {
+    let Some(place) = locate(file)? else { return Ok(Footer::Without) };
+    let mut written = [0; DIGITS];
+    file.read_exact_at(&mut written, place.digits)?;
+    let digits = of_footer(file, &place)?;
+    Ok(if written == digits.as_bytes() {
+        Footer::Sound(format!("{PREFIX}{digits}"))
+    } else {
+        Footer::Damaged
+    })
+}
+
+/// The numbers of the row groups that are not as they were written; all of them if there is
+/// something between the last of them and the footer.
+///
+/// # Errors
+///
+/// The file cannot be read.
+pub fn damaged_groups(file: &File, footer: &ParquetMetaData) -> io::Result<Vec<usize>> {
+    let groups = footer.row_groups();
+    let pairs = footer.file_metadata().key_value_metadata();
+    let list = pairs.into_iter().flatten().find(|pair| pair.key == metadata::ROW_GROUP_DIGESTS);
+    let listed: Vec<String> =
+        list.and_then(|pair| serde_json::from_str(pair.value.as_deref()?).ok()).unwrap_or_default();
+    let end = groups.last().map_or(Some(4), end);
+    let adjoins = locate(file)?.is_some_and(|place| Some(place.footer) == end);
+    let mut begins = [0; 4];
+    file.read_exact_at(&mut begins, 0)?;
+    if listed.len() != groups.len() || !adjoins || begins != *b"PAR1" {
+        return Ok((0..groups.len().max(1)).collect());
+    }
+    let found = of_groups(file, groups)?;
+    let differ =
+        found.iter().zip(&listed).enumerate().filter(|(_, (found, listed))| found != listed);
+    Ok(differ.map(|(number, _)| number).collect())
+}
+
+/// Finds the digest in the last bytes of the file.
+fn locate(file: &File) -> io::Result<Option<Place>> {
+    let end = file.metadata()?.len();
+    let mut tail = vec![0; end.min(TAIL) as usize];
+    let begin = end - tail.len() as u64;
+    file.read_exact_at(&mut tail, begin)?;
+    let Some((_, [a, b, c, d, b'P', b'A', b'R', b'1'])) = tail.split_last_chunk() else {
+        return Ok(None);
+    };
+    let length = u64::from(u32::from_le_bytes([*a, *b, *c, *d])) + TRAILER;
+    let pair = pair();
+    // What a name in the metadata may look like comes before it.
+    let found = tail.windows(pair.len()).rposition(|window| window == pair);
+    let digits = found.map(|at| begin + (at + pair.len()) as u64);
+    Ok(digits
+        .filter(|at| length < end && end - length < *at && *at + TRAILER < end)
+        .map(|digits| Place { footer: end - length, digits, end }))
+}
+
+/// The bytes of the pair before its digits, in Thrift's compact protocol: each of the two strings
+/// has the type of its field (1 byte) and its length before it.
+fn pair() -> Vec<u8> {
+    let key = metadata::DIGEST;
+    let mut bytes = vec![0x18, key.len() as u8];
+    bytes.extend(key.bytes());
+    bytes.extend([0x18, (PREFIX.len() + DIGITS) as u8]);
+    bytes.extend(PREFIX.bytes());
+    bytes
+}
+
+fn of_footer(file: &File, place: &Place) -> io::Result<String> {
+    let mut hash = XxHash64::with_seed(0);
+    feed(&mut hash, file, place.footer..place.digits)?;
+    hash.write(&[b'0'; DIGITS]);
+    feed(&mut hash, file, place.digits + DIGITS as u64..place.end)?;
+    Ok(format!("{:016x}", hash.finish()))
+}
+
+fn of_groups(file: &File, groups: &[RowGroupMetaData]) -> io::Result<Vec<String>> {
+    let mut begin = 0;
+    let mut digests = Vec::with_capacity(groups.len());
+    for group in groups {
+        let end = end(group).ok_or(io::ErrorKind::InvalidData)?;
+        let mut hash = XxHash64::with_seed(0);
+        feed(&mut hash, file, begin..end)?;
+        digests.push(format!("{PREFIX}{:016x}", hash.finish()));
+        begin = end;
+    }
+    Ok(digests)
+}
+
+/// Where the last column chunk of a row group ends.
+fn end(group: &RowGroupMetaData) -> Option<u64> {
+    let ends = group.columns().iter().map(|column| {
+        let begin = column.dictionary_page_offset().unwrap_or(column.data_page_offset());
+        u64::try_from(begin.checked_add(column.compressed_size())?).ok()
+    });
+    ends.collect::<Option<Vec<u64>>>()?.into_iter().max()
+}
+
+fn feed(hash: &mut XxHash64, file: &File, range: Range<u64>) -> io::Result<()> {
+    let mut buffer = vec![0; CHUNK.min(range.end.saturating_sub(range.start) as usize)];
+    let mut at = range.start;
+    while at < range.end {
+        let length = buffer.len().min((range.end - at) as usize);
+        let chunk = &mut buffer[..length];
+        file.read_exact_at(chunk, at)?;
+        hash.write(chunk);
+        at += length as u64;
+    }
+    Ok(())
+}

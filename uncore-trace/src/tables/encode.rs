@@ -1,0 +1,233 @@
+//! Writes the Parquet files of a table: from rows, from segments by encoding their rows again, and
+//! from segments by copying their column chunks.
+//!
+//! Guarantees: memory is one row group and one batch, whatever the number of rows; each file has its
+//! digests, and what is damaged is not read into another ([`sound`]).
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, bail};
+use arrow::array::{RecordBatch, UInt32Array};
+use arrow::compute::{SortColumn, concat_batches, lexsort_to_indices, take_record_batch};
+use parquet::arrow::ArrowWriter;
+use parquet::arrow::arrow_reader::{
+    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder,
+};
+use parquet::column::writer::ColumnCloseResult;
+use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
+use parquet::file::properties::WriterProperties;
+use parquet::file::writer::SerializedFileWriter;
+
+use super::digest::{self, Footer};
+use super::mode::Mode;
+use super::{TableDef, disk, metadata};
+
+/// Rows of a row group at most: DuckDB's and pandas' readers work a row group at a time.
+const GROUP_ROWS: usize = 1 << 20;
+/// Encoded bytes of a row group at most: the writer holds them in memory until it is full.
+const GROUP_BYTES: usize = 6 << 20;
+/// Segments whose row groups have at least this many rows, or bytes, on average go into the final
+/// file as they are: encoding them again would keep the user waiting, and there are at most
+/// `FAN` that a longer recording would have merged.
+const LARGE_ROWS: i64 = 1 << 16;
+/// See [`LARGE_ROWS`].
+const LARGE_BYTES: i64 = 1 << 20;
+/// Rows decoded at a time while segments are merged; a row is 200 bytes at most in memory.
+const MERGE_ROWS: usize = 8192;
+
+/// What a file of a table is to be like.
+#[derive(Debug, Clone, Copy)]
+pub struct Form<'a> {
+    /// The table.
+    pub def: &'static TableDef,
+    /// Key-value metadata.
+    pub pairs: &'a BTreeMap<String, String>,
+    /// Permissions.
+    pub mode: Mode,
+}
+
+impl Form<'_> {
+    fn properties(&self) -> WriterProperties {
+        self.def
+            .properties()
+            .set_max_row_group_row_count(Some(GROUP_ROWS))
+            .set_max_row_group_bytes(Some(GROUP_BYTES))
+            .set_key_value_metadata(Some(metadata::to_key_values(self.pairs)))
+            .build()
+    }
+
+    fn create(&self, path: &Path) -> Result<New> {
+        let file = disk::doing("create", path, self.mode.create_file(path))?;
+        let handle = disk::doing("open", path, file.try_clone())?;
+        let writer = ArrowWriter::try_new(file, (self.def.schema)(), Some(self.properties()));
+        Ok(New { path: path.to_owned(), writer: disk::doing("write", path, writer)?, handle })
+    }
+}
+
+/// A file that is being written from rows.
+struct New {
+    path: PathBuf,
+    writer: ArrowWriter<File>,
+    handle: File,
+}
+
+impl New {
+    fn write(&mut self, batch: &RecordBatch) -> Result<()> {
+        disk::doing("write", &self.path, self.writer.write(batch))
+    }
+
+    fn close(self) -> Result<String> {
+        let closed = self
+            .writer
+            .into_serialized_writer()
+            .and_then(|(writer, _)| digest::close(writer, &self.handle));
+        disk::doing("write", &self.path, closed)
+    }
+}
+
+/// A file that was written: what it amounts to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Written {
+    /// Its rows.
+    pub rows: u64,
+    /// Its digest, see [`digest`].
+    pub digest: String,
+}
+
+/// The batches in the table's order for one segment.
+fn sort(def: &TableDef, batches: &[RecordBatch]) -> Result<Vec<RecordBatch>> {
+    if def.sort.is_empty() || batches.is_empty() {
+        return Ok(batches.to_vec());
+    }
+    let all = concat_batches(&(def.schema)(), batches)
+        .with_context(|| format!("cannot join the batches of {}", def.name))?;
+    let columns: Vec<SortColumn> = def
+        .sort
+        .iter()
+        .filter_map(|name| all.column_by_name(name))
+        .map(|column| SortColumn { values: Arc::clone(column), options: None })
+        .collect();
+    let order: UInt32Array = lexsort_to_indices(&columns, None)
+        .with_context(|| format!("cannot sort the rows of {}", def.name))?;
+    let sorted = take_record_batch(&all, &order)
+        .with_context(|| format!("cannot sort the rows of {}", def.name))?;
+    Ok(vec![sorted])
+}
+
+/// Writes the rows of `batches`, in the table's order.
+pub fn rows(path: &Path, form: &Form<'_>, batches: &[RecordBatch]) -> Result<Written> {
+    let sorted = sort(form.def, batches)?;
+    let mut file = form.create(path)?;
+    let mut rows = 0;
+    for batch in &sorted {
+        file.write(batch)?;
+        rows += batch.num_rows() as u64;
+    }
+    Ok(Written { rows, digest: file.close()? })
+}
+
+/// Decodes `parts` and encodes their rows, in order, into one file with large row groups.
+pub fn merged(path: &Path, form: &Form<'_>, parts: &[PathBuf]) -> Result<()> {
+    let mut new = form.create(path)?;
+    for part in parts {
+        let (file, footer) = sound(part)?;
+        let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(file, footer);
+        let reader = disk::doing("read", part, reader.with_batch_size(MERGE_ROWS).build())?;
+        for batch in reader {
+            new.write(&disk::doing("read", part, batch)?)?;
+        }
+    }
+    new.close()?;
+    Ok(())
+}
+
+/// Opens a file whose footer is as it was written.
+///
+/// # Errors
+///
+/// It cannot be read, or is not what was written.
+pub fn footer(path: &Path) -> Result<(File, ArrowReaderMetadata)> {
+    let file = disk::doing("open", path, File::open(path))?;
+    let digest = disk::doing("read", path, digest::footer(&file))?;
+    if !matches!(digest, Footer::Sound(_)) {
+        bail!("cannot read {}: it is damaged or not complete", path.display());
+    }
+    let footer = ArrowReaderMetadata::load(&file, ArrowReaderOptions::new());
+    Ok((file, disk::doing("read", path, footer)?))
+}
+
+/// Opens a file that is as it was written from its first byte to its last: what is made from a
+/// damaged one would hide the damage.
+///
+/// # Errors
+///
+/// As of [`footer`].
+pub fn sound(path: &Path) -> Result<(File, ArrowReaderMetadata)> {
+    let (file, footer) = footer(path)?;
+    let damaged = disk::doing("read", path, digest::damaged_groups(&file, footer.metadata()))?;
+    if let Some(group) = damaged.first() {
+        bail!("cannot read {}: its row group {group} is damaged", path.display());
+    }
+    Ok((file, footer))
+}
+
+/// Whether the row groups of a segment are large enough to be copied as they are.
+pub fn is_large(footer: &ParquetMetaData) -> bool {
+    let groups = footer.num_row_groups() as i64;
+    let bytes: i64 = footer.row_groups().iter().map(RowGroupMetaData::compressed_size).sum();
+    groups > 0
+        && (footer.file_metadata().num_rows() / groups >= LARGE_ROWS
+            || bytes / groups >= LARGE_BYTES)
+}
+
+/// Writes one file from the encoded column chunks of `parts`, in order.
+///
+/// No value is decoded: memory is one copy buffer and the footer being built.
+pub fn concatenated(path: &Path, form: &Form<'_>, parts: &[PathBuf]) -> Result<Written> {
+    let Some(first) = parts.first() else {
+        return rows(path, form, &[]);
+    };
+    let (_, first) = footer(first)?;
+    let first = first.metadata().file_metadata();
+    // The Arrow schema rides in a pair of its own; without it dictionaries would read as strings.
+    let mut all = metadata::to_key_values(form.pairs);
+    let arrow = first.key_value_metadata().into_iter().flatten();
+    all.extend(arrow.filter(|pair| pair.key == parquet::arrow::ARROW_SCHEMA_META_KEY).cloned());
+    let props = form.properties().into_builder().set_key_value_metadata(Some(all)).build();
+    let file = disk::doing("create", path, form.mode.create_file(path))?;
+    let handle = disk::doing("open", path, file.try_clone())?;
+    let schema = first.schema_descr().root_schema_ptr();
+    let writer = SerializedFileWriter::new(file, schema, Arc::new(props));
+    let mut writer = disk::doing("write", path, writer)?;
+    let mut rows = 0;
+    for part in parts {
+        rows += copy_groups(&mut writer, path, part)?;
+    }
+    let digest = disk::doing("write", path, digest::close(writer, &handle))?;
+    Ok(Written { rows, digest })
+}
+
+fn copy_groups(writer: &mut SerializedFileWriter<File>, path: &Path, part: &Path) -> Result<u64> {
+    let (file, footer) = sound(part)?;
+    let mut rows = 0;
+    for group in footer.metadata().row_groups() {
+        let mut out = disk::doing("write", path, writer.next_row_group())?;
+        for column in group.columns() {
+            let close = ColumnCloseResult {
+                bytes_written: column.compressed_size() as u64,
+                rows_written: group.num_rows() as u64,
+                metadata: column.clone(),
+                bloom_filter: None,
+                column_index: None,
+                offset_index: None,
+            };
+            disk::doing("write", path, out.append_column(&file, close))?;
+        }
+        disk::doing("write", path, out.close())?;
+        rows += group.num_rows() as u64;
+    }
+    Ok(rows)
+}

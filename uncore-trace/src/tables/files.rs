@@ -1,0 +1,290 @@
+//! The files of one recording while it is written: a partial directory for each table, and what
+//! becomes of them at the end, on an error, or when the recording is given up.
+//!
+//! Guarantees: those of [`super::writer`], which hands the rows on to here.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, anyhow, bail};
+use arrow::array::RecordBatch;
+
+use super::manifest::Manifest;
+use super::mode::Mode;
+use super::segment::{Partial, partial_dir};
+use super::writer::{BUFFER_ROWS, Create, Finished, table_path};
+use super::{ALL, TableDef, disk, fabric, finish, lock, lost, metadata, place};
+
+/// The files of one recording.
+#[derive(Debug)]
+pub struct Files {
+    /// What the user named: for messages.
+    path: PathBuf,
+    /// Those that are not finished.
+    tables: Vec<TableSink>,
+    /// The other tables of a dataset.
+    manifest: Option<Manifest>,
+    /// Metadata of fabric's segments.
+    pairs: BTreeMap<String, String>,
+    /// Held until the fabric file is finished; closing it lets go of the lock.
+    pub(super) lock: Option<File>,
+    /// The dataset directory, when it was made here.
+    made: Option<PathBuf>,
+    /// Whether rows are on disk.
+    sealed: bool,
+}
+
+#[derive(Debug)]
+struct TableSink {
+    target: PathBuf,
+    partial: Partial,
+    pending: Vec<RecordBatch>,
+    rows: usize,
+}
+
+impl Files {
+    /// One file, of the fabric table.
+    pub fn file(
+        path: PathBuf,
+        create: Create,
+        metadata: &BTreeMap<String, String>,
+    ) -> Result<Files> {
+        let tables = [(&fabric::TABLE, path.clone())];
+        Files::none(path).create(&tables, create, metadata)
+    }
+
+    /// A directory with a file of every table, made if it is not there.
+    pub fn dataset(
+        path: PathBuf,
+        create: Create,
+        metadata: &BTreeMap<String, String>,
+    ) -> Result<Files> {
+        let tables: Vec<_> = ALL.iter().map(|def| (*def, table_path(&path, def))).collect();
+        let beside = ALL.iter().copied().filter(|def| def.name != fabric::TABLE.name);
+        let mut files = Files::none(path);
+        files.made = make_dataset(&files.path, create.mode)?;
+        files.manifest = Some(Manifest::of(beside));
+        files.create(&tables, create, metadata)
+    }
+
+    fn none(path: PathBuf) -> Files {
+        let pairs = BTreeMap::new();
+        Files {
+            path,
+            tables: Vec::new(),
+            manifest: None,
+            pairs,
+            lock: None,
+            made: None,
+            sealed: false,
+        }
+    }
+
+    /// Makes the partial directories of `tables`; an error leaves nothing behind.
+    fn create(
+        mut self,
+        tables: &[(&'static TableDef, PathBuf)],
+        create: Create,
+        metadata: &BTreeMap<String, String>,
+    ) -> Result<Files> {
+        for (_, target) in tables {
+            place::parent_exists(target)?;
+            if disk::occupied(&partial_dir(target))? {
+                return Err(in_the_way(&self.path, &partial_dir(target), tables));
+            }
+            place::vacant(target, create.overwrite)?;
+        }
+        // Fabric, the last of the list, is made first, so that the lock is held before others see
+        // any of the directories.
+        for (def, target) in tables.iter().rev() {
+            let partial = match Partial::create(def, target, create.mode) {
+                // Another recorder was quicker.
+                Err(_) if self.lock.is_none() && disk::occupied(&partial_dir(target))? => {
+                    return Err(in_the_way(&self.path, &partial_dir(target), tables));
+                }
+                partial => partial?,
+            };
+            let target = target.clone();
+            self.tables.push(TableSink { target, partial, pending: Vec::new(), rows: 0 });
+            if self.lock.is_none() {
+                let fabric = &self.tables[0].target;
+                self.lock = Some(lock::acquire(&self.path, fabric, create.mode, create.act)?);
+            }
+        }
+        self.tables.reverse();
+        self.set_metadata(metadata)?;
+        // An empty first segment of fabric: a recorder killed in its first second still leaves
+        // its metadata, and `*.parquet` always matches something.
+        if let Some(fabric) = self.tables.last_mut() {
+            fabric.partial.seal(&[], &self.pairs)?;
+        }
+        Ok(self)
+    }
+
+    /// See [`super::writer::Writer::wants`].
+    pub fn wants(&self, def: &TableDef) -> bool {
+        self.tables.iter().any(|table| table.partial.def.name == def.name)
+    }
+
+    /// See [`super::writer::Writer::set_metadata`].
+    pub fn set_metadata(&mut self, metadata: &BTreeMap<String, String>) -> Result<()> {
+        self.pairs = match &self.manifest {
+            Some(manifest) => manifest.added_to(metadata)?,
+            None => metadata.clone(),
+        };
+        Ok(())
+    }
+
+    /// See [`super::writer::Writer::write`].
+    pub fn write(&mut self, def: &TableDef, batch: &RecordBatch) -> Result<()> {
+        let Some(table) = self.tables.iter_mut().find(|t| t.partial.def.name == def.name) else {
+            return Ok(());
+        };
+        table.pending.push(batch.clone());
+        table.rows += batch.num_rows();
+        if table.rows < BUFFER_ROWS {
+            return Ok(());
+        }
+        let sealed = table.seal(&self.pairs);
+        self.note(sealed)
+    }
+
+    /// See [`super::writer::Writer::seal`].
+    pub fn seal(&mut self) -> Result<()> {
+        for at in 0..self.tables.len() {
+            let sealed = self.tables[at].seal(&self.pairs);
+            self.note(sealed)?;
+        }
+        Ok(())
+    }
+
+    /// Remembers that rows are on disk, or gives the error the way out.
+    fn note(&mut self, sealed: Result<bool>) -> Result<()> {
+        match sealed {
+            Ok(wrote) => {
+                self.sealed |= wrote;
+                Ok(())
+            }
+            Err(error) => Err(self.way_out(&error)),
+        }
+    }
+
+    /// The error with what becomes of the rows that were sealed, and how to get at them.
+    fn way_out(&self, error: &anyhow::Error) -> anyhow::Error {
+        let kept = if self.sealed {
+            lost::kept(
+                &self.tables.iter().map(|table| &table.partial).collect::<Vec<_>>(),
+                &self.path,
+            )
+        } else {
+            "nothing had been recorded and nothing is left behind".to_owned()
+        };
+        anyhow!("{error:#}; {kept}")
+    }
+
+    /// See [`super::writer::Writer::finish`].
+    pub fn finish(mut self, metadata: &BTreeMap<String, String>) -> Result<Finished> {
+        self.set_metadata(metadata)?;
+        self.seal()?;
+        for at in 0..self.tables.len() {
+            let there = self.tables[at].partial.require().map(|()| false);
+            self.note(there)?;
+        }
+        // From here on the segments are all there is: a failure must not remove them.
+        let nothing = !self.sealed;
+        self.sealed = true;
+        let mut total = Finished::default();
+        // A table leaves the list when it is finished: what is in it is what can still be lost.
+        while let Some(table) = self.tables.first_mut() {
+            let def = table.partial.def;
+            let pairs = if def.name == fabric::TABLE.name { &self.pairs } else { metadata };
+            match finish::assemble(&mut table.partial, &table.target, pairs) {
+                Ok(assembled) => {
+                    total.rows += assembled.written.rows;
+                    total.bytes += assembled.bytes;
+                    self.tables.remove(0);
+                    if let Some(manifest) = &mut self.manifest {
+                        manifest.finished(def, assembled.written.digest);
+                    }
+                    self.set_metadata(metadata)?;
+                }
+                Err(error) => {
+                    let error = self.way_out(&error);
+                    return Err(if nothing { error.context("no row was recorded") } else { error });
+                }
+            }
+        }
+        Ok(total)
+    }
+}
+
+impl TableSink {
+    /// Writes the pending rows as a segment; says whether there were any. `pairs` is the metadata
+    /// of fabric.
+    fn seal(&mut self, pairs: &BTreeMap<String, String>) -> Result<bool> {
+        if self.rows == 0 {
+            return Ok(false);
+        }
+        // Only fabric's segments carry everything: the plan may be large, and `repair` gives the
+        // other tables what it finds there.
+        let version = pairs.get_key_value(metadata::SCHEMA_VERSION).into_iter();
+        let own;
+        let pairs = if self.partial.def.name == fabric::TABLE.name {
+            pairs
+        } else {
+            own = version.map(|(key, value)| (key.clone(), value.clone())).collect();
+            &own
+        };
+        self.partial.seal(&self.pending, pairs)?;
+        self.pending.clear();
+        self.rows = 0;
+        Ok(true)
+    }
+}
+
+impl Drop for Files {
+    /// Leaves nothing of a recording that sealed nothing; leaves everything of one that did.
+    fn drop(&mut self) {
+        if self.sealed {
+            return;
+        }
+        // What has taken the place of a directory of ours is not ours to remove.
+        for table in self.tables.iter().filter(|table| table.partial.is_there()) {
+            // Nobody is left to tell.
+            disk::remove_tree(&table.partial.dir).ok();
+        }
+        if let Some(made) = &self.made {
+            fs::remove_dir(made).ok();
+        }
+    }
+}
+
+/// Makes the dataset's directory; returns it when it was not there before.
+fn make_dataset(path: &Path, mode: Mode) -> Result<Option<PathBuf>> {
+    if path.is_dir() {
+        return Ok(None);
+    }
+    place::parent_exists(path)?;
+    if disk::occupied(&place::bare(path))? {
+        bail!(
+            "{} is a file; a directory with the raw tables needs another name",
+            place::bare(path).display()
+        );
+    }
+    disk::doing("create directory", path, mode.create_directory(path))?;
+    Ok(Some(path.to_owned()))
+}
+
+/// The error of an output whose partial directory `dir` exists already.
+fn in_the_way(path: &Path, dir: &Path, tables: &[(&'static TableDef, PathBuf)]) -> anyhow::Error {
+    match tables.last().and_then(|(_, fabric)| lock::holder(fabric)) {
+        Some(holder) => lock::in_use(path, holder),
+        None => anyhow!(
+            "{} is left from a recording that did not end; make it a file with \
+             `uncore-trace repair {}`",
+            dir.display(),
+            path.display()
+        ),
+    }
+}

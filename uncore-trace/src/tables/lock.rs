@@ -1,0 +1,130 @@
+//! The lock of an output: a file in the partial directory of `fabric`, locked while a process
+//! writes there, with that process in it.
+//!
+//! Guarantees: two recorders cannot use one output, nor can `repair` use a live one; the kernel
+//! releases the lock when the process ends, however it ends.
+
+use std::fmt;
+use std::fs::{File, TryLockError};
+use std::io::{Read as _, Seek as _, Write as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, anyhow};
+
+use super::disk;
+use super::mode::Mode;
+use super::segment::partial_dir;
+
+/// What a process does to an output that it has locked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Act {
+    /// `record`.
+    #[default]
+    Record,
+    /// `attribute`.
+    Attribute,
+    /// `repair`.
+    Repair,
+}
+
+impl Act {
+    const ALL: [Act; 3] = [Act::Record, Act::Attribute, Act::Repair];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Act::Record => "record",
+            Act::Attribute => "attribute",
+            Act::Repair => "repair",
+        }
+    }
+}
+
+/// The process that holds a lock, as far as the lock file tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Holder {
+    /// Its pid in its own pid namespace.
+    pid: Option<u32>,
+    act: Act,
+}
+
+impl Holder {
+    fn parse(text: &str) -> Holder {
+        let mut words = text.split_whitespace();
+        let pid = words.next().and_then(|word| word.parse().ok());
+        let act = words.next().and_then(|word| Act::ALL.into_iter().find(|act| act.name() == word));
+        Holder { pid, act: act.unwrap_or_default() }
+    }
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let act = match self.act {
+            Act::Record => "is being recorded now",
+            Act::Attribute => "is being written now by `uncore-trace attribute`",
+            Act::Repair => "is being repaired now",
+        };
+        match self.pid {
+            Some(pid) => write!(f, "{act} (process {pid})"),
+            None => f.write_str(act),
+        }
+    }
+}
+
+fn path_of(fabric_target: &Path) -> PathBuf {
+    partial_dir(fabric_target).join("lock")
+}
+
+/// Locks `output`, whose fabric table will be `fabric_target`; closing the file releases it.
+pub fn acquire(output: &Path, fabric_target: &Path, mode: Mode, act: Act) -> Result<File> {
+    let path = path_of(fabric_target);
+    let mut file = disk::doing("create", &path, mode.open_or_create(&path))?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            return Err(in_use(output, read(&mut file)));
+        }
+        Err(TryLockError::Error(error)) => return Err(disk::failed("lock", &path, &error)),
+    }
+    let holder = format!("{} {}\n", std::process::id(), act.name());
+    let written = file.set_len(0).and_then(|()| file.write_all(holder.as_bytes()));
+    disk::doing("write", &path, written)?;
+    Ok(file)
+}
+
+/// The process that writes to the output, if one does.
+pub fn holder(fabric_target: &Path) -> Option<Holder> {
+    let mut file = File::open(path_of(fabric_target)).ok()?;
+    match file.try_lock_shared() {
+        Err(TryLockError::WouldBlock) => Some(read(&mut file)),
+        Ok(()) | Err(TryLockError::Error(_)) => None,
+    }
+}
+
+/// What the lock file says; it may just be being written.
+fn read(file: &mut File) -> Holder {
+    let mut text = String::new();
+    let taken = file.rewind().and_then(|()| file.take(64).read_to_string(&mut text));
+    Holder::parse(if taken.is_ok() { &text } else { "" })
+}
+
+/// The error of an output that another process writes to.
+pub fn in_use(output: &Path, holder: Holder) -> anyhow::Error {
+    anyhow!("{} {holder}; choose another name, or end that process first", output.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_holder_is_what_the_file_says_of_it() {
+        for (text, said) in [
+            ("4711 record\n", "is being recorded now (process 4711)"),
+            ("12 repair\n", "is being repaired now (process 12)"),
+            ("", "is being recorded now"),
+            ("x\u{1b}[2J y", "is being recorded now"),
+        ] {
+            assert_eq!(Holder::parse(text).to_string(), said, "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! Which tables belong to a dataset: a list in the metadata of `fabric`, the last that is written.
+//!
+//! Guarantee: it is in `fabric` from its first segment on, so that a recording that was killed, or
+//! lost files later, still tells what is missing.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, Result};
+use serde::{Deserialize, Serialize};
+
+use super::{TableDef, metadata};
+
+/// The tables beside `fabric`, each with its digest ([`super::digest`]) once it is finished.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Manifest(BTreeMap<String, Option<String>>);
+
+impl Manifest {
+    /// The tables, none of them finished.
+    pub fn of(tables: impl Iterator<Item = &'static TableDef>) -> Manifest {
+        Manifest(tables.map(|def| (def.name.to_owned(), None)).collect())
+    }
+
+    /// The list in the metadata; none in that of a single file.
+    ///
+    /// # Errors
+    ///
+    /// It is damaged.
+    pub fn read(pairs: &BTreeMap<String, String>) -> Result<Option<Manifest>> {
+        let parse = |text: &String| {
+            serde_json::from_str(text)
+                .with_context(|| format!("the metadata {} is damaged", metadata::TABLES))
+        };
+        pairs.get(metadata::TABLES).map(parse).transpose()
+    }
+
+    /// The metadata with this list.
+    pub fn added_to(&self, pairs: &BTreeMap<String, String>) -> Result<BTreeMap<String, String>> {
+        let text = serde_json::to_string(self).context("cannot write the list of tables")?;
+        let mut pairs = pairs.clone();
+        pairs.insert(metadata::TABLES.to_owned(), text);
+        Ok(pairs)
+    }
+
+    /// Enters the digest of a finished table.
+    pub fn finished(&mut self, def: &TableDef, digest: String) {
+        self.0.insert(def.name.to_owned(), Some(digest));
+    }
+
+    /// The names and, where they are known, the digests.
+    pub fn tables(&self) -> impl Iterator<Item = (&str, Option<&str>)> {
+        self.0.iter().map(|(name, digest)| (name.as_str(), digest.as_deref()))
+    }
+}

@@ -1,0 +1,126 @@
+//! The permission bits of an output.
+//!
+//! Guarantee: a recording is never readable by more users than its [`Mode`] allows, not even while
+//! it is being made: files and directories are created with at most these bits.
+
+use std::fmt;
+use std::fs::{self, DirBuilder, File, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::Path;
+use std::str::FromStr;
+
+use anyhow::Result;
+
+use super::disk;
+
+/// Who may read and write the files of an output; 0600 unless asked for otherwise, because the
+/// metadata has the command line and the tables have the names of everybody's processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mode(u32);
+
+/// Read and write for the owner: what writing a recording takes.
+const OWNER: u32 = 0o600;
+/// Read and write for everybody: all that a file of a recording can need.
+const ALL: u32 = 0o666;
+
+impl Default for Mode {
+    fn default() -> Self {
+        Self(OWNER)
+    }
+}
+
+impl FromStr for Mode {
+    type Err = String;
+
+    /// Parses octal digits, `640` or `0640`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let octal = !text.is_empty() && text.bytes().all(|digit| (b'0'..=b'7').contains(&digit));
+        let bits = octal.then(|| u32::from_str_radix(text, 8).ok()).flatten();
+        match bits {
+            Some(bits) if bits & !ALL == 0 && bits & OWNER == OWNER => Ok(Self(bits)),
+            _ => Err(
+                "write the permissions of a file in octal: 0600, 0640, 0644, 0660, 0664 or 0666"
+                    .to_owned(),
+            ),
+        }
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:04o}", self.0)
+    }
+}
+
+impl Mode {
+    /// The mode of what is at `path`, without the bits that a file of a recording does not have.
+    pub fn of(path: &Path) -> Result<Mode> {
+        let metadata = disk::doing("look at", path, fs::metadata(path))?;
+        Ok(Mode(metadata.permissions().mode() & ALL | OWNER))
+    }
+
+    /// The bits of a directory: it can be searched by those who can read it.
+    const fn of_directory(self) -> u32 {
+        self.0 | (self.0 & 0o444) >> 2
+    }
+
+    /// Creates a file that must not exist yet, for reading and writing.
+    pub fn create_new(self, path: &Path) -> io::Result<File> {
+        let mut options = File::options();
+        let file = options.read(true).write(true).create_new(true).mode(self.0).open(path)?;
+        if file.metadata()?.permissions().mode() & 0o777 != self.0 {
+            // The umask took bits away that were asked for. A file system without permissions
+            // refuses this, and has nothing to protect a file with.
+            file.set_permissions(Permissions::from_mode(self.0)).ok();
+        }
+        Ok(file)
+    }
+
+    /// Opens a file for reading and writing as it is, or creates it.
+    pub fn open_or_create(self, path: &Path) -> io::Result<File> {
+        match self.create_new(path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                File::options().read(true).write(true).open(path)
+            }
+            created => created,
+        }
+    }
+
+    /// Creates an empty file, or empties the one that is there.
+    pub fn create_file(self, path: &Path) -> io::Result<File> {
+        let file = self.open_or_create(path)?;
+        file.set_len(0)?;
+        Ok(file)
+    }
+
+    /// Creates a directory.
+    pub fn create_directory(self, path: &Path) -> io::Result<()> {
+        let bits = self.of_directory();
+        DirBuilder::new().mode(bits).create(path)?;
+        if fs::metadata(path)?.permissions().mode() & 0o777 != bits {
+            // As for a file.
+            fs::set_permissions(path, Permissions::from_mode(bits)).ok();
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn octal_bits_of_a_file_are_a_mode() {
+        for (text, file, directory) in
+            [("0600", 0o600, 0o700), ("640", 0o640, 0o750), ("0664", 0o664, 0o775)]
+        {
+            let mode: Mode = text.parse().unwrap();
+            assert_eq!((mode.0, mode.of_directory()), (file, directory), "{text}");
+        }
+        assert_eq!(Mode::default().to_string(), "0600");
+        for text in ["", "0888", "rw", "0755", "0440", "01600", "+600", "99999999999"] {
+            assert!(text.parse::<Mode>().unwrap_err().contains("0640"), "{text}");
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Where an output may go: which kind it is by its name, and what it must not replace.
+//!
+//! Guarantees: only a regular file is ever replaced, and only where that was asked for; the tables
+//! of a recording are not replaced by what is made from them, whatever path leads to them.
+
+use std::fs::{self, FileType, Metadata};
+use std::io::{self, IsTerminal as _};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail};
+
+use super::reader::Recording;
+use super::writer::{Target, table_path};
+use super::{ALL, disk, fabric};
+
+/// What a user names: `-` is a stream, `FILE.parquet` one file, a directory (or a name that ends
+/// with `/`) a dataset.
+pub fn target(output: &Path) -> Result<Target> {
+    let text = output.as_os_str().to_string_lossy();
+    if text == "-" {
+        if io::stdout().is_terminal() {
+            bail!(
+                "standard output is a terminal and the stream is binary: redirect it to a file or \
+                 a program, e.g. -o - > run.arrows"
+            );
+        }
+        return Ok(Target::Stream(Box::new(io::stdout())));
+    }
+    if output.extension().is_some_and(|extension| extension == "parquet") && !text.ends_with('/') {
+        return Ok(Target::File(output.to_owned()));
+    }
+    if text.ends_with('/') || output.is_dir() {
+        return Ok(Target::Dataset(output.to_owned()));
+    }
+    if let Ok(found) = fs::metadata(output)
+        && !found.is_file()
+    {
+        let kind = kind(found.file_type());
+        bail!(
+            "cannot record into {text}, which is {kind}: name a file or a directory, or stream the \
+             timeline into it with -o - > {text}"
+        );
+    }
+    bail!(
+        "cannot tell what {text} is to be: name it {text}.parquet for one file, or {text}/ for a \
+         directory with the raw tables too"
+    )
+}
+
+/// What a file is that is not a regular one.
+fn kind(file_type: FileType) -> &'static str {
+    if file_type.is_dir() {
+        "a directory"
+    } else if file_type.is_symlink() {
+        "a symbolic link"
+    } else if file_type.is_fifo() {
+        "a FIFO"
+    } else if file_type.is_char_device() {
+        "a character device"
+    } else if file_type.is_block_device() {
+        "a block device"
+    } else if file_type.is_socket() {
+        "a socket"
+    } else {
+        "no regular file"
+    }
+}
+
+/// That a file can be made at `path`: nothing is there, or with `overwrite` a regular file.
+pub fn vacant(path: &Path, overwrite: bool) -> Result<()> {
+    let found = match fs::symlink_metadata(path) {
+        Ok(found) => found,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(disk::failed("look at", path, &error)),
+    };
+    let path_shown = path.display();
+    if found.is_dir() {
+        bail!("{path_shown} is a directory; end the name with / to record a dataset into it");
+    }
+    if !found.is_file() {
+        let kind = kind(found.file_type());
+        bail!("cannot write {path_shown}: it is {kind}, and only a regular file can be replaced");
+    }
+    if !overwrite {
+        bail!("{path_shown} exists; use --force to replace it");
+    }
+    Ok(())
+}
+
+/// That the directory an output is to be in exists: a missing one is nearly always mistyped.
+pub fn parent_exists(output: &Path) -> Result<()> {
+    let parent = disk::parent(output);
+    if !parent.exists() {
+        bail!(
+            "cannot write {}: there is no directory {}; make it first",
+            output.display(),
+            parent.display()
+        );
+    }
+    Ok(())
+}
+
+/// `path` without a slash at its end, so that a file there is seen as one.
+pub fn bare(path: &Path) -> PathBuf {
+    path.components().collect()
+}
+
+/// That writing `output` replaces nothing of the dataset `recording` but its `fabric` table.
+///
+/// Files are compared by device and inode, since many paths lead to one file.
+pub fn outside(recording: &Recording, output: &Path) -> Result<()> {
+    let dataset = recording.path();
+    let (shown, dataset_shown) = (output.display(), dataset.display());
+    let root = disk::doing("look at", dataset, fs::metadata(dataset))?;
+    let parent = disk::parent(output);
+    if is_same(parent, &root) && output.file_name() == fabric_name().file_name() {
+        return Ok(());
+    }
+    // A parent that does not exist is refused elsewhere, and nothing can be in it.
+    let parent = fs::canonicalize(parent).unwrap_or_default();
+    if parent.ancestors().any(|ancestor| is_same(ancestor, &root)) {
+        bail!(
+            "cannot write {shown}: it is inside the recording {dataset_shown}, of which only \
+             fabric.parquet can be replaced; choose a name elsewhere"
+        );
+    }
+    let Ok(existing) = fs::metadata(output) else { return Ok(()) };
+    for def in ALL {
+        let table = table_path(dataset, def);
+        if is_same(&table, &existing) {
+            bail!(
+                "cannot write {shown}: it is the same file as {}, a table of the recording; choose \
+                 another name",
+                table.display()
+            );
+        }
+    }
+    Ok(())
+}
+
+fn fabric_name() -> PathBuf {
+    table_path(Path::new(""), &fabric::TABLE)
+}
+
+/// Whether `path`, links followed, is that file or directory.
+fn is_same(path: &Path, other: &Metadata) -> bool {
+    fs::metadata(path).is_ok_and(|found| (found.dev(), found.ino()) == (other.dev(), other.ino()))
+}
