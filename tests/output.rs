@@ -17,7 +17,7 @@ use uncore_trace::tables::{SCHEMA_VERSION, metadata};
 
 use crate::command::{Answer, Place};
 use crate::harness::recorder::Recorder;
-use crate::harness::{or_skip, root_or_skip, rows, tool};
+use crate::harness::{need, root_or_skip, rows};
 
 /// Longer than anything here takes on a busy machine.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -345,7 +345,7 @@ fn a_device_is_refused_with_advice_that_helps() {
 #[test]
 fn a_terminal_gets_no_binary_stream() {
     let place = Place::new();
-    or_skip!(tool("script"));
+    need("script");
     let typed = format!("{} record -p host -o - -- true", env!("CARGO_BIN_EXE_uncore-trace"));
     let mut script = Command::new("script");
     script.args(["-qec", &typed, "/dev/null"]).current_dir(place.path("")).stdin(Stdio::null());
