@@ -75,7 +75,6 @@ struct Recorder<'a> {
     looks: VecDeque<(u64, Vec<u32>)>,
     /// `Drops::moved` when counters were last gone after.
     followed: u64,
-    rows: u64,
     sealed: Instant,
     /// The metadata of the last seal, and how many losses it tells of.
     pairs: BTreeMap<String, String>,
@@ -152,7 +151,6 @@ pub async fn record_into(
         drops: Drops::default(),
         looks: VecDeque::new(),
         followed: 0,
-        rows: 0,
         sealed: Instant::now(),
         pairs,
         losses_sealed: None,
@@ -189,8 +187,7 @@ impl Recorder<'_> {
                         tokio::task::yield_now().await;
                     }
                     self.seal_if_due()?;
-                    let rows = self.rows + self.sink.rows.fabric.len() as u64;
-                    progress.update(rows, &self.timeline.ledger.losses());
+                    progress.update(self.sink.fabric_rows(), &self.timeline.ledger.losses());
                 }
                 ended = workload.ended() => break ended?,
                 _ = signals.next() => break,
@@ -300,6 +297,7 @@ impl Recorder<'_> {
             })
         };
         self.timeline.advance(horizon, emptied, &mut self.sink, &mut look);
+        self.sink.hand_over(&mut self.writer)?;
         failed.map_or(Ok(emptied), Err)
     }
 
@@ -317,6 +315,7 @@ impl Recorder<'_> {
                     ledger.explain(Cause::Undecodable, horizon, None, &error.to_string());
                 }
             }
+            self.sink.hand_over(&mut self.writer)?;
             if begin.elapsed() >= DRAIN {
                 emptied = false;
                 // What is left is newer than what was fed, by less than the ring can be out of
@@ -392,7 +391,7 @@ impl Recorder<'_> {
         let due = self.options.flush.saturating_sub(lag).max(self.options.flush / 4);
         if self.sealed.elapsed() >= due {
             self.sealed = Instant::now();
-            self.rows += self.sink.flush(&mut self.writer)?;
+            self.sink.flush(&mut self.writer)?;
             self.note_losses()?;
             self.writer.seal()?;
         }
@@ -414,7 +413,7 @@ impl Recorder<'_> {
         let losses = self.timeline.ledger.losses();
         let complete = losses.is_complete();
         metadata::at_end(&mut self.pairs, clock, &self.timeline, timer, complete)?;
-        self.sink.flush(&mut self.writer)?;
+        self.sink.finish(&mut self.writer)?;
         let counters = self.session.opened();
         // Nothing of the session is needed any more, and the machine should not pay for it while
         // the file is put together.

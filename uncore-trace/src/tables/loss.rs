@@ -50,7 +50,7 @@ const SEE_DETAIL: &str = "record into a directory (-o DIR/) and see `detail` in 
 /// counters it owned went to another one (`owner_offline`) is: while a driver moves them they do not
 /// count (`perf_pmu_migrate_context`, kernel/events/core.c, Linux 6.18, waits for a grace period
 /// between taking them off one CPU and putting them on the other).
-pub const CAUSES: [(&str, Cost); 18] = [
+pub const CAUSES: [(&str, Cost); 19] = [
     ("late_tick", Cost::Precision),
     (NO_BOUNDARY, Cost::Precision),
     ("nested_reading", Cost::Precision),
@@ -68,6 +68,12 @@ pub const CAUSES: [(&str, Cost); 18] = [
     (COUNTER_STOPPED, Cost::Counts(KEEP_ONLINE)),
     ("cpu_not_planned", Cost::Counts("bring all CPUs online before recording")),
     ("io_unseen", Cost::Counts(SEE_DETAIL)),
+    (
+        "slices_dropped",
+        Cost::Counts(
+            "record without --slices, or to a faster disk; only the table slices lacks rows",
+        ),
+    ),
     ("unfinished", Cost::Counts("record again on a less busy machine")),
 ];
 

@@ -31,6 +31,7 @@ pub mod manifest;
 pub mod metadata;
 pub mod mode;
 pub mod place;
+mod queue;
 pub mod reader;
 pub mod readings;
 pub mod repair;
@@ -64,13 +65,15 @@ macro_rules! tables {
         }
 
         impl Builders {
-            /// Hands the rows of each table that has any to `write`; the builders start anew.
+            /// Hands the rows of each table that has at least `least` of them, and any, to `write`;
+            /// their builders start anew.
             pub fn finish(
                 &mut self,
+                least: usize,
                 mut write: impl FnMut(&'static TableDef, RecordBatch) -> anyhow::Result<()>,
             ) -> anyhow::Result<()> {
                 $(
-                    if !self.$name.is_empty() {
+                    if self.$name.len() >= least.max(1) {
                         write(&$name::TABLE, self.$name.finish())?;
                     }
                 )*

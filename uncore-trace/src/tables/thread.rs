@@ -1,22 +1,24 @@
 //! The writer in a thread of its own, so that a slow disk does not stop the draining of rings.
 //!
-//! Guarantees: verbs take effect in the order they are called; at most [`DEPTH`] of them wait,
-//! after which the caller waits; an error in the thread comes out of the next call.
+//! Guarantees: verbs take effect in the order they are called; rows of at most [`WAITING_BYTES`] wait
+//! for the thread, after which [`WriterHandle::write`] waits and [`WriterHandle::offer`] refuses; an
+//! error in the thread comes out of the next call.
 
 use std::collections::BTreeMap;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
 use anyhow::{Context as _, Result, anyhow};
 use arrow::array::RecordBatch;
 
+use super::queue::{Receiver, Refused, Sender, queue};
 use super::writer::{Create, Finished, Target, Writer};
 use super::{ALL, TableDef};
 use crate::priority;
 
-/// Verbs that may wait: at the few hundred batches a second a recording makes this is about a
-/// third of a second, the length of a merge on a slow disk.
-const DEPTH: usize = 128;
+/// Bytes of rows that may wait for the thread. A storm of 1.5 million switches a second makes 70 MB
+/// of `slices` a second: the thread may be away for nine tenths of a second, which is longer than
+/// merging segments or a busy disk keeps it, before anything has to wait or is refused.
+pub const WAITING_BYTES: usize = 64 << 20;
 
 #[derive(Debug)]
 enum Verb {
@@ -26,10 +28,20 @@ enum Verb {
     Finish(BTreeMap<String, String>),
 }
 
+impl Verb {
+    /// What it takes while it waits; of all but rows next to nothing.
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Write(_, batch) => batch.get_array_memory_size(),
+            Self::Metadata(_) | Self::Seal | Self::Finish(_) => 0,
+        }
+    }
+}
+
 /// A [`Writer`] in another thread, with the same verbs.
 #[derive(Debug)]
 pub struct WriterHandle {
-    verbs: Option<SyncSender<Verb>>,
+    verbs: Option<Sender<Verb>>,
     thread: Option<JoinHandle<Result<Finished>>>,
     wanted: Vec<&'static str>,
 }
@@ -44,7 +56,7 @@ impl WriterHandle {
         let writer = Writer::create(target, create, metadata)?;
         let wanted =
             ALL.iter().filter(|table| writer.wants(table)).map(|table| table.name).collect();
-        let (verbs, received) = sync_channel(DEPTH);
+        let (verbs, received) = queue(WAITING_BYTES);
         let thread = std::thread::Builder::new()
             .name("tables".to_owned())
             .spawn(move || run(writer, &received))
@@ -57,9 +69,22 @@ impl WriterHandle {
         self.wanted.contains(&def.name)
     }
 
-    /// See [`Writer::write`].
+    /// See [`Writer::write`]; waits where too much waits already.
     pub fn write(&mut self, def: &'static TableDef, batch: RecordBatch) -> Result<()> {
         self.send(Verb::Write(def, batch))
+    }
+
+    /// As [`WriterHandle::write`], but does not wait: `false` where there is no room for the rows,
+    /// which are dropped then.
+    pub fn offer(&mut self, def: &'static TableDef, batch: RecordBatch) -> Result<bool> {
+        let verb = Verb::Write(def, batch);
+        let bytes = verb.bytes();
+        let sent = self.verbs.as_ref().map_or(Err(Refused::Closed), |it| it.try_send(verb, bytes));
+        match sent {
+            Ok(()) => Ok(true),
+            Err(Refused::Full) => Ok(false),
+            Err(Refused::Closed) => self.join().map(|_| true),
+        }
     }
 
     /// See [`Writer::set_metadata`].
@@ -79,7 +104,8 @@ impl WriterHandle {
     }
 
     fn send(&mut self, verb: Verb) -> Result<()> {
-        let sent = self.verbs.as_ref().is_some_and(|verbs| verbs.send(verb).is_ok());
+        let bytes = verb.bytes();
+        let sent = self.verbs.as_ref().is_some_and(|verbs| verbs.send(verb, bytes).is_ok());
         if sent { Ok(()) } else { self.join().map(|_| ()) }
     }
 
@@ -106,7 +132,7 @@ impl Drop for WriterHandle {
 
 fn run(mut writer: Writer, verbs: &Receiver<Verb>) -> Result<Finished> {
     priority::hurry();
-    while let Ok(verb) = verbs.recv() {
+    while let Some(verb) = verbs.next() {
         match verb {
             Verb::Write(def, batch) => writer.write(def, &batch)?,
             Verb::Metadata(metadata) => writer.set_metadata(&metadata)?,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::sink::Sink;
+use super::sink::{Dropped, Sink};
 use crate::attribute::{Lack, Missing};
 use crate::tables::loss::Losses;
 
@@ -46,6 +46,8 @@ pub enum Cause {
     CpuNotPlanned,
     /// What devices moved for somebody who was not seen, or was not seen at all.
     IoUnseen,
+    /// Rows of `slices` that came faster than they could be written.
+    SlicesDropped,
     /// The last windows could not be closed: their readings or their CPUs' time did not come.
     Unfinished,
 }
@@ -71,6 +73,7 @@ impl Cause {
             Self::CounterStopped => crate::tables::loss::COUNTER_STOPPED,
             Self::CpuNotPlanned => "cpu_not_planned",
             Self::IoUnseen => "io_unseen",
+            Self::SlicesDropped => "slices_dropped",
             Self::Unfinished => "unfinished",
         }
     }
@@ -121,6 +124,19 @@ impl Ledger {
             counter: None,
             count: missing.max(1),
             detail: Some(format!("its counters are read on CPU {heir} from here")),
+        });
+    }
+
+    /// Enters rows of `slices` that could not be written in time.
+    fn dropped(&mut self, dropped: Dropped) {
+        self.enter(Entry {
+            cause: Cause::SlicesDropped,
+            time: dropped.end_ns as u64,
+            span: dropped.end_ns.abs_diff(dropped.begin_ns),
+            cpu: None,
+            counter: None,
+            count: dropped.rows,
+            detail: Some("slices came faster than they could be written".to_owned()),
         });
     }
 
@@ -190,8 +206,11 @@ impl Ledger {
         self.pending.push(entry);
     }
 
-    /// Moves what was entered to the table.
+    /// Moves what was entered to the table, with what `sink` had to drop.
     pub fn rows(&mut self, sink: &mut Sink) {
+        for dropped in sink.take_dropped() {
+            self.dropped(dropped);
+        }
         for entry in self.pending.drain(..) {
             sink.rows.loss.append(&crate::tables::loss::Row {
                 mono_ns: entry.time as i64,
@@ -245,6 +264,7 @@ mod tests {
         Cause::CounterStopped,
         Cause::CpuNotPlanned,
         Cause::IoUnseen,
+        Cause::SlicesDropped,
         Cause::Unfinished,
     ];
 

@@ -1,19 +1,54 @@
 //! Rows of every table, on their way to the writer.
+//!
+//! Guarantee: what waits for the writer is bounded ([`BATCH_ROWS`] of each table here,
+//! [`WAITING_BYTES`](crate::tables::thread::WAITING_BYTES) on the way), whatever the machine does.
 
 use anyhow::Result;
+use arrow::array::{AsArray, RecordBatch};
+use arrow::compute::{max, min};
+use arrow::datatypes::Int64Type;
 
 use crate::{
     align::cgroups::Place,
     drain::Task,
-    tables::{Builders, TableDef, cgroups, slices, tasks, thread::WriterHandle},
+    tables::{Builders, TableDef, cgroups, fabric, slices, tasks, thread::WriterHandle},
 };
+
+/// Rows of a table that go to the writer at once. No more wait here between two calls of
+/// [`Sink::hand_over`], but for what one record or one window adds.
+pub const BATCH_ROWS: usize = 16_384;
 
 /// Collects rows of every table.
 #[derive(Debug, Default)]
 pub struct Sink {
     wanted: Vec<&'static str>,
-    /// The rows since the last flush.
+    /// The rows that the writer has not got.
     pub rows: Builders,
+    /// Rows of `fabric` that it has.
+    handed: u64,
+    dropped: Vec<Dropped>,
+}
+
+/// Rows of `slices` that were dropped, because they came faster than they were written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dropped {
+    /// How many.
+    pub rows: u64,
+    /// Begin of the first, `CLOCK_MONOTONIC`, ns.
+    pub begin_ns: i64,
+    /// End of the last, likewise.
+    pub end_ns: i64,
+}
+
+impl Dropped {
+    fn of(slices: &RecordBatch) -> Self {
+        let times = |name| slices.column_by_name(name).map(AsArray::as_primitive::<Int64Type>);
+        Self {
+            rows: slices.num_rows() as u64,
+            begin_ns: times("begin_ns").and_then(min).unwrap_or_default(),
+            end_ns: times("end_ns").and_then(max).unwrap_or_default(),
+        }
+    }
 }
 
 impl Sink {
@@ -33,11 +68,49 @@ impl Sink {
         self.wanted.contains(&table.name)
     }
 
-    /// Hands all rows to the writer; returns how many rows of `fabric` there were.
-    pub fn flush(&mut self, writer: &mut WriterHandle) -> Result<u64> {
-        let rows = self.rows.fabric.len() as u64;
-        self.rows.finish(|table, batch| writer.write(table, batch))?;
-        Ok(rows)
+    /// Hands the rows of each table that has [`BATCH_ROWS`] of them to the writer.
+    pub fn hand_over(&mut self, writer: &mut WriterHandle) -> Result<()> {
+        self.hand(writer, BATCH_ROWS)
+    }
+
+    /// Hands all rows to the writer.
+    pub fn flush(&mut self, writer: &mut WriterHandle) -> Result<()> {
+        self.hand(writer, 1)
+    }
+
+    /// Hands all rows to the writer when nothing is drained any more: waits for room.
+    pub fn finish(&mut self, writer: &mut WriterHandle) -> Result<()> {
+        self.handed += self.rows.fabric.len() as u64;
+        self.rows.finish(1, |table, batch| writer.write(table, batch))
+    }
+
+    fn hand(&mut self, writer: &mut WriterHandle, least: usize) -> Result<()> {
+        let Self { wanted: _, rows, handed, dropped } = self;
+        rows.finish(least, |table, batch| {
+            if table.name == fabric::TABLE.name {
+                *handed += batch.num_rows() as u64;
+            }
+            if table.name != slices::TABLE.name {
+                return writer.write(table, batch);
+            }
+            // To wait for room would let the ring fill, and lose what all other tables are made of.
+            // Nothing is made of slices.
+            let these = Dropped::of(&batch);
+            if !writer.offer(table, batch)? {
+                dropped.push(these);
+            }
+            Ok(())
+        })
+    }
+
+    /// How many rows of `fabric` there were so far.
+    pub fn fabric_rows(&self) -> u64 {
+        self.handed + self.rows.fabric.len() as u64
+    }
+
+    /// The rows of `slices` that were dropped since the last call.
+    pub fn take_dropped(&mut self) -> Vec<Dropped> {
+        std::mem::take(&mut self.dropped)
     }
 
     /// A row of `tasks`.

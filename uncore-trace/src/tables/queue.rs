@@ -1,0 +1,188 @@
+//! A queue between two threads that holds at most so many bytes.
+//!
+//! Guarantees: items come out in the order they went in; those that wait are together no larger than
+//! the limit, except one that is larger alone and then waits alone; where one side is gone, the
+//! other does not wait for it.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+/// Both ends of a queue of `limit` bytes.
+pub fn queue<T>(limit: usize) -> (Sender<T>, Receiver<T>) {
+    let state = State { items: VecDeque::new(), bytes: 0, open: true };
+    let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new(), limit });
+    (Sender(Arc::clone(&shared)), Receiver(shared))
+}
+
+/// Why an item was not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refused {
+    /// There is no room for it now.
+    Full,
+    /// The receiver is gone.
+    Closed,
+}
+
+#[derive(Debug)]
+struct State<T> {
+    /// What waits, each with its size in bytes.
+    items: VecDeque<(T, usize)>,
+    /// Sum of the sizes.
+    bytes: usize,
+    open: bool,
+}
+
+#[derive(Debug)]
+struct Shared<T> {
+    state: Mutex<State<T>>,
+    changed: Condvar,
+    limit: usize,
+}
+
+impl<T> Shared<T> {
+    /// The state; a thread that died with it in its hands left it whole.
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait<'a>(&self, state: MutexGuard<'a, State<T>>) -> MutexGuard<'a, State<T>> {
+        self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn close(&self) {
+        self.lock().open = false;
+        self.changed.notify_all();
+    }
+
+    fn has_room(&self, state: &State<T>, bytes: usize) -> bool {
+        state.items.is_empty() || state.bytes.saturating_add(bytes) <= self.limit
+    }
+
+    fn put(&self, mut state: MutexGuard<'_, State<T>>, item: T, bytes: usize) {
+        state.bytes += bytes;
+        state.items.push_back((item, bytes));
+        self.changed.notify_all();
+    }
+}
+
+/// The end that items go into.
+#[derive(Debug)]
+pub struct Sender<T>(Arc<Shared<T>>);
+
+impl<T> Sender<T> {
+    /// Puts in an item of so many bytes; waits until there is room for it.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused::Closed`] only.
+    pub fn send(&self, item: T, bytes: usize) -> Result<(), Refused> {
+        let mut state = self.0.lock();
+        while state.open && !self.0.has_room(&state, bytes) {
+            state = self.0.wait(state);
+        }
+        if !state.open {
+            return Err(Refused::Closed);
+        }
+        self.0.put(state, item, bytes);
+        Ok(())
+    }
+
+    /// Puts in an item of so many bytes if there is room for it now.
+    ///
+    /// # Errors
+    ///
+    /// There is none, or the receiver is gone.
+    pub fn try_send(&self, item: T, bytes: usize) -> Result<(), Refused> {
+        let state = self.0.lock();
+        if !state.open {
+            return Err(Refused::Closed);
+        }
+        if !self.0.has_room(&state, bytes) {
+            return Err(Refused::Full);
+        }
+        self.0.put(state, item, bytes);
+        Ok(())
+    }
+}
+
+impl<T> Drop for Sender<T> {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+/// The end that items come out of.
+#[derive(Debug)]
+pub struct Receiver<T>(Arc<Shared<T>>);
+
+impl<T> Receiver<T> {
+    /// The next item, waited for; `None` once the sender is gone and nothing is left.
+    pub fn next(&self) -> Option<T> {
+        let mut state = self.0.lock();
+        loop {
+            if let Some((item, bytes)) = state.items.pop_front() {
+                state.bytes -= bytes;
+                self.0.changed.notify_all();
+                return Some(item);
+            }
+            if !state.open {
+                return None;
+            }
+            state = self.0.wait(state);
+        }
+    }
+}
+
+impl<T> Drop for Receiver<T> {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn what_waits_is_never_more_than_the_limit_and_comes_out_in_order() {
+        let (sender, receiver) = queue(10);
+        let refused: Vec<_> = (0..6).map(|item| sender.try_send(item, 3)).collect();
+        // Three of 3 bytes fit into 10; nothing has taken one.
+        assert_eq!(refused[..3], [Ok(()); 3]);
+        assert_eq!(refused[3..], [Err(Refused::Full); 3]);
+        assert_eq!(receiver.next(), Some(0));
+        assert_eq!(sender.try_send(9, 3), Ok(()));
+        drop(sender);
+        assert_eq!([(); 4].map(|()| receiver.next()), [Some(1), Some(2), Some(9), None]);
+    }
+
+    #[test]
+    fn what_is_larger_than_the_limit_waits_alone() {
+        let (sender, receiver) = queue(10);
+        assert_eq!(sender.try_send("large", 1000), Ok(()));
+        assert_eq!(sender.try_send("small", 1), Err(Refused::Full));
+        assert_eq!(receiver.next(), Some("large"));
+        assert_eq!(sender.try_send("small", 1), Ok(()));
+        assert_eq!(sender.try_send("large", 1000), Err(Refused::Full));
+    }
+
+    #[test]
+    fn a_sender_waits_for_room_and_not_for_a_receiver_that_is_gone() {
+        let (sender, receiver) = queue(1);
+        let producer = thread::spawn(move || {
+            let sent: Vec<_> = (0..100).map(|item| sender.send(item, 1)).collect();
+            (sent.into_iter().collect::<Result<Vec<()>, _>>(), sender)
+        });
+        assert_eq!((0..100).map(|_| receiver.next()).collect::<Vec<_>>(), {
+            (0..100).map(Some).collect::<Vec<_>>()
+        });
+        let (sent, sender) = producer.join().unwrap();
+        assert_eq!(sent.map(|sent| sent.len()), Ok(100));
+        sender.send(0, 1).unwrap();
+        let waits = thread::spawn(move || sender.send(1, 1));
+        drop(receiver);
+        assert_eq!(waits.join().unwrap(), Err(Refused::Closed));
+    }
+}
