@@ -186,7 +186,9 @@ fn a_cpu_that_leaves_at_the_end_is_counted_once() {
         let cpu = or_skip!(Cpu1::take());
         let dir = tempfile::tempdir().unwrap();
         let run = dir.path().join("run/");
-        let options = ["-p", "host", "--sample-on", "sched", "--min-gap", "0", "--duration", "1s"];
+        let exact = ["-p", "host", "--sample-on", "sched", "--min-gap", "0"];
+        // Else it would wait for its command.
+        let options = [&exact[..], &["--duration", "1s", "--kill"]].concat();
         let mut recorder = Recorder::start(&run, &options);
         sleep(Duration::from_millis(late_ms));
         let away = cpu.leave_for(Duration::from_millis(200));
@@ -213,7 +215,7 @@ fn a_cpu_that_comes_online_is_told_of() {
     sleep(Duration::from_millis(200));
     fs::write(cpu.online, "1").unwrap();
     sleep(Duration::from_secs(1));
-    recorder.signal(Signal::INT);
+    recorder.signal(Signal::TERM);
     let ended = recorder.wait();
     assert_eq!(ended.code, Some(1), "{}", ended.stderr);
     assert!(ended.stderr.contains("1 cpu_not_planned"), "{}", ended.stderr);
