@@ -308,8 +308,14 @@ pub fn small_recording(path: &Path) {
 }
 
 fn small_recording_into(target: Target) {
+    small_recording_with(target, &[]);
+}
+
+/// With more metadata.
+fn small_recording_with(target: Target, more: &[(&str, &str)]) {
     let version = (metadata::SCHEMA_VERSION.to_owned(), SCHEMA_VERSION.to_string());
-    let pairs = BTreeMap::from([version]);
+    let more = more.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+    let pairs: BTreeMap<_, _> = [version].into_iter().chain(more).collect();
     let mut writer = Writer::create(target, Create::default(), &pairs).unwrap();
     let mut rows = fabric::Builder::default();
     rows.append(&fabric::Row {
@@ -378,6 +384,48 @@ fn files_that_are_no_recording_are_refused() {
             assert!(line.contains(name) && line.contains(word), "{verb} {name}: {line}");
         }
     }
+}
+
+/// A table of numbers from which some are missing looks like any other.
+#[test]
+fn a_report_says_first_what_is_missing() {
+    let place = Place::new();
+    let lost = [
+        (metadata::COMPLETE, "false"),
+        (metadata::LOSS, r#"{"late_tick":12,"lost_sample":5286}"#),
+        (metadata::LOSS_FIRST, r#"{"late_tick":1000000,"lost_sample":4000000}"#),
+    ];
+    small_recording_with(Target::File(place.path("lost.parquet")), &lost);
+    let whole = [(metadata::COMPLETE, "true"), (metadata::LOSS, r#"{"late_tick":12}"#)];
+    small_recording_with(Target::File(place.path("whole.parquet")), &whole);
+    let line =
+        "incomplete: 5286 lost_sample (first at 0.004 s); see `uncore-trace check lost.parquet`";
+    let report = |options: &str| place.typed(&format!("report {options}"));
+
+    let answer = report("lost.parquet");
+    assert_eq!(answer.out.lines().next(), Some(line), "{answer:?}");
+    assert_eq!(answer.err, "");
+    for (options, words) in [("--json", r#""complete":false,"incomplete":{"#), ("--csv", ",false")]
+    {
+        let answer = report(&format!("lost.parquet {options}"));
+        assert_eq!(answer.err, format!("uncore-trace: warning: {line}\n"));
+        assert!(answer.out.contains(words) && !answer.out.contains(line), "{answer:?}");
+    }
+    for (options, words) in [
+        ("", "page-faults  3.00 in"),
+        ("--json", r#""complete":true,"incomplete":null}"#),
+        ("--csv", ",true"),
+    ] {
+        let answer = report(&format!("whole.parquet {options}"));
+        assert_eq!(answer.err, "");
+        assert!(answer.out.contains(words) && !answer.out.contains("incomplete:"), "{answer:?}");
+    }
+    let json = report("lost.parquet --json").out;
+    let json: serde_json::Value = serde_json::from_str(json.lines().next().unwrap()).unwrap();
+    let loss = serde_json::json!([
+        {"cause": "lost_sample", "count": 5286, "first_ns": 4_000_000}
+    ]);
+    assert_eq!(json["incomplete"]["losses"], loss);
 }
 
 fn foreign(path: &Path) {
