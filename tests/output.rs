@@ -197,6 +197,40 @@ fn a_recorder_leaves_alone_what_replaced_its_segments() {
     assert_eq!(left.len(), 1, "{left:?}");
 }
 
+/// `check` said that all was well with 15 of 150 recordings of which one byte had changed, and with
+/// recordings of which a table was missing.
+#[test]
+fn check_finds_every_changed_byte_and_every_missing_table() {
+    let _machine = root_or_skip!();
+    let place = Place::new();
+    place.typed("record -p host -I 100ms -o run.parquet --duration 200ms").recorded();
+    place.typed("check run.parquet").ok();
+    let path = place.path("run.parquet");
+    let sound = fs::read(&path).unwrap();
+    for at in (0..sound.len()).step_by(97) {
+        let mut bytes = sound.clone();
+        bytes[at] ^= 1 << (at % 8);
+        fs::write(&path, bytes).unwrap();
+        let answer = place.typed("check run.parquet");
+        assert!([1, 2].contains(&answer.code), "byte {at} of {}: {answer:?}", sound.len());
+        assert!(!answer.err.contains("panicked"), "byte {at}: {answer:?}");
+    }
+    place.typed("record -p host -o run/ --duration 200ms").recorded();
+    place.typed("check run").ok();
+    for entry in fs::read_dir(place.path("run")).unwrap() {
+        let path = entry.unwrap().path();
+        let table = path.file_name().unwrap().to_str().unwrap();
+        let sound = fs::read(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        let answer = place.typed("check run");
+        assert!([1, 2].contains(&answer.code), "{table}: {answer:?}");
+        let said = format!("{}{}", answer.out, answer.err);
+        assert!(said.contains(table), "{table}: {said}");
+        fs::write(&path, sound).unwrap();
+    }
+    place.typed("check run").ok();
+}
+
 /// Files were 0644, with the command line and everybody's process names in them.
 #[test]
 fn only_the_owner_reads_a_recording_unless_asked_otherwise() {
