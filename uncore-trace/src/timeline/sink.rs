@@ -14,9 +14,10 @@ use crate::{
     tables::{Builders, TableDef, cgroups, fabric, slices, tasks, thread::WriterHandle},
 };
 
-/// Rows of a table that go to the writer at once. No more wait here between two calls of
+/// Rows of a table that go to the writer at once: a batch of `slices` of 6 MB. Every batch may become
+/// a segment, and many small segments cost the writer more time than few. No more wait here between two calls of
 /// [`Sink::hand_over`], but for what one record or one window adds.
-pub const BATCH_ROWS: usize = 16_384;
+pub const BATCH_ROWS: usize = 131_072;
 
 /// Collects rows of every table.
 #[derive(Debug, Default)]
