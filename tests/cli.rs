@@ -390,12 +390,12 @@ fn files_that_are_no_recording_are_refused() {
 #[test]
 fn a_report_says_first_what_is_missing() {
     let place = Place::new();
-    let lost = [
+    let pairs = [
         (metadata::COMPLETE, "false"),
         (metadata::LOSS, r#"{"late_tick":12,"lost_sample":5286}"#),
         (metadata::LOSS_FIRST, r#"{"late_tick":1000000,"lost_sample":4000000}"#),
     ];
-    small_recording_with(Target::File(place.path("lost.parquet")), &lost);
+    small_recording_with(Target::File(place.path("lost.parquet")), &pairs);
     let whole = [(metadata::COMPLETE, "true"), (metadata::LOSS, r#"{"late_tick":12}"#)];
     small_recording_with(Target::File(place.path("whole.parquet")), &whole);
     let line =
