@@ -33,6 +33,16 @@ fn assert_passed_on(ended: &(Option<i32>, String), code: i32) {
     assert!(ended.0 == Some(code) || incomplete, "{ended:?}");
 }
 
+/// The recording has failed and the command runs: the recorder waits for it, and names its exit code.
+fn assert_waits_and_fails(mut recorder: Measurement, subject: &Subject) {
+    assert!(subject.runs() && recorder.runs());
+    subject.go();
+    let (code, said) = recorder.wait();
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("the command ended with exit code 7"), "{said}");
+    assert_eq!(subject.heard(), "", "{said}");
+}
+
 /// A file system of 1 MiB; gone when dropped.
 struct Small(tempfile::TempDir);
 
@@ -82,12 +92,7 @@ fn a_full_disk_leaves_the_command_running() {
         assert!(line.contains(&pid), "{line}");
         // Its end is waited for, and nothing of the recording is left in the kernel meanwhile.
         objects.assert_gone();
-        assert!(subject.runs() && recorder.runs());
-        subject.go();
-        let (code, said) = recorder.wait();
-        assert_eq!(code, Some(2), "{said}");
-        assert!(said.contains("the command ended with exit code 7"), "{said}");
-        assert_eq!(subject.heard(), "", "{said}");
+        assert_waits_and_fails(recorder, &subject);
     }
 }
 
@@ -103,12 +108,7 @@ fn a_closed_pipe_leaves_the_command_running() {
     drop(stdout);
     let line = recorder.says("broken pipe");
     assert!(line.contains(&format!("(pid {}) runs on", subject.pid())), "{line}");
-    assert!(subject.runs() && recorder.runs());
-    subject.go();
-    let (code, said) = recorder.wait();
-    assert_eq!(code, Some(2), "{said}");
-    assert!(said.contains("the command ended with exit code 7"), "{said}");
-    assert_eq!(subject.heard(), "", "{said}");
+    assert_waits_and_fails(recorder, &subject);
 }
 
 /// The command is waited for when the files are there; its exit code was lost.

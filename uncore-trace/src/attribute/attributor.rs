@@ -3,8 +3,6 @@
 //! The only state is what a window needs and what the methods have learnt: a log of any length takes
 //! the same memory.
 
-use std::collections::HashMap;
-
 use super::{
     Design, Method, Methods,
     counter::{Close, Ended, Missing, Track},
@@ -54,7 +52,8 @@ pub struct Attributor {
     clock: Clock,
     wall: Snapshot,
     tracks: Vec<Track>,
-    index_of: HashMap<u32, usize>,
+    /// Place in `tracks`, by the id of the counter.
+    index_of: Vec<Option<usize>>,
     /// The sets of CPUs that the counters see.
     sets: Vec<Vec<u32>>,
     usage: Usage,
@@ -81,17 +80,25 @@ impl Attributor {
             Some(Track::new(plan, counter, set, clock, methods))
         };
         let tracks: Vec<Track> = counters.iter().filter_map(track).collect();
-        let learnt = usage::learnt(plan, methods).into_iter();
-        let index_of = tracks.iter().enumerate().map(|(at, track)| (track.counter.id, at));
+        let learnt = usage::learnt(&sets, plan, methods);
+        let mut index_of = vec![None; plan.counters.len()];
+        for (at, track) in tracks.iter().enumerate() {
+            if let Some(index) = index_of.get_mut(track.counter.id as usize) {
+                *index = Some(at);
+            }
+        }
         Self {
             clock,
             wall,
-            index_of: index_of.collect(),
+            index_of,
             tracks,
-            usage: Usage::new(plan, methods),
+            usage: Usage::new(sets.clone(), &learnt),
             misses: Misses::default(),
             moved: Sum::default(),
-            designs: learnt.map(|learnt| learnt.then(|| Design::new(plan.tick_ns))).collect(),
+            designs: learnt
+                .into_iter()
+                .map(|learnt| learnt.then(|| Design::new(plan.tick_ns)))
+                .collect(),
             sets,
             names: Names::default(),
             missing: Vec::new(),
@@ -147,8 +154,8 @@ impl Attributor {
 
     fn reading(&mut self, reading: Reading) -> Result<(), Disorder> {
         let open_tick = self.open_tick();
-        let index = self.index_of.get(&reading.counter);
-        let track = index.and_then(|&index| self.tracks.get_mut(index));
+        let index = self.index_of.get(reading.counter as usize).copied().flatten();
+        let track = index.and_then(|index| self.tracks.get_mut(index));
         let track = track.ok_or(Disorder::Counter(reading.counter))?;
         track.series.push(reading, open_tick)
     }

@@ -149,7 +149,7 @@ impl Track {
             kind: methods.kind(plan, &counter),
             method: methods.of(plan, &counter),
             learns,
-            series: Series::new(clock, learns, false),
+            series: Series::new(clock, learns),
             counter,
             last: (clock.start_tick, Count::default()),
             last_tick: None,
@@ -189,8 +189,7 @@ impl Track {
             }
             End::Missing { expected, errno } => {
                 self.tell_missing(window, expected, errno, missing);
-                let is_unread = window.is_last && !self.series.is_absent();
-                return if is_unread { Ended::Unread } else { Ended::No };
+                return if window.is_last { Ended::Unread } else { Ended::No };
             }
         };
         let after = after.not_below(self.last.1);

@@ -1,6 +1,9 @@
 //! Names of cgroups and interrupts, as the log tells them.
 
-use std::collections::{HashMap, VecDeque};
+use std::{
+    borrow::Cow,
+    collections::{HashMap, VecDeque},
+};
 
 /// Cgroups that are kept, the newest: short-lived ones may come by the million.
 const MOST_CGROUPS: usize = 1 << 16;
@@ -62,8 +65,9 @@ impl Names {
     }
 
     /// The name of an interrupt; `irq:NUMBER` if the log has not told it.
-    pub fn irq(&self, number: u32) -> String {
-        self.interrupts.get(&number).cloned().unwrap_or_else(|| format!("irq:{number}"))
+    pub fn irq(&self, number: u32) -> Cow<'_, str> {
+        let known = self.interrupts.get(&number);
+        known.map_or_else(|| format!("irq:{number}").into(), |name| name.as_str().into())
     }
 }
 

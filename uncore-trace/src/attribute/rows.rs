@@ -34,7 +34,7 @@ impl<'a> Label<'a> {
                     pod: place.and_then(|place| place.pod.as_deref()),
                 }
             }
-            Owner::Irq(number) => Self { comm: Some(names.irq(number).into()), ..Self::default() },
+            Owner::Irq(number) => Self { comm: Some(names.irq(number)), ..Self::default() },
             Owner::Softirq(vector) => {
                 Self { comm: Some(names::softirq(vector).into()), ..Self::default() }
             }
@@ -45,7 +45,7 @@ impl<'a> Label<'a> {
 }
 
 /// Appends one row for each share. A window in which nothing was counted, or in which the counter
-/// did not run, is one row that nobody owns.
+/// did not run, is one row with the owner `unattributed`.
 pub fn append(
     window: &Divided<'_>,
     tick_ns: u64,

@@ -38,8 +38,6 @@ impl Clock {
 /// Whether a counter counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// It was never enabled.
-    Absent,
     Counting,
     /// It stopped with this count, which no window has yet.
     Stopped(Count),
@@ -91,7 +89,7 @@ pub struct Series {
     exact: HashMap<Owner, u64>,
     /// Value of the last reading.
     previous: Option<u64>,
-    /// The counter was not read for a while: nobody knows whose the next count is.
+    /// The counter was not read for a while: the owner of the next count is not known.
     has_gap: bool,
     /// Readings of ticks that no method has learnt from yet.
     ticks: VecDeque<(u64, Option<Count>)>,
@@ -102,16 +100,15 @@ pub struct Series {
 }
 
 impl Series {
-    /// Before the first entry. A counter that is `absent` counts from its first
-    /// [`Trigger::Start`] on.
-    pub fn new(clock: Clock, learns: bool, absent: bool) -> Self {
+    /// Before the first entry.
+    pub fn new(clock: Clock, learns: bool) -> Self {
         Self {
             clock,
             learns,
             pending: VecDeque::new(),
             newest: (0, 0),
             times: Times::default(),
-            state: if absent { State::Absent } else { State::Counting },
+            state: State::Counting,
             boundary: Boundary::Missing,
             timer_tick: None,
             exact: HashMap::new(),
@@ -210,17 +207,9 @@ impl Series {
 
     fn start(&mut self, tick: u64) {
         self.has_gap = true;
-        match &mut self.state {
-            State::Absent => {
-                self.state = State::Silent { until: tick };
-                self.begin = Some((tick, Count::default()));
-                self.restarted = true;
-            }
-            State::Silent { until } => {
-                *until = tick;
-                self.restarted = true;
-            }
-            State::Counting | State::Stopped(_) => {}
+        if let State::Silent { until } = &mut self.state {
+            *until = tick;
+            self.restarted = true;
         }
     }
 
@@ -257,15 +246,9 @@ impl Series {
                 }
                 End::Counted(count, mem::take(&mut self.exact))
             }
-            State::Absent => End::Missing { expected: false, errno: None },
             State::Silent { until } => End::Missing { expected: tick >= until, errno },
             State::Counting => End::Missing { expected: true, errno },
         }
-    }
-
-    /// Whether the counter was never enabled.
-    pub const fn is_absent(&self) -> bool {
-        matches!(self.state, State::Absent)
     }
 
     /// The timer's reading of `tick`, for methods that learn from ticks. Those of earlier ticks are
@@ -318,7 +301,7 @@ mod tests {
     }
 
     fn series(readings: impl IntoIterator<Item = Reading>) -> Series {
-        let mut series = Series::new(CLOCK, false, false);
+        let mut series = Series::new(CLOCK, false);
         readings.into_iter().for_each(|reading| series.push(reading, 0).unwrap());
         series
     }
@@ -340,7 +323,7 @@ mod tests {
     fn readings_may_come_before_or_after_the_end_of_other_ticks() {
         let all: Vec<_> = (0..40).map(|tick| timer(tick, tick * 7)).collect();
         let mut ahead = series(all.clone());
-        let mut in_step = Series::new(CLOCK, false, false);
+        let mut in_step = Series::new(CLOCK, false);
         let mut rest = all.into_iter().peekable();
         for window in [10, 20, 30] {
             while let Some(reading) = rest.next_if(|reading| reading.tick <= window) {

@@ -39,27 +39,26 @@ pub fn sets(plan: &Plan) -> Vec<Vec<u32>> {
     sets
 }
 
-/// Whether a counter that sees it learns from ticks, for each of [`sets`].
-pub fn learnt(plan: &Plan, methods: Methods) -> Vec<bool> {
+/// Whether a counter that sees it learns from ticks, for each of the [`sets`].
+pub fn learnt(sets: &[Vec<u32>], plan: &Plan, methods: Methods) -> Vec<bool> {
     let learns = |set: &Vec<u32>| {
         plan.counters.iter().any(|counter| {
             methods.learns(plan, counter) && counter.sees.iter().eq(set.iter().copied())
         })
     };
-    sets(plan).iter().map(learns).collect()
+    sets.iter().map(learns).collect()
 }
 
 impl Usage {
-    /// An empty window.
-    pub fn new(plan: &Plan, methods: Methods) -> Self {
-        let learnt = learnt(plan, methods);
+    /// An empty window; `learnt` says of which of the sets of CPUs methods learn.
+    pub fn new(sets: Vec<Vec<u32>>, learnt: &[bool]) -> Self {
         let any = learnt.contains(&true);
-        let tick = learnt.into_iter().map(|learnt| learnt.then(HashMap::new));
+        let tick = learnt.iter().map(|learnt| learnt.then(HashMap::new));
         Self {
             tick: if any { tick.collect() } else { Vec::new() },
             ticks: Vec::new(),
             by_cpu: BTreeMap::new(),
-            sets: sets(plan),
+            sets,
         }
     }
 

@@ -21,6 +21,7 @@ use crate::{
     plan::{self, Plan, Request, misses::Wanted},
     record::{self, Options, Outcome, Sampling, parse_duration},
     signals::Signals,
+    tables::place,
     text::printable,
     workload::Workload,
 };
@@ -210,7 +211,9 @@ async fn record_and_wait(
     kill: bool,
 ) -> Result<u8> {
     let (mut signals, mut workload) = (Signals::install()?, Workload::none());
-    let recorded = record::record(machine, plan, options, &mut workload, &mut signals).await;
+    let target = place::target(&options.output)?;
+    let recorded =
+        Box::pin(record::record(target, machine, plan, options, &mut workload, &mut signals)).await;
     let outcome = match recorded {
         Ok(outcome) => outcome,
         Err(error) => return after::failed(error, &mut workload, &mut signals).await,

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::drain::Comm;
+use crate::drain::{Comm, Context};
 
 /// Who a share can be given to. Small and `Copy`, so that it is its own key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -55,6 +55,15 @@ pub struct Columns<'a> {
 }
 
 impl Owner {
+    /// The owner of what happens in an interrupt; `None` in a task.
+    pub const fn of_interrupt(context: Context) -> Option<Self> {
+        match context {
+            Context::Irq(number) => Some(Self::Irq(number)),
+            Context::Softirq(vector) => Some(Self::Softirq(vector)),
+            Context::Task => None,
+        }
+    }
+
     /// The columns that say who it is.
     pub fn columns(&self) -> Columns<'_> {
         let of_kind = |kind| Columns { kind, ..Columns::default() };

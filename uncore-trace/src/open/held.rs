@@ -38,9 +38,9 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Whether a counter is read there.
-    pub fn has(&self, id: u32) -> bool {
-        self.counters.iter().any(|placed| placed.id == id)
+    /// The counters that are read there.
+    pub fn ids(&self) -> impl Iterator<Item = u32> {
+        self.counters.iter().map(|placed| placed.id)
     }
 }
 

@@ -7,5 +7,5 @@ mod recorder;
 
 pub use self::{
     args::{Options, Sampling, buffer_mib, default_tick, parse_duration},
-    recorder::{Outcome, has_raw_tables, record, record_into},
+    recorder::{Outcome, has_raw_tables, record},
 };

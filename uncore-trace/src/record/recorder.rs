@@ -90,18 +90,6 @@ struct Recorder<'a> {
 /// The session cannot be opened, the output cannot be written, or the command cannot be run.
 /// What was sealed before an error is kept.
 pub async fn record(
-    machine: &Machine,
-    plan: &Plan,
-    options: &Options,
-    workload: &mut Workload,
-    signals: &mut Signals,
-) -> Result<Outcome> {
-    let target = place::target(&options.output)?;
-    Box::pin(record_into(target, machine, plan, options, workload, signals)).await
-}
-
-/// As [`record`], to another place than `options.output`.
-pub async fn record_into(
     target: Target,
     machine: &Machine,
     plan: &Plan,
@@ -247,13 +235,7 @@ impl Recorder<'_> {
         now: u64,
     ) -> Result<()> {
         let gone = self.session.take_gone(&open::online(self.root)?);
-        let change = Change { gone, stopped, ..Change::default() };
-        let session = &self.session;
-        let mut look = |cpu| unsent(session, cpu).ok()?;
-        self.timeline.follow(&change, now, &mut self.sink, &mut look);
-        for &cpu in &change.gone {
-            self.session.forget(cpu)?;
-        }
+        self.apply(&Change { gone, stopped, ..Change::default() }, now)?;
         self.looks.clear();
         self.timeline.last_counts(counts, now, &mut self.sink);
         Ok(())
@@ -315,7 +297,6 @@ impl Recorder<'_> {
                     ledger.explain(Cause::Undecodable, horizon, None, &error.to_string());
                 }
             }
-            self.sink.hand_over(&mut self.writer)?;
             if begin.elapsed() >= DRAIN {
                 emptied = false;
                 // What is left is newer than what was fed, by less than the ring can be out of
@@ -326,6 +307,7 @@ impl Recorder<'_> {
         }
         self.session.flush_log();
         self.note_drops(horizon)?;
+        self.sink.hand_over(&mut self.writer)?;
         Ok((horizon, emptied))
     }
 
@@ -343,9 +325,14 @@ impl Recorder<'_> {
             let back = open::online(self.root)?;
             change.gone.retain(|cpu| !back.contains(cpu));
         }
+        self.apply(&change, before)
+    }
+
+    /// Tells the time line of a change that happened at `time`.
+    fn apply(&mut self, change: &Change, time: u64) -> Result<()> {
         let session = &self.session;
         let mut look = |cpu| unsent(session, cpu).ok()?;
-        self.timeline.follow(&change, before, &mut self.sink, &mut look);
+        self.timeline.follow(change, time, &mut self.sink, &mut look);
         for &cpu in &change.gone {
             self.session.forget(cpu)?;
         }

@@ -2,18 +2,14 @@
 
 use std::{collections::HashMap, rc::Rc};
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use arrow::array::RecordBatch;
 
-use super::{Log, rows::Rows};
+use super::{Log, owners::Owners, rows::Rows};
 use crate::{
-    log::{Columns, Entry, Moved, Owner},
+    log::{Entry, Moved, Owner},
     plan::Direction,
-    tables::{
-        columns::{self, get},
-        io,
-        reader::Recording,
-    },
+    tables::{columns, io, reader::Recording},
 };
 
 const COLUMNS: [&str; 10] = [
@@ -72,21 +68,11 @@ impl Io {
 
 fn decode(batch: &RecordBatch) -> Result<Vec<Row>> {
     let end = columns::i64s(batch, "mono_ns")?;
-    let (device, comm) = (columns::words(batch, "device")?, columns::words(batch, "comm")?);
-    let direction = columns::words(batch, "direction")?;
-    let (pid, cgroup_id) = (columns::i32s(batch, "pid")?, columns::u64s(batch, "cgroup_id")?);
+    let owners = Owners::of("io", batch, "comm", "cgroup_id")?;
+    let (device, direction) =
+        (columns::words(batch, "device")?, columns::words(batch, "direction")?);
     let (bytes, requests) = (columns::u64s(batch, "bytes")?, columns::u64s(batch, "requests")?);
-    let (owner, number) = (columns::words(batch, "owner")?, columns::i32s(batch, "number")?);
     let row = |row| {
-        let kind = owner.get(row).unwrap_or_default();
-        let columns = Columns {
-            kind,
-            pid: get(pid, row),
-            process: comm.get(row).map(Into::into),
-            cgroup_id: get(cgroup_id, row),
-            number: get(number, row),
-        };
-        let owner = Owner::of_columns(&columns);
         Ok(Row {
             end: end.value(row) as u64,
             device: device.get(row).unwrap_or_default().to_owned(),
@@ -94,7 +80,7 @@ fn decode(batch: &RecordBatch) -> Result<Vec<Row>> {
                 Some(word) if word == Direction::Write.name() => Direction::Write,
                 _ => Direction::Read,
             },
-            owner: owner.with_context(|| format!("io has an owner {kind:?}"))?,
+            owner: owners.get(row)?,
             bytes: bytes.value(row),
             requests: requests.value(row),
         })

@@ -10,6 +10,7 @@
 mod cgroups;
 mod facts;
 mod io;
+mod owners;
 mod readings;
 mod rows;
 mod time;

@@ -4,12 +4,12 @@
 //! over the whole table. A row group is taken as soon as one of its rows may belong to the tick that
 //! is to end, which its statistics tell.
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use arrow::array::RecordBatch;
 
-use super::Log;
+use super::{Log, owners::Owners};
 use crate::{
-    log::{Columns, Entry, Owner, Reading, Trigger, Value},
+    log::{Entry, Reading, Trigger, Value},
     tables::{
         columns::{self, get},
         reader::{Recording, Table},
@@ -72,23 +72,12 @@ fn take(batch: &RecordBatch, log: &mut Log) -> Result<()> {
     let (counter, cpu) = (columns::i32s(batch, "counter")?, columns::i32s(batch, "cpu")?);
     let (value, error) = (columns::u64s(batch, "value")?, columns::i32s(batch, "error")?);
     let (enabled, running) = (columns::u64s(batch, "enabled")?, columns::u64s(batch, "running")?);
-    let (pid, number) = (columns::i32s(batch, "pid")?, columns::i32s(batch, "number")?);
-    let cgroup_id = columns::u64s(batch, "owner_cgroup_id")?;
-    let (trigger, owner) = (columns::words(batch, "trigger")?, columns::words(batch, "owner")?);
-    let process = columns::words(batch, "process")?;
+    let owners = Owners::of("readings", batch, "process", "owner_cgroup_id")?;
+    let trigger = columns::words(batch, "trigger")?;
     for row in 0..batch.num_rows() {
         let times = get(enabled, row).zip(get(running, row));
         let value = get(value, row).map(|value| Value { value, times });
-        let owner = owner.get(row).map(|kind| {
-            let columns = Columns {
-                kind,
-                pid: get(pid, row),
-                process: process.get(row).map(Into::into),
-                cgroup_id: get(cgroup_id, row),
-                number: get(number, row),
-            };
-            Owner::of_columns(&columns).with_context(|| format!("readings has an owner {kind:?}"))
-        });
+        let owner = owners.kind(row).map(|_| owners.get(row));
         log.take(Entry::Reading(Reading {
             tick: tick.value(row) as u64,
             time: mono_ns.value(row) as u64,

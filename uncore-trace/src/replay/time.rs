@@ -5,15 +5,10 @@ use std::collections::BTreeMap;
 use anyhow::{Context as _, Result, bail};
 use arrow::array::RecordBatch;
 
-use super::{Log, rows::Rows};
+use super::{Log, owners::Owners, rows::Rows};
 use crate::{
     log::{Columns, Entry, Owner},
-    tables::{
-        columns::{self, get},
-        irqs,
-        reader::Recording,
-        runtime,
-    },
+    tables::{columns, irqs, reader::Recording, runtime},
 };
 
 /// Both tables, as far as they were taken.
@@ -74,23 +69,11 @@ impl Time {
 
 fn ran(batch: &RecordBatch) -> Result<Vec<Part>> {
     let (end, cpu) = (columns::i64s(batch, "mono_ns")?, columns::i32s(batch, "cpu")?);
-    let (owner, process) = (columns::words(batch, "owner")?, columns::words(batch, "process")?);
-    let pid = columns::i32s(batch, "pid")?;
-    let cgroup_id = columns::u64s(batch, "owner_cgroup_id")?;
+    let owners = Owners::of("runtime", batch, "process", "owner_cgroup_id")?;
     let run_ns = columns::i64s(batch, "run_ns")?;
     let row = |row| {
-        let kind = owner.get(row).unwrap_or_default();
-        let columns = Columns {
-            kind,
-            pid: get(pid, row),
-            process: process.get(row).map(Into::into),
-            cgroup_id: get(cgroup_id, row),
-            number: None,
-        };
-        let owner = Owner::of_columns(&columns);
-        if owner.is_none() && kind != runtime::OFFLINE {
-            bail!("runtime has an owner {kind:?}");
-        }
+        let is_offline = owners.kind(row) == Some(runtime::OFFLINE);
+        let owner = if is_offline { None } else { Some(owners.get(row)?) };
         let ns = run_ns.value(row) as u64;
         let (end, cpu) = (end.value(row) as u64, cpu.value(row) as u32);
         Ok(Part { end, cpu, owner, ns, name: None })

@@ -23,7 +23,7 @@ use crate::attribute::Choice;
 use crate::discover::Machine;
 use crate::open::Timer;
 use crate::plan::{Counter, Plan};
-use crate::record::{self, Outcome, buffer_mib, record_into};
+use crate::record::{self, Outcome, buffer_mib};
 use crate::signals::Signals;
 use crate::tables::mode::Mode;
 use crate::tables::writer::Target;
@@ -91,7 +91,7 @@ pub fn run(
     let (outcome, seen) = std::thread::scope(|scope| {
         let reader = scope.spawn(|| view.read(receiver, Shares::new(table, named, unopened)));
         let target = Target::Stream(Box::new(sender));
-        let recorded = record_into(target, machine, &plan, &recording, workload, signals);
+        let recorded = record::record(target, machine, &plan, &recording, workload, signals);
         let outcome = runtime.block_on(Box::pin(recorded));
         let seen = reader.join().unwrap_or_else(|_| Err(anyhow!("the thread that sums up died")));
         (outcome, seen)

@@ -15,7 +15,7 @@ use crate::{
         names::Names,
     },
     discover::devices,
-    drain::{Context, Io, IoKind, IoSlot, Mover},
+    drain::{Io, IoKind, IoSlot, Mover},
     log::{Moved, Owner},
     plan::Direction,
     tables::io,
@@ -103,9 +103,10 @@ impl IoUse {
         let owner = match slot.mover {
             Mover::Task(task) => names.owner(&task, now),
             Mover::Cgroup(id) => names.owner_in(id, now),
-            Mover::Interrupt(Context::Irq(number)) => Owner::Irq(number),
-            Mover::Interrupt(Context::Softirq(vector)) => Owner::Softirq(vector),
-            Mover::Interrupt(Context::Task) | Mover::Nobody => Owner::Unattributed,
+            Mover::Interrupt(context) => {
+                Owner::of_interrupt(context).unwrap_or(Owner::Unattributed)
+            }
+            Mover::Nobody => Owner::Unattributed,
         };
         let (bytes, requests) = (slot.bytes, slot.requests);
         let moved = Moved { device, direction, owner, bytes, requests };

@@ -127,10 +127,10 @@ impl Timeline {
         let (tick_ns, window_ns) = (setup.plan.tick_ns, setup.plan.window_ns);
         let start = setup.start_tick * tick_ns;
         let raw = sink.wants(&runtime::TABLE);
-        let opened = |id| setup.layouts.values().any(|layout| layout.has(id));
+        let opened: HashSet<u32> = setup.layouts.values().flat_map(Layout::ids).collect();
         let attributor = Attributor::new(&RecordingFacts {
             plan: setup.plan,
-            counters: &order(setup.plan, |id| !opened(id)),
+            counters: &order(setup.plan, |id| !opened.contains(&id)),
             methods: setup.methods,
             start_tick: setup.start_tick,
             clock: setup.clock,
@@ -240,10 +240,9 @@ impl Timeline {
             self.ledger.add(Cause::LostSample, time, 0, cpu, None, 1);
             return;
         };
-        let owner = wants_owner.then(|| match sample.context {
-            Context::Task => self.names.owner(&sample.task, sample.begin),
-            Context::Irq(number) => Owner::Irq(number),
-            Context::Softirq(vector) => Owner::Softirq(vector),
+        let owner = wants_owner.then(|| {
+            let of_task = || self.names.owner(&sample.task, sample.begin);
+            Owner::of_interrupt(sample.context).unwrap_or_else(of_task)
         });
         if let Some(owner) = owner {
             self.need_name(owner);
@@ -462,16 +461,12 @@ impl Timeline {
             bin.tasks.iter().zip(owners).map(|(slot, owner)| (owner, slot.wall_ns)).collect();
         let mut output = Output { attributor: &mut self.attributor, sink, raw: self.raw };
         for irq in &bin.irqs {
-            match irq.source {
-                Context::Softirq(vector) => parts.push((Owner::Softirq(vector), irq.ns)),
-                Context::Irq(number) => {
-                    if let Some(name) = self.irq_names.untold(number) {
-                        output.entry(log::Entry::Interrupt { number, name });
-                    }
-                    parts.push((Owner::Irq(number), irq.ns));
-                }
-                Context::Task => {}
+            if let Context::Irq(number) = irq.source
+                && let Some(name) = self.irq_names.untold(number)
+            {
+                output.entry(log::Entry::Interrupt { number, name });
             }
+            parts.extend(Owner::of_interrupt(irq.source).map(|owner| (owner, irq.ns)));
         }
         if bin.unknown > 0 {
             parts.push((Owner::Unattributed, bin.unknown));

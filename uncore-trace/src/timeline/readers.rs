@@ -5,7 +5,7 @@
 //! says by its first slot which counters it is of.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     mem,
     rc::Rc,
 };
@@ -16,7 +16,7 @@ use crate::{
     drain::{self, Sample, Task},
     log::{Owner, Reading, Trigger, Value},
     open::{Change, Layout},
-    plan::Plan,
+    plan::{Counter, Plan},
     tables::readings,
 };
 
@@ -49,9 +49,13 @@ struct Reader {
     inherited_from: Vec<(u32, u64)>,
 }
 
-/// Where a counter's entries have got to.
-#[derive(Debug, Default)]
+/// A counter, and where its entries have got to.
+#[derive(Debug)]
 struct Progress {
+    /// The CPU on which the plan reads it.
+    cpu: u32,
+    /// Whether it counts that CPU and nothing else.
+    per_cpu: bool,
     /// Time and tick of its last entry.
     newest: (u64, u64),
     /// When it stopped, ns, if it has not started again.
@@ -62,10 +66,8 @@ struct Progress {
 #[derive(Debug)]
 pub struct Readers {
     cpus: BTreeMap<u32, Reader>,
-    /// By counter; those that could not be opened are not there.
-    progress: HashMap<u32, Progress>,
-    /// By counter: the CPU of the plan, and whether the counter counts that CPU and nothing else.
-    homes: HashMap<u32, (u32, bool)>,
+    /// By the id of the counter; `None` for one that could not be opened.
+    counters: Vec<Option<Progress>>,
     tick_ns: u64,
     start_tick: u64,
     stop_tick: Option<u64>,
@@ -94,12 +96,15 @@ pub struct Row<'a> {
 impl Readers {
     /// The opened counters, before their first reading.
     pub fn new(plan: &Plan, layouts: &BTreeMap<u32, Layout>, start_tick: u64) -> Self {
-        let placed = layouts.values().flat_map(|layout| &layout.counters);
-        let of_plan = plan.counters.iter();
+        let opened: HashSet<u32> = layouts.values().flat_map(Layout::ids).collect();
+        let counters = plan.counters.iter().map(|counter| {
+            let &Counter { id, cpu, per_cpu, .. } = counter;
+            let start = Progress { cpu, per_cpu, newest: (0, 0), stopped_at: None };
+            opened.contains(&id).then_some(start)
+        });
         let mut readers = Self {
             cpus: BTreeMap::new(),
-            progress: placed.map(|placed| (placed.id, Progress::default())).collect(),
-            homes: of_plan.map(|counter| (counter.id, (counter.cpu, counter.per_cpu))).collect(),
+            counters: counters.collect(),
             tick_ns: plan.tick_ns,
             start_tick,
             stop_tick: None,
@@ -152,21 +157,24 @@ impl Readers {
     /// have been taken.
     pub fn last_counts(&mut self, counts: &[(u32, Count)], now: u64, log: &mut impl Log) {
         let tick = self.stop_tick.unwrap_or(now / self.tick_ns);
+        let readers: HashMap<u32, u32> = self.placed().collect();
         for &(id, count) in counts {
-            let cpu = self.reader_of(id).or(self.homes.get(&id).map(|(cpu, _)| *cpu));
-            self.stop(id, count, cpu.unwrap_or(0), tick, now, log);
+            let home = self.counter(id).map(|counter| counter.cpu);
+            if let Some(cpu) = readers.get(&id).copied().or(home) {
+                self.stop(id, count, cpu, tick, now, log);
+            }
         }
     }
 
     /// Takes a change of who reads what, at `now`; all samples from before have been taken.
     pub fn follow(&mut self, change: &Change, now: u64, ledger: &mut Ledger, log: &mut impl Log) {
+        let before: HashMap<u32, u32> = self.placed().collect();
         for &(id, count) in &change.stopped {
-            self.stopped(id, count, now, ledger, log);
+            self.stopped(id, count, before.get(&id).copied(), now, ledger, log);
         }
         let Some(layouts) = &change.layouts else {
             return;
         };
-        let before: HashMap<u32, u32> = self.placed().collect();
         self.lay_out(layouts);
         let after: Vec<(u32, u32)> = self.placed().collect();
         for (id, cpu) in after {
@@ -178,19 +186,19 @@ impl Readers {
         }
     }
 
-    /// A counter went offline with its CPU.
+    /// A counter that `reader` read, if any, went offline with its CPU.
     fn stopped(
         &mut self,
         id: u32,
         count: Count,
+        reader: Option<u32>,
         now: u64,
         ledger: &mut Ledger,
         log: &mut impl Log,
     ) {
-        let Some(&(home, _)) = self.homes.get(&id) else {
+        let Some(home) = self.counter(id).map(|counter| counter.cpu) else {
             return;
         };
-        let reader = self.reader_of(id);
         let next_tick = reader.and_then(|cpu| self.cpus.get(&cpu)?.next_tick);
         let cpu = reader.unwrap_or(home);
         self.stop(id, count, cpu, next_tick.unwrap_or(now / self.tick_ns), now, log);
@@ -205,8 +213,8 @@ impl Readers {
         let value = Ok(value(count));
         let row = Row { trigger: readings::STOP, ..Row::default() };
         self.log(id, cpu, (tick, now), (Trigger::Stop, value, None), &row, log);
-        if let Some(progress) = self.progress.get_mut(&id) {
-            progress.stopped_at = Some(now);
+        if let Some(counter) = self.counter(id) {
+            counter.stopped_at = Some(now);
         }
     }
 
@@ -220,10 +228,10 @@ impl Readers {
         ledger: &mut Ledger,
         log: &mut impl Log,
     ) {
-        let Some(progress) = self.progress.get_mut(&id) else {
+        let Some(counter) = self.counter(id) else {
             return;
         };
-        let stopped_at = progress.stopped_at.take();
+        let (home, stopped_at) = (counter.cpu, counter.stopped_at.take());
         if stopped_at.is_none() && old == Some(cpu) {
             return;
         }
@@ -235,9 +243,7 @@ impl Readers {
             return;
         }
         // A counter that nobody could read for a while was read by the CPU of its plan.
-        let Some(old) = old.or(self.homes.get(&id).map(|(cpu, _)| *cpu)) else {
-            return;
-        };
+        let old = old.unwrap_or(home);
         let next_tick = self.cpus.get(&old).and_then(|old| old.next_tick);
         let since = next_tick.unwrap_or(tick);
         if let Some(reader) = self.cpus.get_mut(&cpu)
@@ -258,8 +264,8 @@ impl Readers {
         })
     }
 
-    fn reader_of(&self, id: u32) -> Option<u32> {
-        self.placed().find(|(placed, _)| *placed == id).map(|(_, cpu)| cpu)
+    fn counter(&mut self, id: u32) -> Option<&mut Progress> {
+        self.counters.get_mut(id as usize)?.as_mut()
     }
 
     fn known(&self, sample: &Sample) -> Option<&Known> {
@@ -315,7 +321,7 @@ impl Readers {
                     Ok(value(Count { value: raw, enabled, running }.after(base)))
                 }
                 drain::Reading::Failed(errno) => {
-                    let per_cpu = self.homes.get(&id).is_some_and(|(_, per_cpu)| *per_cpu);
+                    let per_cpu = self.counter(id).is_some_and(|counter| counter.per_cpu);
                     // How a counter fails that is on another CPU: `perf_event_read_local`,
                     // kernel/events/core.c, Linux 6.18.
                     self.is_on_other_cpu |= is_tick && !per_cpu && errno == libc::EINVAL;
@@ -338,7 +344,7 @@ impl Readers {
         row: &Row<'_>,
         log: &mut impl Log,
     ) {
-        let Some(progress) = self.progress.get_mut(&counter) else {
+        let Some(progress) = self.counter(counter) else {
             return;
         };
         let (last_time, last_tick) = progress.newest;

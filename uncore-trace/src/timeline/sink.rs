@@ -1,6 +1,6 @@
 //! Rows of every table, on their way to the writer.
 //!
-//! Guarantee: what waits for the writer is bounded ([`BATCH_ROWS`] of each table here,
+//! Guarantee: what waits for the writer is bounded ([`BATCH_ROWS`] and one drain of each table here,
 //! [`WAITING_BYTES`](crate::tables::thread::WAITING_BYTES) on the way), whatever the machine does.
 
 use anyhow::Result;
@@ -15,8 +15,10 @@ use crate::{
 };
 
 /// Rows of a table that go to the writer at once: a batch of `slices` of 6 MB. Every batch may become
-/// a segment, and many small segments cost the writer more time than few. No more wait here between two calls of
-/// [`Sink::hand_over`], but for what one record or one window adds.
+/// a segment, and many small segments cost the writer more time than few.
+///
+/// More rows than this wait here only if they come between two calls of [`Sink::hand_over`], which is
+/// called at least once for each drain of the ring.
 pub const BATCH_ROWS: usize = 131_072;
 
 /// Collects rows of every table.

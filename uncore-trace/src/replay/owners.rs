@@ -1,0 +1,63 @@
+//! The columns of a raw table that name an owner.
+
+use anyhow::{Context as _, Result};
+use arrow::array::{Int32Array, RecordBatch, UInt64Array};
+
+use crate::{
+    log::{Columns, Owner},
+    tables::columns::{self, Words, get},
+};
+
+/// Those columns of one batch.
+#[derive(Debug)]
+pub struct Owners<'a> {
+    table: &'static str,
+    kind: Words<'a>,
+    pid: &'a Int32Array,
+    process: Words<'a>,
+    cgroup_id: &'a UInt64Array,
+    number: Option<&'a Int32Array>,
+}
+
+impl<'a> Owners<'a> {
+    /// The columns `owner`, `pid` and, if the table has it, `number`, with the columns of these names
+    /// for the owner's process and cgroup.
+    pub fn of(
+        table: &'static str,
+        batch: &'a RecordBatch,
+        process: &str,
+        cgroup_id: &str,
+    ) -> Result<Self> {
+        Ok(Self {
+            table,
+            kind: columns::words(batch, "owner")?,
+            pid: columns::i32s(batch, "pid")?,
+            process: columns::words(batch, process)?,
+            cgroup_id: columns::u64s(batch, cgroup_id)?,
+            number: columns::i32s(batch, "number").ok(),
+        })
+    }
+
+    /// The word for what kind of owner it is; `None` where nobody is named.
+    pub fn kind(&self, row: usize) -> Option<&'a str> {
+        self.kind.get(row)
+    }
+
+    /// The owner that a row names.
+    ///
+    /// # Errors
+    ///
+    /// The columns name no owner.
+    pub fn get(&self, row: usize) -> Result<Owner> {
+        let kind = self.kind(row).unwrap_or_default();
+        let columns = Columns {
+            kind,
+            pid: get(self.pid, row),
+            process: self.process.get(row).map(Into::into),
+            cgroup_id: get(self.cgroup_id, row),
+            number: self.number.and_then(|number| get(number, row)),
+        };
+        let owner = Owner::of_columns(&columns);
+        owner.with_context(|| format!("{} has an owner {kind:?}", self.table))
+    }
+}
