@@ -2,12 +2,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
-use std::env;
 use std::fmt::Write as _;
-use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
+use std::{env, fs};
 
 use tempfile::TempDir;
 

@@ -44,7 +44,8 @@ macro_rules! or_skip {
         }
     };
 }
-pub(crate) use {or_skip, root_or_skip};
+pub(crate) use or_skip;
+pub(crate) use root_or_skip;
 
 /// Whether this is root; if not, the test is skipped.
 pub fn has_root(untested: &str) -> bool {

@@ -3,9 +3,8 @@
 //!
 //! Guarantees: with `UNCORE_TRACE_REQUIRE_ROOT=1`, as in CI, nothing is skipped: the test fails.
 
-use std::env;
 use std::io::{self, Write as _};
-use std::thread;
+use std::{env, thread};
 
 /// Says what is not tested, and why; fails where root was promised, with everything it can set up.
 pub fn skip(reason: &str) {

@@ -9,7 +9,8 @@ use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
 
-use crate::harness::{self, load::Load, root_or_skip, rows, run, text};
+use crate::harness::load::Load;
+use crate::harness::{self, root_or_skip, rows, run, text};
 
 /// What a phase asks for. The rings are large enough for what a recorder without optimisation leaves
 /// in them under hackbench: this is about the timers.

@@ -1,15 +1,11 @@
 //! Puts the BPF object where `include_bytes!` finds it.
 
-use std::{
-    env, fs,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
+use std::{env, fs};
 
 use anyhow::{Context as _, Result};
-use uncore_trace_ebpf::{
-    build::{Origin, object},
-    stamp,
-};
+use uncore_trace_ebpf::build::{Origin, object};
+use uncore_trace_ebpf::stamp;
 
 fn main() -> Result<()> {
     for path in stamp::source_paths() {

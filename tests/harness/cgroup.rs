@@ -3,11 +3,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
-use std::fs;
 use std::path::{Path, PathBuf};
-use std::process;
 use std::thread::sleep;
 use std::time::Duration;
+use std::{fs, process};
 
 use uncore_trace::discover::{CgroupMounts, machine};
 

@@ -1,12 +1,9 @@
 //! Compiles the BPF programs, or falls back on the committed object.
 
-use std::{
-    env,
-    ffi::OsString,
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs};
 
 use anyhow::{Context as _, Result, bail};
 

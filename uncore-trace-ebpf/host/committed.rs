@@ -1,13 +1,12 @@
 //! Renews the committed object, and tells whether it is stale.
 
-use std::{fs, path::Path};
+use std::fs;
+use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::{
-    build::{self, Toolchain},
-    stamp,
-};
+use crate::build::{self, Toolchain};
+use crate::stamp;
 
 /// Compiles the object and writes it with its stamp; `true` if anything changed.
 pub fn renew(toolchain: &Toolchain, target_dir: &Path) -> Result<bool> {

@@ -1,10 +1,8 @@
 //! The committed object and the stamp of the sources that it was made from.
 
-use std::{
-    fmt::Write as _,
-    fs,
-    path::{Path, PathBuf},
-};
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 use sha2::{Digest as _, Sha256};

@@ -1,6 +1,7 @@
 //! The way out: copies a record into the ring, and counts it where the ring is full.
 
-use aya_ebpf::{bindings::BPF_RB_NO_WAKEUP, helpers::generated::bpf_ringbuf_output};
+use aya_ebpf::bindings::BPF_RB_NO_WAKEUP;
+use aya_ebpf::helpers::generated::bpf_ringbuf_output;
 
 use crate::maps::{DROPS, RECORDS};
 

@@ -4,16 +4,14 @@
 //! the tick has ended or no slot is free. A request that spans ticks leaves at once with its span.
 
 use aya_ebpf::helpers::{bpf_get_smp_processor_id, bpf_ktime_get_ns};
-use uncore_trace_common::{
-    record::{CONTEXT_IRQ, CONTEXT_NOBODY, CONTEXT_SOFTIRQ, CONTEXT_TASK, Header, KIND_IO, Task},
-    state::{IO_PREFIX, IO_SLOTS, Io, IoSlot, IoState, MAX_DEVICE},
+use uncore_trace_common::record::{
+    CONTEXT_IRQ, CONTEXT_NOBODY, CONTEXT_SOFTIRQ, CONTEXT_TASK, Header, KIND_IO, Task,
 };
+use uncore_trace_common::state::{IO_PREFIX, IO_SLOTS, Io, IoSlot, IoState, MAX_DEVICE};
 
-use crate::{
-    emit,
-    globals::{TICK_NS, tick_end},
-    maps::{CPUS, IO},
-};
+use crate::emit;
+use crate::globals::{TICK_NS, tick_end};
+use crate::maps::{CPUS, IO};
 
 /// Whose bytes are.
 pub struct Owner {

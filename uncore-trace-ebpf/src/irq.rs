@@ -1,12 +1,12 @@
 //! Interrupt time: taken out of the task that was interrupted, kept by source.
 
 use aya_ebpf::helpers::{bpf_get_smp_processor_id, bpf_ktime_get_ns};
-use uncore_trace_common::{
-    record::{CONTEXT_IRQ, CONTEXT_SOFTIRQ, Header, KIND_IRQ},
-    state::{CpuState, IRQ_PREFIX, IRQ_SLOTS, Irq, IrqSlot, IrqTrack},
-};
+use uncore_trace_common::record::{CONTEXT_IRQ, CONTEXT_SOFTIRQ, Header, KIND_IRQ};
+use uncore_trace_common::state::{CpuState, IRQ_PREFIX, IRQ_SLOTS, Irq, IrqSlot, IrqTrack};
 
-use crate::{emit, globals::tick_end, maps::CPUS};
+use crate::emit;
+use crate::globals::tick_end;
+use crate::maps::CPUS;
 
 #[inline(always)]
 fn state() -> Option<(&'static mut CpuState, u32, u64)> {

@@ -1,6 +1,7 @@
 //! Members of the kernel's own structures, at the offsets that the loader found in its BTF.
 
-use aya_ebpf::helpers::{bpf_probe_read_kernel, generated::bpf_probe_read_kernel_str};
+use aya_ebpf::helpers::bpf_probe_read_kernel;
+use aya_ebpf::helpers::generated::bpf_probe_read_kernel_str;
 use uncore_trace_common::config::MISSING;
 
 /// Reads the member at `offset` of the structure at `base`.

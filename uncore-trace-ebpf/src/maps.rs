@@ -1,14 +1,10 @@
 //! Every map, one line of purpose each. Sizes marked `1` are set by the loader to the machine's.
 
-use aya_ebpf::{
-    bindings::bpf_timer,
-    btf_maps::{Array, PerCpuArray, PerfEventArray, RingBuf},
-    macros::btf_map,
-};
-use uncore_trace_common::{
-    record::{Sample, TRIGGERS},
-    state::{CpuState, Drops, IoState, Sampler, Sweep},
-};
+use aya_ebpf::bindings::bpf_timer;
+use aya_ebpf::btf_maps::{Array, PerCpuArray, PerfEventArray, RingBuf};
+use aya_ebpf::macros::btf_map;
+use uncore_trace_common::record::{Sample, TRIGGERS};
+use uncore_trace_common::state::{CpuState, Drops, IoState, Sampler, Sweep};
 
 /// A timer alone in its value: up to Linux 6.12 the verifier refuses maps that hold a timer to
 /// raw tracepoint programs, so nothing that they need may share it.

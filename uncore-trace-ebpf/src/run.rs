@@ -6,18 +6,12 @@
 //! slice in order. The record covers its time without a gap: a reader that misses one sees it.
 
 use aya_ebpf::helpers::{bpf_get_smp_processor_id, bpf_ktime_get_ns};
-use uncore_trace_common::{
-    record::{Header, KIND_RUN},
-    state::{CLOSED, CpuState, RUN_PREFIX, RUN_SLOTS, Run, Slot},
-};
+use uncore_trace_common::record::{Header, KIND_RUN};
+use uncore_trace_common::state::{CLOSED, CpuState, RUN_PREFIX, RUN_SLOTS, Run, Slot};
 
-use crate::{
-    emit,
-    globals::{IO_WANTED, SLICES, tick_end},
-    io, irq,
-    maps::{CPUS, DROPS},
-    task,
-};
+use crate::globals::{IO_WANTED, SLICES, tick_end};
+use crate::maps::{CPUS, DROPS};
+use crate::{emit, io, irq, task};
 
 /// Where in a run's `next` the thread's id is, in words.
 const NEXT_TID: usize = if cfg!(target_endian = "little") { 1 } else { 0 };

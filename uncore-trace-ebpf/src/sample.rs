@@ -1,22 +1,16 @@
 //! Reads every counter that this CPU owns, in one sweep, and stamps the sweep's begin and end.
 
-use aya_ebpf::helpers::{
-    bpf_get_smp_processor_id, bpf_ktime_get_ns, generated::bpf_perf_event_read_value,
+use aya_ebpf::helpers::generated::bpf_perf_event_read_value;
+use aya_ebpf::helpers::{bpf_get_smp_processor_id, bpf_ktime_get_ns};
+use uncore_trace_common::record::{
+    CONTEXT_SOFTIRQ, CONTEXT_TASK, Header, KIND_SAMPLE, MAX_COUNTERS, READ_FAILED, Reading,
+    SAMPLE_PREFIX, Sample, TRIGGER_SCHED, TRIGGER_TIMER,
 };
-use uncore_trace_common::{
-    record::{
-        CONTEXT_SOFTIRQ, CONTEXT_TASK, Header, KIND_SAMPLE, MAX_COUNTERS, READ_FAILED, Reading,
-        SAMPLE_PREFIX, Sample, TRIGGER_SCHED, TRIGGER_TIMER,
-    },
-    state::Sampler,
-};
+use uncore_trace_common::state::Sampler;
 
-use crate::{
-    emit,
-    globals::{MIN_GAP_NS, SAMPLE_ON_IRQ, SAMPLE_ON_SCHED},
-    maps::{COUNTERS, CPUS, DROPS, SAMPLERS, SCRATCH, SWEEPS},
-    task,
-};
+use crate::globals::{MIN_GAP_NS, SAMPLE_ON_IRQ, SAMPLE_ON_SCHED};
+use crate::maps::{COUNTERS, CPUS, DROPS, SAMPLERS, SCRATCH, SWEEPS};
+use crate::{emit, task};
 
 /// Reads the counters of this CPU, if it owns any and the last reading is not too recent, and at a
 /// switch those that are read at every one. `context` and `number` say what the CPU was doing until

@@ -1,9 +1,7 @@
 //! Who `current` is, by helpers alone.
 
-use aya_ebpf::helpers::{
-    bpf_get_current_pid_tgid,
-    generated::{bpf_get_current_cgroup_id, bpf_get_current_comm},
-};
+use aya_ebpf::helpers::bpf_get_current_pid_tgid;
+use aya_ebpf::helpers::generated::{bpf_get_current_cgroup_id, bpf_get_current_comm};
 use uncore_trace_common::record::Task;
 
 /// Thread id, process id and cgroup of `current`, without its name.

@@ -1,9 +1,12 @@
 //! `uncore-trace`: parse, run the subcommand, turn its result into an exit code.
 
-use std::{path::PathBuf, process::ExitCode};
+use std::path::PathBuf;
+use std::process::ExitCode;
 
-use clap::{Parser, error::ErrorKind};
-use uncore_trace::{cmd, text::printable};
+use clap::Parser;
+use clap::error::ErrorKind;
+use uncore_trace::cmd;
+use uncore_trace::text::printable;
 
 /// Which tenant used the fabric, when, how much, and how sure are we
 ///

@@ -2,7 +2,9 @@
 //!
 //! Guarantees: it is sent no signal but by [`Workload::terminate`]; dropping this leaves it running.
 
-use std::{ffi::OsString, os::unix::process::ExitStatusExt as _, process::ExitStatus};
+use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::ExitStatus;
 
 use anyhow::{Context as _, Result};
 use rustix::process::{Pid, Signal, kill_process};

@@ -1,7 +1,8 @@
 //! `cargo xtask bpf`: makes the committed BPF object again, or checks that it is up to date.
 #![expect(clippy::print_stdout, reason = "a task tells what it did")]
 
-use std::{env, path::PathBuf};
+use std::env;
+use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
 use uncore_trace_ebpf::{build, committed, stamp};

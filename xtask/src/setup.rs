@@ -5,10 +5,9 @@
 //! are enough for them.
 #![expect(clippy::print_stdout, reason = "a task tells what it does")]
 
-use std::env;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::{env, fs};
 
 use anyhow::{Context as _, Result, ensure};
 use uncore_trace_ebpf::build;

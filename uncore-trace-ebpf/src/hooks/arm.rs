@@ -2,9 +2,9 @@
 //! because a timer is pinned to the CPU that starts it, and up to Linux 6.12 only BTF tracepoint
 //! programs may hold one.
 
-use aya_ebpf::{
-    helpers::bpf_get_smp_processor_id, macros::btf_tracepoint, programs::BtfTracePointContext,
-};
+use aya_ebpf::helpers::bpf_get_smp_processor_id;
+use aya_ebpf::macros::btf_tracepoint;
+use aya_ebpf::programs::BtfTracePointContext;
 use aya_log_ebpf::warn;
 use uncore_trace_common::state::{SAMPLER_ARMED, SAMPLER_FAILED, SAMPLER_WANTED};
 

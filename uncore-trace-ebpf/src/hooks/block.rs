@@ -8,25 +8,21 @@
 //! for a request that completes in parts. A request that `block_rq_merge(struct request *rq)` tells of
 //! has gone into another, which has its bytes from then on.
 
-use aya_ebpf::{
-    btf_maps::HashMap,
-    helpers::{bpf_get_current_task, bpf_ktime_get_ns},
-    macros::{btf_map, raw_tracepoint},
-    programs::RawTracePointContext,
-};
+use aya_ebpf::btf_maps::HashMap;
+use aya_ebpf::helpers::{bpf_get_current_task, bpf_ktime_get_ns};
+use aya_ebpf::macros::{btf_map, raw_tracepoint};
+use aya_ebpf::programs::RawTracePointContext;
 use uncore_trace_common::record::{CONTEXT_TASK, IO_READ, IO_WRITE, Task};
 
-use crate::{
-    globals::{
-        BIO_BLKG, BLKCG_CGROUP, BLKG_BLKCG, CGROUP_KN, CGROUP_ROOT, DISK_NAME, KERNFS_ID,
-        OP_DRV_IN, OP_DRV_OUT, OP_ZONE_APPEND, QUEUE_DISK, REQUEST_BIO, REQUEST_FLAGS, REQUEST_LEN,
-        REQUEST_QUEUE, ROOT_HIERARCHY, TASK_FLAGS,
-    },
-    io::{self, Event, NO_TASK, Owner},
-    kernel::{field, follow, text},
-    maps::DROPS,
-    task,
+use crate::globals::{
+    BIO_BLKG, BLKCG_CGROUP, BLKG_BLKCG, CGROUP_KN, CGROUP_ROOT, DISK_NAME, KERNFS_ID, OP_DRV_IN,
+    OP_DRV_OUT, OP_ZONE_APPEND, QUEUE_DISK, REQUEST_BIO, REQUEST_FLAGS, REQUEST_LEN, REQUEST_QUEUE,
+    ROOT_HIERARCHY, TASK_FLAGS,
 };
+use crate::io::{self, Event, NO_TASK, Owner};
+use crate::kernel::{field, follow, text};
+use crate::maps::DROPS;
+use crate::task;
 
 /// A request that is under way.
 #[repr(C)]

@@ -4,21 +4,18 @@
 //! const char *path, struct task_struct *task, bool threadgroup),
 //! include/trace/events/cgroup.h. Fields are read at the running kernel's BTF offsets.
 
-use aya_ebpf::{
-    btf_maps::PerCpuArray,
-    helpers::{bpf_get_smp_processor_id, bpf_ktime_get_ns, generated::bpf_probe_read_kernel_str},
-    macros::{btf_map, raw_tracepoint},
-    programs::RawTracePointContext,
-};
+use aya_ebpf::btf_maps::PerCpuArray;
+use aya_ebpf::helpers::generated::bpf_probe_read_kernel_str;
+use aya_ebpf::helpers::{bpf_get_smp_processor_id, bpf_ktime_get_ns};
+use aya_ebpf::macros::{btf_map, raw_tracepoint};
+use aya_ebpf::programs::RawTracePointContext;
 use uncore_trace_common::record::{
     CGROUP_ATTACH, CGROUP_MKDIR, CGROUP_RMDIR, CgroupEvent, Header, KIND_CGROUP, MAX_PATH,
 };
 
-use crate::{
-    emit,
-    globals::{CGROUP_KN, CGROUP_ROOT, KERNFS_ID, ROOT_HIERARCHY, TASK_PID},
-    kernel::field,
-};
+use crate::emit;
+use crate::globals::{CGROUP_KN, CGROUP_ROOT, KERNFS_ID, ROOT_HIERARCHY, TASK_PID};
+use crate::kernel::field;
 
 /// Where an event is put together: it is too large for the stack. These events happen in process
 /// context under `cgroup_mutex`, one after the other, so one place per CPU will do.

@@ -2,12 +2,14 @@
 //!
 //! TP_PROTO(int irq, struct irqaction *action[, int ret]), include/trace/events/irq.h.
 
-use aya_ebpf::{
-    helpers::bpf_get_smp_processor_id, macros::raw_tracepoint, programs::RawTracePointContext,
-};
+use aya_ebpf::helpers::bpf_get_smp_processor_id;
+use aya_ebpf::macros::raw_tracepoint;
+use aya_ebpf::programs::RawTracePointContext;
 use uncore_trace_common::record::{CONTEXT_IRQ, CONTEXT_SOFTIRQ, CONTEXT_TASK, TRIGGER_IRQ};
 
-use crate::{globals::SAMPLE_ON_IRQ, irq, maps::CPUS, sample};
+use crate::globals::SAMPLE_ON_IRQ;
+use crate::maps::CPUS;
+use crate::{irq, sample};
 
 #[raw_tracepoint(tracepoint = "irq_handler_entry")]
 fn irq_handler_entry(ctx: RawTracePointContext) -> i32 {

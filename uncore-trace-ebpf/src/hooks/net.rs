@@ -7,24 +7,20 @@
 //! called when a task reads, and the packet tells its last interface. include/trace/events/net.h
 //! and skb.h, Linux 6.1 to 7.2.
 
-use aya_ebpf::{
-    helpers::bpf_get_current_task, macros::raw_tracepoint, programs::RawTracePointContext,
-};
-use uncore_trace_common::{
-    config::MISSING,
-    record::{CONTEXT_TASK, IO_RECEIVED, IO_SENT, IO_TAKEN, Task},
-    state::IoSlot,
-};
+use aya_ebpf::helpers::bpf_get_current_task;
+use aya_ebpf::macros::raw_tracepoint;
+use aya_ebpf::programs::RawTracePointContext;
+use uncore_trace_common::config::MISSING;
+use uncore_trace_common::record::{CONTEXT_TASK, IO_RECEIVED, IO_SENT, IO_TAKEN, Task};
+use uncore_trace_common::state::IoSlot;
 
-use crate::{
-    globals::{
-        CGROUP_KN, KERNFS_ID, NET_INUM, NETDEV_IFINDEX, NETDEV_NAME, NETDEV_NET, NSPROXY_NET,
-        SKB_DEV, SKB_IIF, SKB_LEN, SKB_SK, SOCK_CGROUP, SOCK_STATE, TASK_NSPROXY,
-    },
-    io::{self, Event, NO_TASK, Owner},
-    kernel::{field, follow, text},
-    task,
+use crate::globals::{
+    CGROUP_KN, KERNFS_ID, NET_INUM, NETDEV_IFINDEX, NETDEV_NAME, NETDEV_NET, NSPROXY_NET, SKB_DEV,
+    SKB_IIF, SKB_LEN, SKB_SK, SOCK_CGROUP, SOCK_STATE, TASK_NSPROXY,
 };
+use crate::io::{self, Event, NO_TASK, Owner};
+use crate::kernel::{field, follow, text};
+use crate::task;
 
 /// `TCP_TIME_WAIT` and `TCP_NEW_SYN_RECV`, include/net/tcp_states.h, Linux 6.1 to 7.2: what is no
 /// whole socket (`sk_fullsock`, include/net/sock.h) has no cgroup.

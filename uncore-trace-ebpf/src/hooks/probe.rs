@@ -2,10 +2,9 @@
 //! `BPF_PROG_TEST_RUN` with the slot as its first argument. The driver of a PMU whose CPU goes
 //! offline moves its counters to another, and not every driver tells where.
 
-use aya_ebpf::{
-    helpers::generated::bpf_perf_event_read_value, macros::raw_tracepoint,
-    programs::RawTracePointContext,
-};
+use aya_ebpf::helpers::generated::bpf_perf_event_read_value;
+use aya_ebpf::macros::raw_tracepoint;
+use aya_ebpf::programs::RawTracePointContext;
 use uncore_trace_common::record::Reading;
 
 use crate::maps::COUNTERS;

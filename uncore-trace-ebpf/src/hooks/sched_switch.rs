@@ -3,13 +3,12 @@
 //! TP_PROTO(bool preempt, struct task_struct *prev, struct task_struct *next,
 //! unsigned int prev_state), include/trace/events/sched.h, Linux 6.1 to 7.2.
 
-use aya_ebpf::{macros::btf_tracepoint, programs::BtfTracePointContext};
+use aya_ebpf::macros::btf_tracepoint;
+use aya_ebpf::programs::BtfTracePointContext;
 use uncore_trace_common::record::{CONTEXT_TASK, TRIGGER_SCHED};
 
-use crate::{
-    globals::{AT_SWITCH, SAMPLE_ON_SCHED, TASK_PID},
-    run, sample,
-};
+use crate::globals::{AT_SWITCH, SAMPLE_ON_SCHED, TASK_PID};
+use crate::{run, sample};
 
 #[btf_tracepoint(function = "sched_switch")]
 fn sched_switch(ctx: BtfTracePointContext) -> i32 {

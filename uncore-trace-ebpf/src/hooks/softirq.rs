@@ -2,10 +2,12 @@
 //!
 //! TP_PROTO(unsigned int vec_nr), include/trace/events/irq.h.
 
-use aya_ebpf::{macros::raw_tracepoint, programs::RawTracePointContext};
+use aya_ebpf::macros::raw_tracepoint;
+use aya_ebpf::programs::RawTracePointContext;
 use uncore_trace_common::record::{CONTEXT_SOFTIRQ, CONTEXT_TASK, TRIGGER_SOFTIRQ};
 
-use crate::{globals::SAMPLE_ON_IRQ, irq, sample};
+use crate::globals::SAMPLE_ON_IRQ;
+use crate::{irq, sample};
 
 #[raw_tracepoint(tracepoint = "softirq_entry")]
 fn softirq_entry(ctx: RawTracePointContext) -> i32 {

@@ -1,10 +1,8 @@
 //! `sched_process_exec` and `sched_process_exit`: `current` is the task itself.
 
-use aya_ebpf::{
-    helpers::{bpf_get_smp_processor_id, bpf_ktime_get_ns},
-    macros::raw_tracepoint,
-    programs::RawTracePointContext,
-};
+use aya_ebpf::helpers::{bpf_get_smp_processor_id, bpf_ktime_get_ns};
+use aya_ebpf::macros::raw_tracepoint;
+use aya_ebpf::programs::RawTracePointContext;
 use uncore_trace_common::record::{Header, KIND_TASK, TASK_EXEC, TASK_EXIT, Task, TaskEvent};
 
 use crate::{emit, run, task};

@@ -6,20 +6,14 @@
 
 use core::ffi::c_void;
 
-use aya_ebpf::{
-    bindings::bpf_timer,
-    helpers::{
-        bpf_get_smp_processor_id, bpf_ktime_get_ns,
-        generated::{bpf_timer_init, bpf_timer_set_callback, bpf_timer_start},
-    },
-};
+use aya_ebpf::bindings::bpf_timer;
+use aya_ebpf::helpers::generated::{bpf_timer_init, bpf_timer_set_callback, bpf_timer_start};
+use aya_ebpf::helpers::{bpf_get_smp_processor_id, bpf_ktime_get_ns};
 use uncore_trace_common::state::{SAMPLER_MOVED, SAMPLER_OFF, Sampler};
 
-use crate::{
-    globals::tick_end,
-    maps::{DROPS, SAMPLERS, TIMERS, TimerSlot},
-    sample,
-};
+use crate::globals::tick_end;
+use crate::maps::{DROPS, SAMPLERS, TIMERS, TimerSlot};
+use crate::sample;
 
 /// `BPF_F_TIMER_ABS | BPF_F_TIMER_CPU_PIN`, include/uapi/linux/bpf.h, Linux 6.7.
 const ABSOLUTE_PINNED: u64 = 1 | 2;

@@ -4,17 +4,14 @@
 //! the records of cgroups that are made while recording, else from a walk of the hierarchy when
 //! an id is met for the first time.
 
-use std::{
-    collections::{HashMap, VecDeque, hash_map::Entry},
-    fs,
-    os::unix::fs::DirEntryExt as _,
-    path::{Path, PathBuf},
-};
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, VecDeque};
+use std::fs;
+use std::os::unix::fs::DirEntryExt as _;
+use std::path::{Path, PathBuf};
 
-use super::{
-    containers::{Inside, label},
-    runtimes::{Named, Runtimes},
-};
+use super::containers::{Inside, label};
+use super::runtimes::{Named, Runtimes};
 
 /// How long a removed cgroup keeps its path: longer than a recorder lags behind.
 const KEEP_NS: u64 = 30_000_000_000;

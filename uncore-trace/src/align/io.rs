@@ -5,10 +5,8 @@
 //! an interface received is its reader's once somebody reads it, in the tick of the reading; what
 //! nobody has read after [`UNREAD_NS`] is the device's own.
 
-use std::{
-    collections::{BTreeMap, HashMap, VecDeque},
-    rc::Rc,
-};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::rc::Rc;
 
 use crate::log::{Moved, Owner};
 use crate::plan::Direction;

@@ -4,13 +4,11 @@
 //! kept, first read from procfs, and changed by exec records; a process that is gone before it
 //! could be read keeps its thread's name.
 
-use std::{
-    collections::{HashMap, VecDeque},
-    ffi::OsStr,
-    fs,
-    os::unix::ffi::OsStrExt as _,
-    path::{Path, PathBuf},
-};
+use std::collections::{HashMap, VecDeque};
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
 
 use super::cgroups::Cgroups;
 use crate::drain::{CgroupChange, CgroupEvent, Comm, Task, TaskChange, TaskEvent};

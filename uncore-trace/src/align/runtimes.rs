@@ -4,15 +4,14 @@
 //! there; nothing but regular files of at most [`LARGEST`] bytes is read; a file that is absent or
 //! of another form only leaves the name unknown.
 
-use std::{
-    collections::BTreeMap,
-    fs::File,
-    io::Read as _,
-    path::{Path, PathBuf},
-};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{Dir, Mode, OFlags, ResolveFlags, open, openat2};
-use serde::{Deserialize, de::DeserializeOwned};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 /// The largest file that is read. An OCI configuration is some 10 to 50 kB.
 const LARGEST: u64 = 2 << 20;
@@ -191,7 +190,8 @@ fn sane(name: String) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, os::unix::fs::symlink};
+    use std::fs;
+    use std::os::unix::fs::symlink;
 
     use super::*;
 

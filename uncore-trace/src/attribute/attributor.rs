@@ -3,21 +3,17 @@
 //! The only state is what a window needs and what the methods have learnt: a log of any length takes
 //! the same memory.
 
-use super::{
-    Design, Method, Methods,
-    counter::{Close, Ended, Missing, Track},
-    missed::Misses,
-    names::Names,
-    rows,
-    series::Clock,
-    usage::{self, TickUse, Usage},
-};
-use crate::{
-    align::{clock::Snapshot, io::Sum},
-    log::{Disorder, Entry, Reading},
-    plan::Plan,
-    tables::fabric,
-};
+use super::counter::{Close, Ended, Missing, Track};
+use super::missed::Misses;
+use super::names::Names;
+use super::series::Clock;
+use super::usage::{self, TickUse, Usage};
+use super::{Design, Method, Methods, rows};
+use crate::align::clock::Snapshot;
+use crate::align::io::Sum;
+use crate::log::{Disorder, Entry, Reading};
+use crate::plan::Plan;
+use crate::tables::fabric;
 
 /// In windows that are longer, methods learn from ticks this often, ns: memory does not grow with
 /// the length of the window.

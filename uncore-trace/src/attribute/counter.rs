@@ -1,19 +1,13 @@
 //! One counter: what it counted in each window, and whose it was.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    mem,
-};
+use std::collections::{BTreeMap, HashMap};
+use std::mem;
 
-use super::{
-    Attribution, Design, Method, Methods, Share, Window,
-    series::{Clock, End, Series},
-};
-use crate::{
-    count::Count,
-    log::{Moved, Owner},
-    plan::{Counter, Plan},
-};
+use super::series::{Clock, End, Series};
+use super::{Attribution, Design, Method, Methods, Share, Window};
+use crate::count::Count;
+use crate::log::{Moved, Owner};
+use crate::plan::{Counter, Plan};
 
 /// One counter of a recording.
 #[derive(Debug)]

@@ -27,7 +27,9 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use super::{Attribution, Method, Share, Window, confidence::RIGHT, residency::residency};
+use super::confidence::RIGHT;
+use super::residency::residency;
+use super::{Attribution, Method, Share, Window};
 use crate::log::Owner;
 
 /// Windows that are remembered.

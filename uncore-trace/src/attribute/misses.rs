@@ -31,13 +31,9 @@
 //!   part of its own;
 //! - `(1 - s) / n`: its misses `n` are few.
 
-use super::{
-    Attribution, Design, Method, Share, Window,
-    confidence::within_tenth,
-    leave_rest,
-    per_miss::{REST, Rates, Row},
-    trust,
-};
+use super::confidence::within_tenth;
+use super::per_miss::{REST, Rates, Row};
+use super::{Attribution, Design, Method, Share, Window, leave_rest, trust};
 use crate::log::Owner;
 
 /// The method, with what it has learnt of one counter.
@@ -136,10 +132,9 @@ impl Misses {
 mod tests {
     use proptest::prelude::*;
 
-    use super::{
-        super::{residency::Residency, simulation::Random},
-        *,
-    };
+    use super::super::residency::Residency;
+    use super::super::simulation::Random;
+    use super::*;
 
     const LEN_NS: u64 = 10_000_000;
 

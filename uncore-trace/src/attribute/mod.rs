@@ -24,17 +24,17 @@ mod simulation;
 mod solve;
 mod usage;
 
-pub use self::{
-    attributor::{Attributor, RecordingFacts, order},
-    counter::{Lack, Missing},
-    design::Design,
-    names::{Place, softirq},
-};
-use self::{exact::Exact, io::Io, misses::Misses, regression::Regression, residency::Residency};
-use crate::{
-    log::Owner,
-    plan::{Counter, Plan},
-};
+pub use self::attributor::{Attributor, RecordingFacts, order};
+pub use self::counter::{Lack, Missing};
+pub use self::design::Design;
+use self::exact::Exact;
+use self::io::Io;
+use self::misses::Misses;
+pub use self::names::{Place, softirq};
+use self::regression::Regression;
+use self::residency::Residency;
+use crate::log::Owner;
+use crate::plan::{Counter, Plan};
 
 /// How a share was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,9 +1,7 @@
 //! Names of cgroups and interrupts, as the log tells them.
 
-use std::{
-    borrow::Cow,
-    collections::{HashMap, VecDeque},
-};
+use std::borrow::Cow;
+use std::collections::{HashMap, VecDeque};
 
 /// Cgroups that are kept, the newest: short-lived ones may come by the million.
 const MOST_CGROUPS: usize = 1 << 16;

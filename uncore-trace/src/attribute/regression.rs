@@ -38,15 +38,11 @@
 //!   is learnt from errors, and nobody knows what it is (regression dilution; Fuller, "Measurement
 //!   Error Models", 1987, 1.1).
 
-use super::{
-    Attribution, Method, Share, Window,
-    confidence::within_tenth,
-    design::{BASELINE, Design, REST, Row, WIDTH},
-    leave_rest,
-    rates::{Levels, Memory, Rates},
-    residency::residency,
-    trust,
-};
+use super::confidence::within_tenth;
+use super::design::{BASELINE, Design, REST, Row, WIDTH};
+use super::rates::{Levels, Memory, Rates};
+use super::residency::residency;
+use super::{Attribution, Method, Share, Window, leave_rest, trust};
 use crate::log::Owner;
 
 /// Ticks that only give the levels with which rates begin.

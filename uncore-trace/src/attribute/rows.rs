@@ -2,11 +2,11 @@
 
 use std::borrow::Cow;
 
-use super::{
-    counter::Divided,
-    names::{self, Names},
-};
-use crate::{align::clock::Snapshot, log::Owner, tables::fabric};
+use super::counter::Divided;
+use super::names::{self, Names};
+use crate::align::clock::Snapshot;
+use crate::log::Owner;
+use crate::tables::fabric;
 
 /// The columns of `fabric` that name an owner.
 #[derive(Debug, Default)]

@@ -7,15 +7,11 @@
 //! Guarantee: entries wait until the end of their tick, so it does not matter how far ahead of the
 //! ends of ticks they are logged.
 
-use std::{
-    collections::{HashMap, VecDeque},
-    mem,
-};
+use std::collections::{HashMap, VecDeque};
+use std::mem;
 
-use crate::{
-    count::Count,
-    log::{Disorder, Owner, Reading, Trigger, Value},
-};
+use crate::count::Count;
+use crate::log::{Disorder, Owner, Reading, Trigger, Value};
 
 /// The times at which ticks and windows end.
 #[derive(Clone, Copy, Debug)]

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::Methods;
-use crate::{log::Owner, plan::Plan};
+use crate::log::Owner;
+use crate::plan::Plan;
 
 /// Time by owner, sorted, for each distinct set of CPUs that a counter sees.
 pub type Times = Vec<Vec<(Owner, u64)>>;

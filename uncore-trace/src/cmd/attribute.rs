@@ -1,30 +1,22 @@
 //! `uncore-trace attribute`: the timeline of a recording again, by another method or in other
 //! windows.
 
-use std::{
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::bail;
 
-use super::{
-    output::{self, ModeArg},
-    record::millis,
-    report::print,
-    select::nanos,
-};
-use crate::{
-    attribute::Choice,
-    replay::{self, Overrides},
-    tables::{
-        lock::Act,
-        reader::Recording,
-        writer::{Create, Target},
-    },
-    text::printable,
-    units,
-};
+use super::output::{self, ModeArg};
+use super::record::millis;
+use super::report::print;
+use super::select::nanos;
+use crate::attribute::Choice;
+use crate::replay::{self, Overrides};
+use crate::tables::lock::Act;
+use crate::tables::reader::Recording;
+use crate::tables::writer::{Create, Target};
+use crate::text::printable;
+use crate::units;
 
 /// Divide the counts of a recording again
 ///

@@ -3,10 +3,9 @@
 //! Guarantee: a directory that was named is used whole or not at all, and never passed over; that
 //! of the user is passed over only where it is not there.
 
-use std::env;
 use std::ffi::OsString;
-use std::fs;
 use std::path::{Path, PathBuf};
+use std::{env, fs};
 
 use anyhow::{Context as _, Result, ensure};
 

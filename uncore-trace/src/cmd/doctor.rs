@@ -9,10 +9,9 @@ use serde::Serialize;
 
 use super::catalog::CatalogArgs;
 use super::list::summary;
-use crate::discover;
 use crate::doctor::{self, Finding, Machine, State};
-use crate::terminal;
 use crate::text::{printable, wrapped};
+use crate::{discover, terminal};
 
 /// Check what recording needs from this machine, and say what mends it
 ///

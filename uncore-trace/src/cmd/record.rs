@@ -1,30 +1,25 @@
 //! `uncore-trace record`.
 
-use std::{
-    ffi::OsString,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 
-use super::{
-    after,
-    output::{self, ModeArg},
-    report::print,
-    select::{SelectArgs, nanos},
-};
-use crate::{
-    attribute::Choice,
-    discover::{self, Machine},
-    open::Timer,
-    plan::{self, Plan, Request, misses::Wanted},
-    record::{self, Options, Outcome, Sampling, parse_duration},
-    signals::Signals,
-    tables::place,
-    text::printable,
-    workload::Workload,
-};
+use super::after;
+use super::output::{self, ModeArg};
+use super::report::print;
+use super::select::{SelectArgs, nanos};
+use crate::attribute::Choice;
+use crate::discover::{self, Machine};
+use crate::open::Timer;
+use crate::plan::misses::Wanted;
+use crate::plan::{self, Plan, Request};
+use crate::record::{self, Options, Outcome, Sampling, parse_duration};
+use crate::signals::Signals;
+use crate::tables::place;
+use crate::text::printable;
+use crate::workload::Workload;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -3,10 +3,9 @@
 //! Reads link texts and small files below the root only, and follows no link, so that a captured
 //! tree says the same as the machine it is of.
 
-use std::fmt;
-use std::fs;
 use std::path::{Component, Path, PathBuf};
 use std::str::FromStr;
+use std::{fmt, fs};
 
 use anyhow::{Context as _, Result};
 use serde::{Serialize, Serializer};

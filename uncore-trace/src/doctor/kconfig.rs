@@ -78,7 +78,8 @@ impl Config {
 mod tests {
     use super::super::machine::fake;
     use super::*;
-    use flate2::{Compression, write::GzEncoder};
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
     use proptest::prelude::*;
     use std::fs;
     use std::io::Write as _;

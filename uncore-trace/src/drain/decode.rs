@@ -1,7 +1,8 @@
 //! Ring records. An unknown kind or a record that is too short is an error that the caller
 //! counts; no bytes are ever reinterpreted as a type.
 
-use std::{borrow::Cow, fmt};
+use std::borrow::Cow;
+use std::fmt;
 
 use bytes::Buf;
 use uncore_trace_common::record::{

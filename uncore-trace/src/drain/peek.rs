@@ -1,10 +1,8 @@
 //! What a CPU has not sent yet: needed to close a tick in which it made no switch, without waking
 //! it.
 
-use uncore_trace_common::{
-    record::{self, CONTEXT_IRQ, CONTEXT_SOFTIRQ},
-    state::{self, CpuState, IO_SLOTS, IoState, IrqTrack, RUN_SLOTS},
-};
+use uncore_trace_common::record::{self, CONTEXT_IRQ, CONTEXT_SOFTIRQ};
+use uncore_trace_common::state::{self, CpuState, IO_SLOTS, IoState, IrqTrack, RUN_SLOTS};
 
 use super::decode::{
     Comm, Context, Io, IoSlot, Irq, IrqSlot, Run, Slot, Task, device_name, io_kind, mover,

@@ -21,7 +21,8 @@
 
 mod owner;
 
-use std::{fmt, rc::Rc};
+use std::fmt;
+use std::rc::Rc;
 
 pub use self::owner::{Columns, Owner};
 use crate::plan::Direction;

@@ -5,10 +5,8 @@
 //! under the same descriptor, before the programs that name it are loaded.
 #![expect(unsafe_code, reason = "bpf(2) has no safe wrapper for these two commands")]
 
-use std::{
-    io,
-    os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd},
-};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 
 /// `BPF_MAP_TYPE_PERF_EVENT_ARRAY`, include/uapi/linux/bpf.h.
 const PERF_EVENT_ARRAY: u32 = 4;

@@ -6,11 +6,10 @@
 
 use anyhow::{Context as _, Result, bail};
 
-use super::{
-    held::{self, Held},
-    session::Unopened,
-};
-use crate::{count::Count, plan::Counter};
+use super::held::{self, Held};
+use super::session::Unopened;
+use crate::count::Count;
+use crate::plan::Counter;
 
 /// The open counters.
 #[derive(Debug)]

@@ -3,19 +3,16 @@
 //! A counter keeps its id and its count for as long as the recording lasts, whatever becomes of its
 //! event: one that had to be opened again goes on from what the one before it had counted.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    io,
-    time::Instant,
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::time::Instant;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use super::{
-    perf::{Event, Request},
-    session::Unopened,
-};
-use crate::{count::Count, plan::Counter};
+use super::perf::{Event, Request};
+use super::session::Unopened;
+use crate::count::Count;
+use crate::plan::Counter;
 
 /// A counter's place in a [`Layout`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,26 +10,24 @@
 //! the other half of the perf event array, so that what the CPUs sent of the old ones can still be
 //! told apart, and two changes are at least a drained ring apart.
 
-use std::{
-    collections::BTreeMap,
-    fs,
-    os::fd::AsFd as _,
-    path::Path,
-    time::{Duration, Instant},
-};
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::fd::AsFd as _;
+use std::path::Path;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use aya::programs::{RawTracePoint, RawTracePointRunOptions, TestRun as _};
-use uncore_trace_common::{record::MAX_COUNTERS, state::CpuState};
+use uncore_trace_common::record::MAX_COUNTERS;
+use uncore_trace_common::state::CpuState;
 
-use super::{
-    held::{self, Held, Layout},
-    perf::{Event, Request},
-    programs,
-    sampler::{self, Running},
-    session::Session,
-};
-use crate::{count::Count, discover::CpuList};
+use super::held::{self, Held, Layout};
+use super::perf::{Event, Request};
+use super::programs;
+use super::sampler::{self, Running};
+use super::session::Session;
+use crate::count::Count;
+use crate::discover::CpuList;
 
 /// How long a CPU that comes online, and the drivers that follow it, are waited for: a look costs
 /// little, but a counter that can be read nowhere must not be looked for for ever.

@@ -7,16 +7,12 @@
 use std::os::fd::{AsFd as _, AsRawFd as _};
 
 use anyhow::{Context as _, Result};
-use aya::{
-    Ebpf, EbpfLoader,
-    programs::{Program, RawTracePoint},
-};
+use aya::programs::{Program, RawTracePoint};
+use aya::{Ebpf, EbpfLoader};
 use uncore_trace_common::config::{self, MISSING};
 
-use super::{
-    btf::Types,
-    programs::{find, loaded},
-};
+use super::btf::Types;
+use super::programs::{find, loaded};
 
 /// Requests under way whose owners are remembered: 64 queues of the depth that the driver of NVM Express
 /// asks for (1024, `io_queue_depth` in drivers/nvme/host/pci.c, Linux 6.18). 7 MiB of kernel memory.

@@ -17,10 +17,8 @@ mod sampler;
 mod session;
 mod visit;
 
-pub use self::{
-    counting::Counting,
-    held::{Layout, Placed},
-    hotplug::{Change, online},
-    options::{Options, Timer},
-    session::{Drops, Session, Unopened},
-};
+pub use self::counting::Counting;
+pub use self::held::{Layout, Placed};
+pub use self::hotplug::{Change, online};
+pub use self::options::{Options, Timer};
+pub use self::session::{Drops, Session, Unopened};

@@ -4,18 +4,14 @@
 //! events only; the system call's bindings come from `perf-event-open-sys`.
 #![expect(unsafe_code, reason = "perf_event_open and its ioctls are raw system calls")]
 
-use std::{
-    io,
-    os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd},
-};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 
-use perf_event_open_sys::{
-    bindings::{
-        PERF_FLAG_FD_CLOEXEC, PERF_FORMAT_TOTAL_TIME_ENABLED, PERF_FORMAT_TOTAL_TIME_RUNNING,
-        perf_event_attr,
-    },
-    ioctls, perf_event_open,
+use perf_event_open_sys::bindings::{
+    PERF_FLAG_FD_CLOEXEC, PERF_FORMAT_TOTAL_TIME_ENABLED, PERF_FORMAT_TOTAL_TIME_RUNNING,
+    perf_event_attr,
 };
+use perf_event_open_sys::{ioctls, perf_event_open};
 
 use crate::count::Count;
 

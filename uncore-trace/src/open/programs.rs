@@ -1,14 +1,15 @@
 //! Loads the BPF object and attaches its programs, in a stated order.
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use aya::{
-    Btf, Ebpf, EbpfLoader,
-    maps::{Map, MapData},
-    programs::{BtfTracePoint, Program, ProgramError, RawTracePoint},
-};
+use aya::maps::{Map, MapData};
+use aya::programs::{BtfTracePoint, Program, ProgramError, RawTracePoint};
+use aya::{Btf, Ebpf, EbpfLoader};
 use uncore_trace_common::config;
 
-use super::{btf::Types, counters::CounterArray, io, options::Options};
+use super::btf::Types;
+use super::counters::CounterArray;
+use super::io;
+use super::options::Options;
 
 /// The object that the build script put here.
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/uncore-trace.bpf.o"));

@@ -8,29 +8,24 @@
 //! - [`Timer::RunOnCpu`]: one thread that runs the sampler on each owner CPU by
 //!   `BPF_PROG_TEST_RUN` (Linux >= 5.10), at the price of a wake-up and an interrupt a tick.
 
-use std::{
-    collections::BTreeMap,
-    io,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
-    thread::{self, JoinHandle},
-};
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use aya::{
-    Btf, Ebpf,
-    maps::{Array, MapData},
-    programs::{BtfTracePoint, RawTracePoint, RawTracePointRunOptions, TestRun as _},
-};
-use rustix::{
-    thread::clock_nanosleep_absolute,
-    time::{ClockId, Timespec, clock_gettime},
-};
+use aya::maps::{Array, MapData};
+use aya::programs::{BtfTracePoint, RawTracePoint, RawTracePointRunOptions, TestRun as _};
+use aya::{Btf, Ebpf};
+use rustix::thread::clock_nanosleep_absolute;
+use rustix::time::{ClockId, Timespec, clock_gettime};
 use uncore_trace_common::state::{SAMPLER_ARMED, SAMPLER_OFF, SAMPLER_WANTED, Sampler};
 
-use super::{held::Layout, options::Timer, programs, visit::visit};
+use super::held::Layout;
+use super::options::Timer;
+use super::programs;
+use super::visit::visit;
 
 /// The running sampler.
 #[derive(Debug)]

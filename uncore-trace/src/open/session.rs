@@ -1,30 +1,25 @@
 //! An open recording: every descriptor and link it holds, and the order in which they go.
 
-use std::{collections::BTreeMap, os::fd::AsFd as _};
+use std::collections::BTreeMap;
+use std::os::fd::AsFd as _;
 
 use anyhow::{Context as _, Result, bail};
-use aya::{
-    Btf, Ebpf,
-    maps::{Array, MapData, PerCpuArray, RingBuf},
-    programs::{Program, ProgramError},
-};
+use aya::maps::{Array, MapData, PerCpuArray, RingBuf};
+use aya::programs::{Program, ProgramError};
+use aya::{Btf, Ebpf};
 use aya_log::EbpfLogger;
-use uncore_trace_common::{
-    record::{KINDS, MAX_COUNTERS},
-    state::{CpuState, Drops as DropsAbi, IoState, SAMPLER_OFF, Sampler},
-};
+use uncore_trace_common::record::{KINDS, MAX_COUNTERS};
+use uncore_trace_common::state::{CpuState, Drops as DropsAbi, IoState, SAMPLER_OFF, Sampler};
 
-use super::{
-    btf::{Types, VMLINUX},
-    counters::CounterArray,
-    held::{self, Held, Layout},
-    hotplug::Follower,
-    io,
-    options::{Options, Timer},
-    programs,
-    sampler::{self, Running},
-};
-use crate::{count::Count, plan::Plan};
+use super::btf::{Types, VMLINUX};
+use super::counters::CounterArray;
+use super::held::{self, Held, Layout};
+use super::hotplug::Follower;
+use super::options::{Options, Timer};
+use super::sampler::{self, Running};
+use super::{io, programs};
+use crate::count::Count;
+use crate::plan::Plan;
 
 /// A counter that could not be opened.
 #[derive(Clone, Debug)]

@@ -1,6 +1,7 @@
 //! Makes every CPU switch tasks once: what must begin on a certain CPU begins then.
 
-use std::{thread, time::Duration};
+use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
 use rustix::thread::{CpuSet, sched_setaffinity};

@@ -4,10 +4,9 @@
 
 use super::catalog::Catalog;
 use super::family::{Family, NamedEvent};
-use crate::discover::Pmu;
 use crate::discover::event::{AliasValue, EventAlias};
 use crate::discover::format::{Format, WORDS};
-use crate::discover::name;
+use crate::discover::{Pmu, name};
 
 /// Terms every PMU has: whole config words (`tools/perf/util/parse-events.l`, Linux 7.2).
 pub const WHOLE_WORDS: [&str; WORDS] = ["config", "config1", "config2", "config3", "config4"];

@@ -1,8 +1,12 @@
 //! What was typed, checked: every number in its range, every combination possible.
 
-use std::{ffi::OsString, path::PathBuf, time::Duration};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
 
-use crate::{attribute::Choice, open::Timer, tables::mode::Mode};
+use crate::attribute::Choice;
+use crate::open::Timer;
+use crate::tables::mode::Mode;
 
 /// Tracepoints at which counters are read too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]

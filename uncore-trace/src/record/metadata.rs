@@ -1,22 +1,20 @@
 //! The key-value metadata of a recording.
 
-use std::{collections::BTreeMap, fs, path::Path};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
 
 use anyhow::{Context as _, Result};
-use rustix::{
-    system::uname,
-    time::{ClockId, clock_gettime},
-};
+use rustix::system::uname;
+use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
 use super::args::Options;
-use crate::{
-    align::clock::Snapshot,
-    open::{Timer, Unopened},
-    plan::Plan,
-    tables::{SCHEMA_VERSION, metadata},
-    timeline::{Cause, Ledger, Timeline},
-};
+use crate::align::clock::Snapshot;
+use crate::open::{Timer, Unopened};
+use crate::plan::Plan;
+use crate::tables::{SCHEMA_VERSION, metadata};
+use crate::timeline::{Cause, Ledger, Timeline};
 
 /// What the recorder itself used.
 #[derive(Debug, Serialize)]

@@ -5,7 +5,5 @@ mod metadata;
 mod progress;
 mod recorder;
 
-pub use self::{
-    args::{Options, Sampling, buffer_mib, default_tick, parse_duration},
-    recorder::{Outcome, has_raw_tables, record},
-};
+pub use self::args::{Options, Sampling, buffer_mib, default_tick, parse_duration};
+pub use self::recorder::{Outcome, has_raw_tables, record};

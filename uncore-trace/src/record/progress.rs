@@ -1,9 +1,7 @@
 //! What a person at a terminal sees while recording: one line, redrawn.
 
-use std::{
-    io::{IsTerminal as _, stderr},
-    time::Instant,
-};
+use std::io::{IsTerminal as _, stderr};
+use std::time::Instant;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 

@@ -1,40 +1,31 @@
 //! The loop: drain the ring, advance the time line, hand rows to the writer, until it is time to
 //! stop; then close the last window and finish the tables.
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    path::Path,
-    time::{Duration, Instant},
-};
+use std::collections::{BTreeMap, VecDeque};
+use std::path::Path;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
-use super::{
-    args::{Options, Sampling},
-    metadata,
-    progress::Progress,
-};
-use crate::{
-    align::clock::{Snapshot, mono_ns},
-    attribute::Methods,
-    count::Count,
-    discover::Machine,
-    drain::{Peek, decode, peek},
-    open::{self, Change, Drops, Session, Timer},
-    plan::Plan,
-    priority,
-    signals::Signals,
-    tables::{
-        counters,
-        loss::Losses,
-        place,
-        thread::WriterHandle,
-        writer::{Create, Finished, Target},
-    },
-    timeline::{Cause, Setup, Sink, Timeline},
-    workload::Workload,
-};
+use super::args::{Options, Sampling};
+use super::metadata;
+use super::progress::Progress;
+use crate::align::clock::{Snapshot, mono_ns};
+use crate::attribute::Methods;
+use crate::count::Count;
+use crate::discover::Machine;
+use crate::drain::{Peek, decode, peek};
+use crate::open::{self, Change, Drops, Session, Timer};
+use crate::plan::Plan;
+use crate::priority;
+use crate::signals::Signals;
+use crate::tables::loss::Losses;
+use crate::tables::thread::WriterHandle;
+use crate::tables::writer::{Create, Finished, Target};
+use crate::tables::{counters, place};
+use crate::timeline::{Cause, Setup, Sink, Timeline};
+use crate::workload::Workload;
 
 /// How often the ring is drained; `args::buffer_mib` sizes the ring by it.
 const DRAIN: Duration = Duration::from_millis(50);

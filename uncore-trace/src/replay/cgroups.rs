@@ -3,11 +3,11 @@
 use anyhow::Result;
 use arrow::array::RecordBatch;
 
-use super::{Log, rows::Rows};
-use crate::{
-    log::Entry,
-    tables::{cgroups, columns, reader::Recording},
-};
+use super::Log;
+use super::rows::Rows;
+use crate::log::Entry;
+use crate::tables::reader::Recording;
+use crate::tables::{cgroups, columns};
 
 /// The table, as far as it was taken.
 #[derive(Debug)]

@@ -1,16 +1,18 @@
 //! What devices moved in each tick: the rows of `io`, tick by tick; none where there is no such table.
 
-use std::{collections::HashMap, rc::Rc};
+use std::collections::HashMap;
+use std::rc::Rc;
 
 use anyhow::Result;
 use arrow::array::RecordBatch;
 
-use super::{Log, owners::Owners, rows::Rows};
-use crate::{
-    log::{Entry, Moved, Owner},
-    plan::Direction,
-    tables::{columns, io, reader::Recording},
-};
+use super::Log;
+use super::owners::Owners;
+use super::rows::Rows;
+use crate::log::{Entry, Moved, Owner};
+use crate::plan::Direction;
+use crate::tables::reader::Recording;
+use crate::tables::{columns, io};
 
 const COLUMNS: [&str; 10] = [
     "mono_ns",

@@ -19,16 +19,16 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result, bail};
 
-use self::{cgroups::Cgroups, facts::Facts, io::Io, readings::Readings, time::Time};
-use crate::{
-    attribute::{Attributor, Choice, RecordingFacts},
-    log::Entry,
-    tables::{
-        fabric, metadata, place,
-        reader::Recording,
-        writer::{Create, Finished, Target, Writer},
-    },
-};
+use self::cgroups::Cgroups;
+use self::facts::Facts;
+use self::io::Io;
+use self::readings::Readings;
+use self::time::Time;
+use crate::attribute::{Attributor, Choice, RecordingFacts};
+use crate::log::Entry;
+use crate::tables::reader::Recording;
+use crate::tables::writer::{Create, Finished, Target, Writer};
+use crate::tables::{fabric, metadata, place};
 
 /// Rows that are handed to the writer at once.
 const ROWS: usize = 8192;

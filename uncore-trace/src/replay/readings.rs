@@ -7,15 +7,12 @@
 use anyhow::Result;
 use arrow::array::RecordBatch;
 
-use super::{Log, owners::Owners};
-use crate::{
-    log::{Entry, Reading, Trigger, Value},
-    tables::{
-        columns::{self, get},
-        reader::{Recording, Table},
-        readings,
-    },
-};
+use super::Log;
+use super::owners::Owners;
+use crate::log::{Entry, Reading, Trigger, Value};
+use crate::tables::columns::{self, get};
+use crate::tables::reader::{Recording, Table};
+use crate::tables::readings;
 
 const COLUMNS: [&str; 14] = [
     "mono_ns",

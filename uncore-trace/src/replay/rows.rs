@@ -1,6 +1,7 @@
 //! The rows of a table in their order, one batch in memory.
 
-use std::{iter::Peekable, vec::IntoIter};
+use std::iter::Peekable;
+use std::vec::IntoIter;
 
 use anyhow::Result;
 use arrow::array::RecordBatch;

@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use anyhow::{Context as _, Result, bail};
 use arrow::array::RecordBatch;
 
-use super::{Log, owners::Owners, rows::Rows};
-use crate::{
-    log::{Columns, Entry, Owner},
-    tables::{columns, irqs, reader::Recording, runtime},
-};
+use super::Log;
+use super::owners::Owners;
+use super::rows::Rows;
+use crate::log::{Columns, Entry, Owner};
+use crate::tables::reader::Recording;
+use crate::tables::{columns, irqs, runtime};
 
 /// Both tables, as far as they were taken.
 #[derive(Debug)]

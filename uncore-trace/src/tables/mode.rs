@@ -3,12 +3,11 @@
 //! Guarantee: a recording is never readable by more users than its [`Mode`] allows, not even while
 //! it is being made: files and directories are created with at most these bits.
 
-use std::fmt;
 use std::fs::{self, DirBuilder, File, Permissions};
-use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::str::FromStr;
+use std::{fmt, io};
 
 use anyhow::Result;
 

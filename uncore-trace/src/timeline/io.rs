@@ -1,25 +1,19 @@
 //! What devices moved for whom, tick by tick, and the rows of `io` that say it.
 
-use std::{
-    collections::HashMap,
-    fs,
-    os::unix::fs::MetadataExt as _,
-    path::{Path, PathBuf},
-    rc::Rc,
-};
+use std::collections::HashMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use super::sink::Sink;
-use crate::{
-    align::{
-        io::{Flow, Transfers},
-        names::Names,
-    },
-    discover::devices,
-    drain::{Io, IoKind, IoSlot, Mover},
-    log::{Moved, Owner},
-    plan::Direction,
-    tables::io,
-};
+use crate::align::io::{Flow, Transfers};
+use crate::align::names::Names;
+use crate::discover::devices;
+use crate::drain::{Io, IoKind, IoSlot, Mover};
+use crate::log::{Moved, Owner};
+use crate::plan::Direction;
+use crate::tables::io;
 
 /// Records of what happened this long before reach the time line only now, ns: a request is told of
 /// when it ends, and one that took less is still spread over all of its time.
@@ -188,10 +182,8 @@ fn row(moved: &Moved, end: u64, tick_ns: u64, functions: Option<&str>, builder: 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        align::cgroups::Cgroups,
-        drain::{Comm, Task},
-    };
+    use crate::align::cgroups::Cgroups;
+    use crate::drain::{Comm, Task};
 
     #[test]
     fn a_reader_has_its_bytes_though_its_record_comes_first() {

@@ -1,10 +1,8 @@
 //! Interrupt numbers to names.
 
-use std::{
-    collections::{HashMap, HashSet},
-    fs,
-    path::{Path, PathBuf},
-};
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::path::{Path, PathBuf};
 
 /// Names by number.
 #[derive(Debug)]

@@ -6,10 +6,8 @@
 
 use std::collections::HashMap;
 
-use crate::{
-    align::names::{self, Names},
-    drain::{Peek, Task},
-};
+use crate::align::names::{self, Names};
+use crate::drain::{Peek, Task};
 
 /// The last looks at each CPU before the programs went.
 #[derive(Debug, Default)]

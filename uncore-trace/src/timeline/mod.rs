@@ -16,42 +16,33 @@ mod raw;
 mod readers;
 mod sink;
 
-use std::{
-    collections::{BTreeMap, HashSet, btree_map::Entry},
-    path::Path,
-};
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, HashSet};
+use std::path::Path;
 
-pub use self::{
-    cputime::CpuTime,
-    loss::{Cause, Ledger},
-    sink::Sink,
+pub use self::cputime::CpuTime;
+use self::cputime::CpuTimes;
+use self::io::IoUse;
+use self::irqnames::IrqNames;
+use self::looks::{Look, Looks};
+pub use self::loss::{Cause, Ledger};
+use self::offline::Offline;
+use self::output::Output;
+use self::readers::Readers;
+pub use self::sink::Sink;
+use crate::align::cgroups::Cgroups;
+use crate::align::clock::Snapshot;
+use crate::align::cpu::{Bin, CpuTrack};
+use crate::align::names::Names;
+use crate::attribute::{Attributor, Methods, RecordingFacts, order};
+use crate::count::Count;
+use crate::drain::{
+    CgroupChange, CgroupEvent, Context, Peek, Record, Run, Sample, Slot, TaskChange, TaskEvent,
 };
-use self::{
-    cputime::CpuTimes,
-    io::IoUse,
-    irqnames::IrqNames,
-    looks::{Look, Looks},
-    offline::Offline,
-    output::Output,
-    readers::Readers,
-};
-use crate::{
-    align::{
-        cgroups::Cgroups,
-        clock::Snapshot,
-        cpu::{Bin, CpuTrack},
-        names::Names,
-    },
-    attribute::{Attributor, Methods, RecordingFacts, order},
-    count::Count,
-    drain::{
-        CgroupChange, CgroupEvent, Context, Peek, Record, Run, Sample, Slot, TaskChange, TaskEvent,
-    },
-    log::{self, Owner},
-    open::{Change, Layout},
-    plan::Plan,
-    tables::{runtime, slices, tasks},
-};
+use crate::log::{self, Owner};
+use crate::open::{Change, Layout};
+use crate::plan::Plan;
+use crate::tables::{runtime, slices, tasks};
 
 /// A boundary reading that has not come this long after its time is missing, ns: ten times the
 /// longest delay of a pinned timer seen under hackbench on two busy CPUs.

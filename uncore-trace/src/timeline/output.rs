@@ -1,12 +1,11 @@
 //! Where entries of a live recording go: to the attributor, and to the raw tables that keep them.
 
-use super::{readers, sink::Sink};
-use crate::{
-    align::cgroups::Place,
-    attribute::Attributor,
-    log::{Columns, Entry, Reading},
-    tables::readings,
-};
+use super::readers;
+use super::sink::Sink;
+use crate::align::cgroups::Place;
+use crate::attribute::Attributor;
+use crate::log::{Columns, Entry, Reading};
+use crate::tables::readings;
 
 /// The attributor and the tables.
 #[derive(Debug)]

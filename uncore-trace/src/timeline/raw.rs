@@ -1,13 +1,12 @@
 //! Rows of the raw tables that say who used the CPUs.
 
-use super::{irqnames::IrqNames, sink::Sink};
-use crate::{
-    align::cpu::Bin,
-    attribute::softirq,
-    drain::{Context, Run},
-    log::{Columns, Owner},
-    tables::{irqs, runtime, slices},
-};
+use super::irqnames::IrqNames;
+use super::sink::Sink;
+use crate::align::cpu::Bin;
+use crate::attribute::softirq;
+use crate::drain::{Context, Run};
+use crate::log::{Columns, Owner};
+use crate::tables::{irqs, runtime, slices};
 
 /// Rows for one bin of one CPU; `owners` are those of its tasks. Their times sum to the length of
 /// the bin.

@@ -4,21 +4,17 @@
 //! A counter is not tied to a CPU: when its reader goes offline, another CPU reads it. Each sample
 //! says by its first slot which counters it is of.
 
-use std::{
-    collections::{BTreeMap, HashMap, HashSet},
-    mem,
-    rc::Rc,
-};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::mem;
+use std::rc::Rc;
 
 use super::loss::{Cause, Ledger};
-use crate::{
-    count::Count,
-    drain::{self, Sample, Task},
-    log::{Owner, Reading, Trigger, Value},
-    open::{Change, Layout},
-    plan::{Counter, Plan},
-    tables::readings,
-};
+use crate::count::Count;
+use crate::drain::{self, Sample, Task};
+use crate::log::{Owner, Reading, Trigger, Value};
+use crate::open::{Change, Layout};
+use crate::plan::{Counter, Plan};
+use crate::tables::readings;
 
 /// The counters of a sample, and what to add to each reading.
 type Slots = Rc<[(u32, Count)]>;

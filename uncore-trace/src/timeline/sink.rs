@@ -8,11 +8,10 @@ use arrow::array::{AsArray, RecordBatch};
 use arrow::compute::{max, min};
 use arrow::datatypes::Int64Type;
 
-use crate::{
-    align::cgroups::Place,
-    drain::Task,
-    tables::{Builders, TableDef, cgroups, fabric, slices, tasks, thread::WriterHandle},
-};
+use crate::align::cgroups::Place;
+use crate::drain::Task;
+use crate::tables::thread::WriterHandle;
+use crate::tables::{Builders, TableDef, cgroups, fabric, slices, tasks};
 
 /// Rows of a table that go to the writer at once: a batch of `slices` of 6 MB. Every batch may become
 /// a segment, and many small segments cost the writer more time than few.

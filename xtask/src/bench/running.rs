@@ -1,11 +1,10 @@
 //! What runs beside a measured workload, stopped and removed however the measurement ends.
 
-use std::fs;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fs, thread};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use aya::programs::BtfTracePoint;

@@ -4,11 +4,10 @@
 //! binary, its modules, and for guests with a device model also its headers and its source.
 
 use std::cmp::Ordering;
-use std::fmt;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::str::FromStr;
+use std::{fmt, fs};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use serde::Deserialize;

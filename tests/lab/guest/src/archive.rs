@@ -1,12 +1,10 @@
 //! The way out: /out as a tar stream on the guest's first virtio disk.
 
-use std::{
-    fs::OpenOptions,
-    io::{BufWriter, Write as _},
-    path::Path,
-    thread,
-    time::{Duration, Instant},
-};
+use std::fs::OpenOptions;
+use std::io::{BufWriter, Write as _};
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 

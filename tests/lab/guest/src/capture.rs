@@ -5,11 +5,9 @@
 //! names and places of PCI, block and network devices, the kernel's release and where cgroups are
 //! mounted; no other mount, no process, no serial number, no network or memory address.
 
-use std::{
-    fs, io,
-    os::unix::fs::symlink,
-    path::{Path, PathBuf},
-};
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use anyhow::{Context as _, Result, ensure};
 

@@ -1,11 +1,9 @@
 //! The cgroups of the tenants: /lab and what is below it.
 
-use std::{
-    collections::BTreeMap,
-    fs, io,
-    os::unix::fs::MetadataExt as _,
-    path::{Path, PathBuf},
-};
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use anyhow::{Context, Result};
 

@@ -3,23 +3,19 @@
 //! Guarantees that each request goes to the device (nothing is cached) and that its bytes are moved
 //! when it is complete, not before.
 
-use std::{
-    fs::{File, OpenOptions},
-    io::{Seek as _, SeekFrom},
-    os::unix::fs::{FileExt as _, OpenOptionsExt as _},
-    path::Path,
-    thread,
-    time::{Duration, Instant},
-};
+use std::fs::{File, OpenOptions};
+use std::io::{Seek as _, SeekFrom};
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use rustix::fs::OFlags;
 
-use crate::{
-    model::Model,
-    spec::{Disk, Move},
-    time,
-};
+use crate::model::Model;
+use crate::spec::{Disk, Move};
+use crate::time;
 
 const NS_PER_US: u64 = 1_000;
 /// Requests and their buffers begin at multiples of this: a page, the largest logical block.

@@ -4,27 +4,20 @@
 //! failure: REASON`, and the machine is switched off.
 #![expect(clippy::print_stdout, reason = "the console is how a guest tells its host what happens")]
 
-use std::{
-    collections::BTreeSet,
-    fs, io, panic,
-    path::Path,
-    process::{Command, ExitCode},
-    thread,
-    time::{Duration, Instant},
-};
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
+use std::{fs, io, panic, thread};
 
 use anyhow::{Context, Result, anyhow, bail};
 use rustix::system::{RebootCommand, reboot};
 use uncore_trace_lab::capture::capture;
 
-use crate::{
-    archive,
-    kmsg::Messages,
-    model::Model,
-    modules, mounts,
-    spec::{Device, Guest},
-    steps,
-};
+use crate::kmsg::Messages;
+use crate::model::Model;
+use crate::spec::{Device, Guest};
+use crate::{archive, modules, mounts, steps};
 
 const OUT: &str = "/out";
 const PMUS: &str = "/sys/bus/event_source/devices";

@@ -1,10 +1,8 @@
 //! Kernel messages as they come, from /dev/kmsg.
 
-use std::{
-    fs::{File, OpenOptions},
-    io::{self, Read as _, Seek as _, SeekFrom},
-    os::unix::fs::OpenOptionsExt as _,
-};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::os::unix::fs::OpenOptionsExt as _;
 
 use anyhow::{Context, Result};
 

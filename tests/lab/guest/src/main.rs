@@ -4,7 +4,9 @@
 //! out. As `run FILE` it is the workload of one step, as `tenant FILE N` one process of it.
 #![expect(clippy::print_stderr, reason = "errors go to standard error")]
 
-use std::{env, path::Path, process::ExitCode};
+use std::env;
+use std::path::Path;
+use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 

@@ -4,13 +4,11 @@
 //! and that a move is either taken whole or an error.
 #![expect(unsafe_code, reason = "ioctl(2) needs to be told what a request reads and returns")]
 
-use std::{
-    ffi::c_void,
-    fs::{File, OpenOptions},
-    io::{Read as _, Write},
-    path::Path,
-    ptr,
-};
+use std::ffi::c_void;
+use std::fs::{File, OpenOptions};
+use std::io::{Read as _, Write};
+use std::path::Path;
+use std::ptr;
 
 use anyhow::{Context, Result, ensure};
 use rustix::ioctl::{Ioctl, IoctlOutput, NoArg, Opcode, ioctl, opcode};

@@ -1,6 +1,8 @@
 //! Kernel modules of the guest, files of /lab/modules.
 
-use std::{fs::File, io, path::Path};
+use std::fs::File;
+use std::io;
+use std::path::Path;
 
 use anyhow::{Context, Result};
 

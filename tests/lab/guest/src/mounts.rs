@@ -1,15 +1,11 @@
 //! The file systems of the guest, and its console.
 
-use std::{
-    fs::{self, OpenOptions},
-    io,
-};
+use std::fs::{self, OpenOptions};
+use std::io;
 
 use anyhow::{Context, Result};
-use rustix::{
-    io::Errno,
-    mount::{MountFlags, mount},
-};
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, mount};
 
 use crate::cgroup;
 

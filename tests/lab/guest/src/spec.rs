@@ -3,7 +3,8 @@
 //! Guarantees that what was read is sound: an unknown field, a name that leaves its directory, a
 //! share that is none are refused when the file is read, not when the value is used.
 
-use std::{fs, path::Path};
+use std::fs;
+use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};

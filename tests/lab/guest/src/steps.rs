@@ -3,27 +3,26 @@
 //! Guarantees that a step starts on an empty truth log, that nothing it started is alive when the
 //! next one starts, and that a command which fails or hangs is a result and no error.
 
-use std::{
-    fs::{self, File},
-    io::{self, Write as _},
-    os::unix::process::ExitStatusExt as _,
-    path::Path,
-    process::{Command, ExitStatus, Stdio},
-    thread,
-    time::{Duration, Instant},
-};
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::Path;
+use std::process::{Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use rustix::{
-    event::{PollFd, PollFlags, Timespec, poll},
-    io::Errno,
-    process::{
-        Pid, PidfdFlags, Signal, WaitOptions, kill_process_group, pidfd_open, wait as wait_any,
-    },
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitOptions, kill_process_group, pidfd_open, wait as wait_any,
 };
 use serde::Serialize;
 
-use crate::{cgroup, kmsg::Messages, model::Model, spec::Step};
+use crate::cgroup;
+use crate::kmsg::Messages;
+use crate::model::Model;
+use crate::spec::Step;
 
 /// Where the work of a step is, for its command.
 const WORK: &str = "/lab/steps";

@@ -3,26 +3,19 @@
 //! Guarantees that each thread moves its flows in proportion to the CPU time it used and to nothing
 //! else, or the bytes of its requests and nothing else, and that all of its traffic happens in its cgroup, on its CPUs.
 
-use std::{
-    hint::black_box,
-    io::{self, Write as _},
-    path::Path,
-    thread,
-};
+use std::hint::black_box;
+use std::io::{self, Write as _};
+use std::path::Path;
+use std::thread;
 
 use anyhow::{Context, Result, anyhow};
-use rustix::{
-    process::{Signal, set_parent_process_death_signal},
-    thread::{CpuSet, sched_setaffinity},
-};
+use rustix::process::{Signal, set_parent_process_death_signal};
+use rustix::thread::{CpuSet, sched_setaffinity};
 
-use crate::{
-    cgroup, disk,
-    flow::{self, Flow},
-    model::Model,
-    spec::{Tenant, Work},
-    time,
-};
+use crate::flow::{self, Flow};
+use crate::model::Model;
+use crate::spec::{Tenant, Work};
+use crate::{cgroup, disk, time};
 
 const NS_PER_US: u64 = 1_000;
 const NS_PER_MS: u64 = 1_000_000;

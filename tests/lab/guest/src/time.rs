@@ -3,10 +3,8 @@
 use std::io;
 
 use anyhow::{Context, Result};
-use rustix::{
-    thread::clock_nanosleep_absolute,
-    time::{ClockId, Timespec, clock_gettime},
-};
+use rustix::thread::clock_nanosleep_absolute;
+use rustix::time::{ClockId, Timespec, clock_gettime};
 
 const NS_PER_S: u64 = 1_000_000_000;
 

@@ -3,20 +3,15 @@
 //! Guarantees that every tenant is in its cgroup and ready before the common start is set, so that
 //! times in the file are times of the workload, however slowly processes start.
 
-use std::{
-    env, fs,
-    io::{BufRead as _, BufReader, Write as _},
-    path::Path,
-    process::{Child, ChildStdout, Command, Stdio},
-};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::{env, fs};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::{
-    cgroup,
-    spec::{Action, Tenant, Verb, Work},
-    time,
-};
+use crate::spec::{Action, Tenant, Verb, Work};
+use crate::{cgroup, time};
 
 const NS_PER_MS: u64 = 1_000_000;
 

@@ -4,10 +4,9 @@
 use anyhow::Result;
 
 use super::Outcome;
-use crate::tables::TableDef;
-use crate::tables::fabric;
 use crate::tables::manifest::Manifest;
 use crate::tables::reader::Recording;
+use crate::tables::{TableDef, fabric};
 
 /// Damaged parts that are named; more are counted.
 const NAMED: usize = 5;

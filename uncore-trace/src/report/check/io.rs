@@ -6,9 +6,8 @@ use arrow::array::{Array as _, RecordBatch};
 
 use super::{First, Outcome};
 use crate::plan::Direction;
-use crate::tables::columns;
-use crate::tables::io;
 use crate::tables::reader::Recording;
+use crate::tables::{columns, io};
 
 /// The owners there are.
 const OWNERS: [&str; 5] = ["task", "irq", "softirq", "device", "unattributed"];
