@@ -13,7 +13,7 @@ use std::time::Duration;
 use arrow::array::{ArrayRef, AsArray as _};
 use arrow::datatypes::{Int64Type, TimestampNanosecondType};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
-use uncore_trace::tables::fabric;
+use uncore_trace::schema::fabric;
 use uncore_trace::tables::reader::Recording;
 
 use crate::harness::cgroup::Cgroup;

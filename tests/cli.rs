@@ -12,9 +12,9 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use uncore_trace::schema::{SCHEMA_VERSION, fabric, metadata};
 use uncore_trace::tables::reader::Recording;
 use uncore_trace::tables::writer::{Create, Target, Writer};
-use uncore_trace::tables::{SCHEMA_VERSION, fabric, metadata};
 
 use crate::command::{Answer, NOBODY, Place, machine};
 use crate::harness::has_root;

@@ -8,9 +8,10 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
 
+use uncore_trace::catalog::Catalog;
 use uncore_trace::cmd::list::{Form, View, What, list};
 use uncore_trace::discover::{self, Machine};
-use uncore_trace::plan::{Catalog, Plan, Request, plan};
+use uncore_trace::plan::{Plan, Request, plan};
 
 use crate::machines::{brief, request, root};
 

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use uncore_trace::tables::loss;
+use uncore_trace::schema::loss;
 
 use crate::harness::load::Load;
 use crate::harness::recorder::Recorder;

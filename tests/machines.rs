@@ -7,9 +7,11 @@
 
 use std::path::{Path, PathBuf};
 
+use uncore_trace::catalog::Catalog;
+use uncore_trace::catalog::group::Group;
 use uncore_trace::cmd::list::{Form, View, What, list};
 use uncore_trace::discover::{Machine, machine};
-use uncore_trace::plan::{Catalog, Group, Plan, Request, plan};
+use uncore_trace::plan::{Plan, Request, plan};
 
 const MACHINES: [&str; 10] = [
     "all-drivers-acpi",

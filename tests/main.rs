@@ -29,6 +29,7 @@ mod shares;
 mod signals;
 mod skip;
 mod stat;
+mod structure;
 mod sums;
 mod survive;
 mod terminal;

@@ -5,9 +5,10 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use uncore_trace::catalog::Catalog;
+use uncore_trace::catalog::metric::{DURATION_NS, Planned, Value, evaluate};
 use uncore_trace::discover::{Machine, machine};
-use uncore_trace::plan::metric::{DURATION_NS, Planned, Value, evaluate};
-use uncore_trace::plan::{Catalog, Plan, Request, plan};
+use uncore_trace::plan::{Plan, Request, plan};
 
 fn captured(name: &str) -> Machine {
     let machines = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/machines");

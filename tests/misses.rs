@@ -2,8 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
+use uncore_trace::catalog::Catalog;
 use uncore_trace::plan::misses::Wanted;
-use uncore_trace::plan::{Catalog, Counter, Plan, Request, Role, plan};
+use uncore_trace::plan::{Counter, Plan, Request, Role, plan};
 
 use crate::machines::{captured, request};
 

@@ -12,8 +12,8 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{FileType, Mode, makedev, mknodat};
+use uncore_trace::schema::{SCHEMA_VERSION, metadata};
 use uncore_trace::tables::writer::{Create, Target, Writer};
-use uncore_trace::tables::{SCHEMA_VERSION, metadata};
 
 use crate::command::{Answer, Place};
 use crate::harness::recorder::Recorder;

@@ -11,7 +11,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use serde_json::Value;
-use uncore_trace::tables::fabric;
+use uncore_trace::schema::fabric;
 
 use crate::harness::recorder::Recorder;
 use crate::harness::{python, readers, root_or_skip, run_ok, text, uncore_trace};

@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::Path;
 
-use uncore_trace::tables::{ALL, fabric};
+use uncore_trace::schema::{ALL, fabric};
 
 /// The names in the first cells of the table below `heading`, and of the words in between commas.
 fn first_cells(readme: &str, heading: &str) -> Vec<String> {

@@ -5,7 +5,7 @@ use std::fs;
 use std::thread::sleep;
 use std::time::Duration;
 
-use uncore_trace::tables::metadata;
+use uncore_trace::schema::metadata;
 
 use crate::harness::recorder::Recorder;
 use crate::harness::subject::ending_signals;

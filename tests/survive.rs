@@ -10,7 +10,7 @@ use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime};
 
-use uncore_trace::tables::metadata;
+use uncore_trace::schema::metadata;
 
 use rustix::process::Signal;
 

@@ -1,8 +1,9 @@
 //! What drivers accept and then do not count: refused before anything is opened, or said with the
 //! share of the time that is left.
 
-use uncore_trace::plan::overlay::FamilyFile;
-use uncore_trace::plan::{Catalog, plan};
+use uncore_trace::catalog::Catalog;
+use uncore_trace::catalog::overlay::FamilyFile;
+use uncore_trace::plan::plan;
 
 use crate::machines::{captured, made, planned, refused, request};
 

@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use arrow::array::RecordBatch;
-use uncore_trace::tables::columns::{f64s, get, i32s, i64s, texts, u64s, words};
-use uncore_trace::tables::reader::Recording;
-use uncore_trace::tables::{
+use uncore_trace::schema::columns::{f64s, get, i32s, i64s, texts, u64s, words};
+use uncore_trace::schema::{
     TableDef, cgroups, fabric, io, irqs, loss, metadata, readings, runtime, tasks,
 };
+use uncore_trace::tables::reader::Recording;
 
 /// A row of `fabric`.
 #[derive(Clone, Debug)]

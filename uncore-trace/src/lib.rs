@@ -1,48 +1,69 @@
 //! Which tenant used the fabric, when, how much, and how sure are we.
 //!
-//! The modules are the pipeline, in its order. Each stage takes the plain data of the one before
-//! it and returns its own; none imports a later one, and what shows a recording reads its tables
-//! only, so that live and recorded answers cannot disagree.
+//! The modules are the pipeline. Each stage takes the plain data of the one before it and returns its
+//! own. A module imports only modules of the groups declared before its own, below; a test checks it.
+//! A view reads tables only, so that live and recorded answers cannot disagree.
 //!
 //! ```text
-//! discover -> plan -> open -> drain -> timeline -> log -> attribute -> tables -> report, check
-//!                      |        |         |         ^
-//!                      |        |         |         `-- replay: the same entries, from tables
-//!                      `--------`---------`-- record runs the whole
+//! discover -> catalog -> plan -> open -> drain -> assemble -> log -> attribute -> tables -> view
+//!                                  |       |       | identity  ^                   |  |
+//!                                  |       |       |           `----- replay <-----'  |
+//!                                  `-------`-------`--------- record runs the whole --'
 //! ```
 //!
-//! | stage | takes | gives | touches the machine |
+//! | module | takes | gives | touches the machine |
 //! |---|---|---|---|
+//! | [`schema`] | | what a recording holds: tables, columns, metadata | no |
 //! | [`discover`] | a root directory | PMUs, CPUs, cgroup mounts | reads |
+//! | [`catalog`] | TOML files | PMU families, events, metrics | reads overlays |
 //! | [`plan`] | what was typed, what was found | every counter with its encoding | no |
 //! | [`open`] | a plan | open counters, attached programs | changes; undone by `Drop` |
 //! | [`drain`] | bytes of the ring | records | no |
-//! | [`align`] | records | who used each CPU in each bin | reads names |
-//! | [`timeline`] | records and bins | entries of the log, rows of the raw tables | no |
 //! | [`log`] | | what an entry is | no |
+//! | [`identity`] | ids of tasks, cgroups, interrupts | their names | reads |
+//! | [`assemble`] | records, names | entries of the log, rows of the raw tables | no |
 //! | [`attribute`] | entries | shares that sum to each count, as rows of `fabric` | no |
 //! | [`tables`] | rows | Parquet, Arrow | writes the output |
-//! | [`report`] | tables | answers | no |
+//! | [`replay`] | the raw tables | the entries of the log again | no |
+//! | [`view`] | tables | answers | no |
 //!
-//! [`replay`] makes the entries of a recording again from its raw tables. The attributor sees entries
-//! and nothing else, so a recording and `uncore-trace attribute` make the same `fabric`.
+//! A recording and `uncore-trace attribute` make the same `fabric`: the attributor sees entries and
+//! nothing else.
 //!
-//! [`workload`] is the command that runs meanwhile, [`signals`] what ends a measurement.
-//!
-//! [`stat`] counts a plan without attributing it; where it shows cgroups, it sums what `record`
-//! streams.
+//! [`record`] runs the pipeline. [`stat`] counts a plan without attributing it; where it shows
+//! cgroups, it sums what [`record`] attributes. [`doctor`] says what the machine lacks, and [`cmd`] is
+//! the command line. [`workload`] is the command that runs meanwhile, [`signals`] what ends a
+//! measurement.
 
+// Groups are in the order of imports: see above.
+
+pub mod clock;
 mod count;
+mod priority;
+pub mod signals;
+pub mod terminal;
+pub mod units;
+
+pub mod text;
+pub mod workload;
+
+pub mod schema;
+
 pub mod discover;
+
+pub mod catalog;
+
 pub mod plan;
 
 pub mod open;
 
 pub mod drain;
 
-pub mod align;
 pub mod log;
-pub mod timeline;
+
+pub mod identity;
+
+pub mod assemble;
 
 pub mod attribute;
 
@@ -50,15 +71,11 @@ pub mod tables;
 
 pub mod replay;
 
-pub mod report;
+pub mod view;
+
+pub mod record;
+
+pub mod doctor;
+pub mod stat;
 
 pub mod cmd;
-pub mod doctor;
-mod priority;
-pub mod record;
-pub mod signals;
-pub mod stat;
-pub mod terminal;
-pub mod text;
-pub mod units;
-pub mod workload;

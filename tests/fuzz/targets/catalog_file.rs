@@ -3,8 +3,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use uncore_trace::plan::Catalog;
-use uncore_trace::plan::overlay::FamilyFile;
+use uncore_trace::catalog::Catalog;
+use uncore_trace::catalog::overlay::FamilyFile;
 
 fuzz_target!(|text: &str| {
     let mut catalog = Catalog { families: Vec::new(), outside: Vec::new() };

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use uncore_trace::plan::spec;
+use uncore_trace::catalog::spec;
 
 fuzz_target!(|text: &str| {
     if let Err(error) = spec::parse(text) {

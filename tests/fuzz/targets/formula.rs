@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use uncore_trace::plan::formula::Formula;
+use uncore_trace::catalog::formula::Formula;
 
 fuzz_target!(|input: (&str, f64)| {
     let (text, input) = input;

@@ -3,17 +3,16 @@
 //! The only state is what a window needs and what the methods have learnt: a log of any length takes
 //! the same memory.
 
-use super::counter::{Close, Ended, Missing, Track};
+use super::counter::{Close, Ended, Track};
 use super::missed::Misses;
 use super::names::Names;
 use super::series::Clock;
 use super::usage::{self, TickUse, Usage};
 use super::{Design, Method, Methods, rows};
-use crate::align::clock::Snapshot;
-use crate::align::io::Sum;
-use crate::log::{Disorder, Entry, Reading};
+use crate::clock::Snapshot;
+use crate::log::{Consumer, Disorder, Entry, Missing, Reading, Sum};
 use crate::plan::Plan;
-use crate::tables::fabric;
+use crate::schema::fabric;
 
 /// In windows that are longer, methods learn from ticks this often, ns: memory does not grow with
 /// the length of the window.
@@ -63,6 +62,46 @@ pub struct Attributor {
     ended: u64,
 }
 
+impl Consumer for Attributor {
+    /// At the end of a window its rows go to `fabric`.
+    fn take(&mut self, entry: Entry<'_>, fabric: &mut fabric::Builder) -> Result<(), Disorder> {
+        match entry {
+            Entry::Usage { cpu, parts } => self.usage.add(cpu, parts),
+            Entry::Reading(reading) => self.reading(reading)?,
+            Entry::Moved(moved) => self.moved.add(moved),
+            Entry::Cgroup { id, path, container, pod } => {
+                self.names.cgroup(id, path, container, pod);
+            }
+            Entry::Interrupt { number, name } => self.names.interrupt(number, name),
+            Entry::EndOfTick { tick, is_last } => {
+                if tick <= self.ended {
+                    return Err(Disorder::Tick(tick));
+                }
+                self.end_tick(tick, is_last, fabric);
+            }
+        }
+        Ok(())
+    }
+
+    fn needs_ticks(&self) -> bool {
+        self.learns()
+    }
+
+    /// A window ends with the tick, or methods learn then.
+    fn needs_readings(&self, tick: u64) -> bool {
+        self.clock.ends_window(tick) || self.learns_at(tick)
+    }
+
+    fn open_tick(&self) -> u64 {
+        // The reading of the start tick comes before the first tick ends.
+        if self.ended == self.clock.start_tick { self.ended } else { self.ended + 1 }
+    }
+
+    fn take_missing(&mut self) -> Vec<Missing> {
+        std::mem::take(&mut self.missing)
+    }
+}
+
 impl Attributor {
     /// Before the first entry.
     pub fn new(facts: &RecordingFacts<'_>) -> Self {
@@ -102,58 +141,17 @@ impl Attributor {
         }
     }
 
-    /// Whether a method learns from ticks, so that the use of CPUs must be logged by tick and not by
-    /// window.
-    pub fn learns(&self) -> bool {
-        self.designs.iter().any(Option::is_some)
-    }
-
-    /// Whether all readings of `tick` are needed: a window ends with it, or methods learn then.
-    pub fn needs_readings(&self, tick: u64) -> bool {
-        self.clock.ends_window(tick) || self.learns_at(tick)
-    }
-
-    /// The first tick that has not ended.
-    pub const fn open_tick(&self) -> u64 {
-        // The reading of the start tick comes before the first tick ends.
-        if self.ended == self.clock.start_tick { self.ended } else { self.ended + 1 }
-    }
-
-    /// Counts that windows lack, since they were last taken.
-    pub fn take_missing(&mut self) -> Vec<Missing> {
-        std::mem::take(&mut self.missing)
-    }
-
-    /// Takes an entry. At the end of a window its rows go to `fabric`.
-    ///
-    /// # Errors
-    ///
-    /// The entry breaks the order of the log. It is left out.
-    pub fn take(&mut self, entry: Entry<'_>, fabric: &mut fabric::Builder) -> Result<(), Disorder> {
-        match entry {
-            Entry::Usage { cpu, parts } => self.usage.add(cpu, parts),
-            Entry::Reading(reading) => self.reading(reading)?,
-            Entry::Moved(moved) => self.moved.add(moved),
-            Entry::Cgroup { id, path, container, pod } => {
-                self.names.cgroup(id, path, container, pod);
-            }
-            Entry::Interrupt { number, name } => self.names.interrupt(number, name),
-            Entry::EndOfTick { tick, is_last } => {
-                if tick <= self.ended {
-                    return Err(Disorder::Tick(tick));
-                }
-                self.end_tick(tick, is_last, fabric);
-            }
-        }
-        Ok(())
-    }
-
     fn reading(&mut self, reading: Reading) -> Result<(), Disorder> {
         let open_tick = self.open_tick();
         let index = self.index_of.get(reading.counter as usize).copied().flatten();
         let track = index.and_then(|index| self.tracks.get_mut(index));
         let track = track.ok_or(Disorder::Counter(reading.counter))?;
         track.series.push(reading, open_tick)
+    }
+
+    /// Whether a method learns from ticks.
+    fn learns(&self) -> bool {
+        self.designs.iter().any(Option::is_some)
     }
 
     fn learns_at(&self, tick: u64) -> bool {

@@ -6,7 +6,7 @@ use std::mem;
 use super::series::{Clock, End, Series};
 use super::{Attribution, Design, Method, Methods, Share, Window};
 use crate::count::Count;
-use crate::log::{Moved, Owner};
+use crate::log::{Lack, Missing, Moved, Owner};
 use crate::plan::{Counter, Plan};
 
 /// One counter of a recording.
@@ -34,34 +34,6 @@ pub struct Track {
     method: Box<dyn Attribution>,
     /// A failed read was told of, and none was successful since.
     is_failing: bool,
-}
-
-/// Why a window lacks a count.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lack {
-    /// There was no reading at its end: the next window that has one covers both.
-    NoBoundary,
-    /// The kernel refused the reading with this errno.
-    ReadFailed(i32),
-    /// The recording ended, and no CPU could read the counter any longer.
-    NoReader,
-    /// The counter was enabled but never ran.
-    NotScheduled,
-}
-
-/// A count that a window lacks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Missing {
-    /// Why.
-    pub lack: Lack,
-    /// Which counter.
-    pub counter: u32,
-    /// The CPU on which the plan reads it.
-    pub cpu: u32,
-    /// End of the window, ns.
-    pub time: u64,
-    /// Length of what it covers, ns.
-    pub span_ns: u64,
 }
 
 /// How a window of a counter ended.

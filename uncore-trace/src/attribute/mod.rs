@@ -25,12 +25,11 @@ mod solve;
 mod usage;
 
 pub use self::attributor::{Attributor, RecordingFacts, order};
-pub use self::counter::{Lack, Missing};
 pub use self::design::Design;
 use self::exact::Exact;
 use self::io::Io;
 use self::misses::Misses;
-pub use self::names::{Place, softirq};
+pub use self::names::Place;
 use self::regression::Regression;
 use self::residency::Residency;
 use crate::log::Owner;
@@ -220,4 +219,15 @@ fn leave_rest(shares: &mut Vec<Share>, total: f64) {
 /// How much of the count is said with confidence.
 fn trust(shares: &[Share]) -> f64 {
     shares.iter().map(|share| share.value * f64::from(share.confidence)).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schema::fabric::METHODS;
+
+    #[test]
+    fn the_schema_has_the_word_of_each_method() {
+        assert_eq!(Method::ALL.map(Method::name), METHODS);
+    }
 }

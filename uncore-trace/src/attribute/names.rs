@@ -6,17 +6,6 @@ use std::collections::{HashMap, VecDeque};
 /// Cgroups that are kept, the newest: short-lived ones may come by the million.
 const MOST_CGROUPS: usize = 1 << 16;
 
-/// Softirq vectors, `enum` in include/linux/interrupt.h, Linux 6.1 to 7.2.
-const SOFTIRQS: [&str; 10] =
-    ["HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU"];
-
-/// `softirq:VECTOR`, the name of a softirq in the tables.
-pub fn softirq(vector: u32) -> String {
-    SOFTIRQS
-        .get(vector as usize)
-        .map_or_else(|| format!("softirq:{vector}"), |name| format!("softirq:{name}"))
-}
-
 /// Where a cgroup is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
@@ -72,12 +61,6 @@ impl Names {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn softirqs_have_the_names_of_their_vectors() {
-        assert_eq!(softirq(3), "softirq:NET_RX");
-        assert_eq!(softirq(77), "softirq:77");
-    }
 
     #[test]
     fn memory_is_bounded() {

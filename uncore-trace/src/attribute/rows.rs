@@ -3,10 +3,10 @@
 use std::borrow::Cow;
 
 use super::counter::Divided;
-use super::names::{self, Names};
-use crate::align::clock::Snapshot;
-use crate::log::Owner;
-use crate::tables::fabric;
+use super::names::Names;
+use crate::clock::Snapshot;
+use crate::log::{Owner, softirq};
+use crate::schema::fabric;
 
 /// The columns of `fabric` that name an owner.
 #[derive(Debug, Default)]
@@ -36,7 +36,7 @@ impl<'a> Label<'a> {
             }
             Owner::Irq(number) => Self { comm: Some(names.irq(number)), ..Self::default() },
             Owner::Softirq(vector) => {
-                Self { comm: Some(names::softirq(vector).into()), ..Self::default() }
+                Self { comm: Some(softirq(vector).into()), ..Self::default() }
             }
             Owner::OtherTasks => Self { cgroup: Some(fabric::OTHER_TASKS), ..Self::default() },
             Owner::Idle | Owner::Device | Owner::Unattributed => Self::default(),

@@ -9,8 +9,8 @@ use std::{env, fs};
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::plan::Catalog;
-use crate::plan::overlay::FamilyFile;
+use crate::catalog::Catalog;
+use crate::catalog::overlay::FamilyFile;
 
 // Not a doc comment: clap would make it the description of the command that has these options.
 #[derive(Debug, Default, clap::Args)]

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
-use crate::report::check::{Outcome, check};
 use crate::tables::reader::Recording;
 use crate::text::printable;
+use crate::view::check::{Outcome, check};
 
 use super::report::print;
 

@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 
-use crate::report::incomplete::Incomplete;
-use crate::report::programs;
-use crate::report::render::{self, Style};
-use crate::report::span::Moment;
-use crate::report::usage::{By, Question, Usage, top, usage};
 use crate::tables::reader::Recording;
 use crate::terminal::{self, cells, wrap};
 use crate::text::printable;
+use crate::view::incomplete::Incomplete;
+use crate::view::programs;
+use crate::view::render::{self, Style};
+use crate::view::span::Moment;
+use crate::view::usage::{By, Question, Usage, top, usage};
 
 /// Say who used how much of each event
 ///

@@ -5,8 +5,9 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::catalog::CatalogArgs;
+use crate::catalog::Catalog;
+use crate::plan::Request;
 use crate::plan::misses::Wanted;
-use crate::plan::{Catalog, Request};
 
 // Not a doc comment: clap would make it the description of the command that has these options.
 #[derive(Debug, Default, clap::Args)]

@@ -1,6 +1,6 @@
 //! LOG: everything that influences the table `fabric`, as entries in one order.
 //!
-//! A live recording makes entries from the records of the BPF programs ([`crate::timeline`]);
+//! A live recording makes entries from the records of the BPF programs ([`crate::assemble`]);
 //! `attribute` makes the same entries from the raw tables ([`crate::replay`]). The attributor
 //! ([`crate::attribute`]) sees entries and nothing else, so both make the same `fabric`.
 //!
@@ -19,13 +19,15 @@
 //! window. Readings may be logged any time before the end of their tick, so that those of later
 //! ticks can come first.
 
+mod consumer;
+mod moved;
 mod owner;
 
 use std::fmt;
-use std::rc::Rc;
 
-pub use self::owner::{Columns, Owner};
-use crate::plan::Direction;
+pub use self::consumer::{Consumer, Lack, Missing};
+pub use self::moved::{Moved, Sum};
+pub use self::owner::{Columns, Owner, softirq};
 
 /// One entry.
 #[derive(Clone, Copy, Debug)]
@@ -114,22 +116,6 @@ impl Reading {
     pub const fn is_late(&self, tick_ns: u64) -> bool {
         self.tick != self.time / tick_ns
     }
-}
-
-/// Bytes that a device moved for an owner.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Moved {
-    /// Name of the device.
-    pub device: Rc<str>,
-    /// Read or written.
-    pub direction: Direction,
-    /// For whom: [`Owner::Device`] for what an interface received and nobody read,
-    /// [`Owner::Unattributed`] where it was not seen.
-    pub owner: Owner,
-    /// Bytes.
-    pub bytes: u64,
-    /// Requests or packets that ended, or reads of a receiver.
-    pub requests: u64,
 }
 
 /// An entry that breaks the order of the log.

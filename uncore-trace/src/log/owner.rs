@@ -115,6 +115,17 @@ impl Owner {
     }
 }
 
+/// Softirq vectors, `enum` in include/linux/interrupt.h, Linux 6.1 to 7.2.
+const SOFTIRQS: [&str; 10] =
+    ["HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU"];
+
+/// `softirq:VECTOR`, the name of a softirq in the tables.
+pub fn softirq(vector: u32) -> String {
+    SOFTIRQS
+        .get(vector as usize)
+        .map_or_else(|| format!("softirq:{vector}"), |name| format!("softirq:{name}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -146,5 +157,11 @@ mod tests {
         for kind in ["", "tasks", IRQ, SOFTIRQ, TASK] {
             assert_eq!(Owner::of_columns(&Columns { kind, ..Columns::default() }), None, "{kind}");
         }
+    }
+
+    #[test]
+    fn softirqs_have_the_names_of_their_vectors() {
+        assert_eq!(softirq(3), "softirq:NET_RX");
+        assert_eq!(softirq(77), "softirq:77");
     }
 }

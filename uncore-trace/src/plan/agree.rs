@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use anyhow::{Result, ensure};
 
-use super::pattern::matches_event;
 use super::resolve::Resolved;
+use crate::catalog::pattern::matches_event;
 use crate::text::printable;
 
 /// What the first counter of each PMU asked for.

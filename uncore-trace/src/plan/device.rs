@@ -7,12 +7,12 @@ use std::collections::BTreeSet;
 
 use anyhow::{Result, anyhow, bail, ensure};
 
-use super::catalog::Catalog;
-use super::pattern::matches_event;
-use super::ports::{Locate, Ports};
-use super::spec::{Term, TermValue};
-use super::suggest::{did_you_mean, list};
-use super::words::{WHOLE_WORDS, Words};
+use crate::catalog::Catalog;
+use crate::catalog::pattern::matches_event;
+use crate::catalog::ports::{Locate, Ports};
+use crate::catalog::spec::{Term, TermValue};
+use crate::catalog::suggest::{did_you_mean, list};
+use crate::catalog::words::{WHOLE_WORDS, Words};
 use crate::discover::Machine;
 use crate::discover::pci::{Address, Function};
 use crate::text::printable;

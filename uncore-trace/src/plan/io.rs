@@ -1,16 +1,17 @@
 //! Which block and network devices move what a PCIe counter counts.
 //!
 //! Where a device hangs is what sysfs says, and which of the counter's root ports that is, what its
-//! family says in [`super::ports::Ports`].
+//! family says in [`crate::catalog::ports::Ports`].
 
 use serde::{Deserialize, Serialize};
 
 use super::device::above;
-use super::encode::Encoded;
-use super::pattern::matches_event;
-use super::words::Words;
+use crate::catalog::encode::Encoded;
+use crate::catalog::pattern::matches_event;
+use crate::catalog::words::Words;
 use crate::discover::Machine;
 use crate::discover::pci::Function;
+use crate::schema;
 use crate::text::printable;
 
 /// Names of devices before the rest is a number.
@@ -30,8 +31,8 @@ impl Direction {
     /// Its word in tables.
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Read => "read",
-            Self::Write => "write",
+            Self::Read => schema::io::READ,
+            Self::Write => schema::io::WRITE,
         }
     }
 }

@@ -8,11 +8,11 @@ use anyhow::{Context, Result, bail};
 use globset::Glob;
 
 use super::device::{Narrowing, Part};
-use super::family::Family;
-use super::metric::{DURATION_NS, Metric};
 use super::resolve::{Resolved, Resolver};
-use super::suggest::{did_you_mean, few, list};
-use super::words::Words;
+use crate::catalog::family::Family;
+use crate::catalog::metric::{DURATION_NS, Metric};
+use crate::catalog::suggest::{did_you_mean, few, list};
+use crate::catalog::words::Words;
 use crate::text::printable;
 
 /// Names of metrics and families in an error: with these it stays shorter than 500 characters.

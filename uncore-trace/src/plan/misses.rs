@@ -1,7 +1,7 @@
 //! The counters of last-level misses that method `misses` divides by: one on each CPU whose traffic a
 //! counter sees that CPUs alone cause.
 //!
-//! Which event that is stands in the catalog ([`Family::misses`](super::family::Family::misses)), how
+//! Which event that is stands in the catalog ([`Family::misses`](crate::catalog::family::Family::misses)), how
 //! it is encoded in sysfs or the catalog as for any other. Of several core PMUs each CPU has its own.
 //! Where a CPU has none, what counters see that see it is divided otherwise, and a note says so.
 
@@ -10,17 +10,18 @@ use std::collections::BTreeMap;
 use anyhow::{Result, bail};
 use serde::{Deserialize, Serialize};
 
-use super::assemble::Assembly;
-use super::encode::Encoded;
-use super::family::Kind;
+use super::assembly::Assembly;
 use super::place::Spot;
 use super::resolve::{Resolved, Resolver};
-use super::source::Cause;
-use super::spec::{Term, TermValue};
-use super::suggest::list;
-use super::words::{Known, Words};
 use super::{Counter, Plan};
+use crate::catalog::encode::Encoded;
+use crate::catalog::family::Kind;
+use crate::catalog::source::Cause;
+use crate::catalog::spec::{Term, TermValue};
+use crate::catalog::suggest::list;
+use crate::catalog::words::{Known, Words};
 use crate::discover::CpuList;
+use crate::schema::counters;
 use crate::text::printable;
 
 /// Whether miss counters are wanted.
@@ -53,7 +54,7 @@ impl Role {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Counted => "counted",
-            Self::Weight => "weight",
+            Self::Weight => counters::WEIGHT,
             Self::Both => "both",
         }
     }

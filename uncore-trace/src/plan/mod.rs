@@ -5,30 +5,16 @@
 //! silently less than what was asked for: what is left out is an error or a note.
 
 mod agree;
-mod assemble;
-pub mod budget;
-pub mod catalog;
+mod assembly;
 pub mod device;
-pub mod encode;
-pub mod family;
-pub mod formula;
-pub mod group;
 pub mod io;
 pub mod measure;
-pub mod metric;
 pub mod misses;
 mod notes;
-pub mod overlay;
-mod pattern;
 mod place;
-pub mod ports;
 pub mod render;
 pub mod resolve;
-pub mod source;
-pub mod spec;
-pub mod suggest;
 mod together;
-pub mod words;
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -36,17 +22,17 @@ use std::time::Duration;
 use anyhow::{Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
-use self::assemble::Assembly;
-pub use self::catalog::Catalog;
+use self::assembly::Assembly;
 use self::device::Narrowing;
-pub use self::group::Group;
 pub use self::io::{Direction, Io};
-use self::metric::Planned;
 pub use self::misses::Role;
 use self::resolve::{Resolved, Resolver, in_text};
-pub use self::source::Cause;
-use self::spec::Item;
-use self::suggest::list;
+use crate::catalog::Catalog;
+use crate::catalog::group::Group;
+use crate::catalog::metric::Planned;
+use crate::catalog::source::Cause;
+use crate::catalog::spec::{self, Item};
+use crate::catalog::suggest::list;
 use crate::discover::format::WORDS;
 use crate::discover::{CpuList, Machine};
 use crate::text::printable;

@@ -5,13 +5,13 @@ use std::collections::{HashMap, HashSet};
 
 use anyhow::{Result, ensure};
 
-use super::budget::{Overcommitted, overcommitted};
-use super::encode::Encoded;
-use super::family::Family;
-use super::pattern::matches_event;
 use super::resolve::Resolved;
-use super::suggest::did_you_mean;
-use super::words::Words;
+use crate::catalog::budget::{Overcommitted, overcommitted};
+use crate::catalog::encode::Encoded;
+use crate::catalog::family::Family;
+use crate::catalog::pattern::matches_event;
+use crate::catalog::suggest::did_you_mean;
+use crate::catalog::words::Words;
 use crate::discover::Machine;
 use crate::text::printable;
 

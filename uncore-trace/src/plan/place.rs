@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use anyhow::{Result, bail};
 
-use super::family::Sees;
-use super::words::Words;
+use crate::catalog::family::Sees;
+use crate::catalog::words::Words;
 use crate::discover::cpus::Place;
 use crate::discover::{CpuList, Machine};
 use crate::text::printable;

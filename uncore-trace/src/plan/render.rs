@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::metric::{Input, Planned};
 use super::{Counter, Plan};
+use crate::catalog::metric::{Input, Planned};
 use crate::discover::format::WORDS;
 use crate::text::{lines, plain_table, printable};
 

@@ -3,15 +3,15 @@
 use anyhow::{Result, anyhow, bail, ensure};
 
 use super::Request;
-use super::catalog::Catalog;
 use super::device::{Narrowing, Part, typed};
-use super::encode::Encoded;
-use super::family::{Family, Kind};
-use super::group::Group;
-use super::pattern::matches_event;
-use super::spec::{At, EventSpec, Term, TermValue};
-use super::suggest::{did_you_mean, list};
-use super::words::Words;
+use crate::catalog::Catalog;
+use crate::catalog::encode::Encoded;
+use crate::catalog::family::{Family, Kind};
+use crate::catalog::group::Group;
+use crate::catalog::pattern::matches_event;
+use crate::catalog::spec::{At, EventSpec, Term, TermValue};
+use crate::catalog::suggest::{did_you_mean, list};
+use crate::catalog::words::Words;
 use crate::discover::{Machine, Pmu, name};
 use crate::text::printable;
 

@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 
 use anyhow::Result;
 
-use super::assemble::Assembly;
-use super::budget::overcommitted;
-use super::family::Kind;
+use super::assembly::Assembly;
 use super::measure::Measured;
-use super::metric::{Input, Planned};
 use super::place::{Spot, spots};
 use super::resolve::Resolved;
-use super::words::Words;
+use crate::catalog::budget::overcommitted;
+use crate::catalog::family::Kind;
+use crate::catalog::metric::{Input, Planned};
+use crate::catalog::words::Words;
 
 /// Most members of a group that metrics share: what a crosspoint of a CMN, a memory controller of
 /// Intel or AMD, and a core shared by two threads all can count at once. A group of more waits

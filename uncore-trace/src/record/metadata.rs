@@ -10,11 +10,12 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
 use super::args::Options;
-use crate::align::clock::Snapshot;
+use crate::assemble::{Ledger, Timeline};
+use crate::clock::Snapshot;
 use crate::open::{Timer, Unopened};
 use crate::plan::Plan;
-use crate::tables::{SCHEMA_VERSION, metadata};
-use crate::timeline::{Cause, Ledger, Timeline};
+use crate::schema::loss::Cause;
+use crate::schema::{SCHEMA_VERSION, metadata};
 
 /// What the recorder itself used.
 #[derive(Debug, Serialize)]

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::tables::loss::Losses;
+use crate::schema::loss::Losses;
 
 /// The line; hidden where nobody looks.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! The loop: drain the ring, advance the time line, hand rows to the writer, until it is time to
 //! stop; then close the last window and finish the tables.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -11,20 +11,21 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 use super::args::{Options, Sampling};
 use super::metadata;
 use super::progress::Progress;
-use crate::align::clock::{Snapshot, mono_ns};
-use crate::attribute::Methods;
+use crate::assemble::{Setup, Sink, Timeline};
+use crate::attribute::{Attributor, Methods, RecordingFacts, order};
+use crate::clock::{Snapshot, mono_ns};
 use crate::count::Count;
 use crate::discover::Machine;
 use crate::drain::{Peek, decode, peek};
-use crate::open::{self, Change, Drops, Session, Timer};
+use crate::open::{self, Change, Drops, Layout, Session, Timer};
 use crate::plan::Plan;
 use crate::priority;
+use crate::schema::counters;
+use crate::schema::loss::{Cause, Losses};
 use crate::signals::Signals;
-use crate::tables::loss::Losses;
+use crate::tables::place;
 use crate::tables::thread::WriterHandle;
 use crate::tables::writer::{Create, Finished, Target};
-use crate::tables::{counters, place};
-use crate::timeline::{Cause, Setup, Sink, Timeline};
 use crate::workload::Workload;
 
 /// How often the ring is drained; `args::buffer_mib` sizes the ring by it.
@@ -111,11 +112,19 @@ pub async fn record(
         cgroup_mount: machine.cgroups.v2.as_deref(),
         only_cgroups: options.cgroups.clone(),
         cgroup_depth: options.cgroup_depth,
-        methods: Methods { choice: options.method, io: options.io },
+        io: options.io,
     };
     let mut sink = Sink::new(&writer, options.slices);
     plan_rows(plan, &session, &mut sink);
-    let mut timeline = Timeline::new(&setup, &sink);
+    let opened: HashSet<u32> = session.layouts().values().flat_map(Layout::ids).collect();
+    let attributor = Attributor::new(&RecordingFacts {
+        plan,
+        counters: &order(plan, |id| !opened.contains(&id)),
+        methods: Methods { choice: options.method, io: options.io },
+        start_tick,
+        clock,
+    });
+    let mut timeline = Timeline::new(&setup, Box::new(attributor), &sink);
     metadata::unopened(&mut timeline.ledger, session.unopened(), mono_ns() as u64);
     for unseen in session.unseen() {
         timeline.ledger.explain(Cause::IoUnseen, mono_ns() as u64, None, unseen);

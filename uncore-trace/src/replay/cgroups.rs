@@ -6,8 +6,8 @@ use arrow::array::RecordBatch;
 use super::Log;
 use super::rows::Rows;
 use crate::log::Entry;
+use crate::schema::{cgroups, columns};
 use crate::tables::reader::Recording;
-use crate::tables::{cgroups, columns};
 
 /// The table, as far as it was taken.
 #[derive(Debug)]

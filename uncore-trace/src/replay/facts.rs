@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, HashSet};
 use anyhow::{Context as _, Result};
 
 use super::{Overrides, json, number, recorded};
-use crate::align::clock::Snapshot;
 use crate::attribute::{Methods, order};
+use crate::clock::Snapshot;
 use crate::plan::{Plan, check_times};
+use crate::schema::{columns, counters, fabric, metadata, runtime};
 use crate::tables::reader::Recording;
-use crate::tables::{columns, counters, fabric, metadata, runtime};
 
 /// Everything but the entries of the log.
 #[derive(Debug)]

@@ -11,8 +11,8 @@ use super::owners::Owners;
 use super::rows::Rows;
 use crate::log::{Entry, Moved, Owner};
 use crate::plan::Direction;
+use crate::schema::{columns, io};
 use crate::tables::reader::Recording;
-use crate::tables::{columns, io};
 
 const COLUMNS: [&str; 10] = [
     "mono_ns",

@@ -25,10 +25,11 @@ use self::io::Io;
 use self::readings::Readings;
 use self::time::Time;
 use crate::attribute::{Attributor, Choice, RecordingFacts};
-use crate::log::Entry;
+use crate::log::{Consumer as _, Entry};
+use crate::schema::{fabric, metadata};
+use crate::tables::place;
 use crate::tables::reader::Recording;
 use crate::tables::writer::{Create, Finished, Target, Writer};
-use crate::tables::{fabric, metadata, place};
 
 /// Rows that are handed to the writer at once.
 const ROWS: usize = 8192;

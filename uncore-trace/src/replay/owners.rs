@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result};
 use arrow::array::{Int32Array, RecordBatch, UInt64Array};
 
 use crate::log::{Columns, Owner};
-use crate::tables::columns::{self, Words, get};
+use crate::schema::columns::{self, Words, get};
 
 /// Those columns of one batch.
 #[derive(Debug)]

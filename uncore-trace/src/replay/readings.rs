@@ -10,9 +10,9 @@ use arrow::array::RecordBatch;
 use super::Log;
 use super::owners::Owners;
 use crate::log::{Entry, Reading, Trigger, Value};
-use crate::tables::columns::{self, get};
+use crate::schema::columns::{self, get};
+use crate::schema::readings;
 use crate::tables::reader::{Recording, Table};
-use crate::tables::readings;
 
 const COLUMNS: [&str; 14] = [
     "mono_ns",

@@ -9,8 +9,8 @@ use super::Log;
 use super::owners::Owners;
 use super::rows::Rows;
 use crate::log::{Columns, Entry, Owner};
+use crate::schema::{columns, irqs, runtime};
 use crate::tables::reader::Recording;
-use crate::tables::{columns, irqs, runtime};
 
 /// Both tables, as far as they were taken.
 #[derive(Debug)]

@@ -9,8 +9,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::count::{Lap, Tally};
 use super::row::{Counted, Place, Rate, Row, Value};
+use crate::catalog::Catalog;
 use crate::discover::{Cpus, name};
-use crate::plan::{Catalog, Counter, Plan};
+use crate::plan::{Counter, Plan};
 
 /// What lines are split by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use arrow::array::RecordBatch;
 
-use crate::tables::columns;
+use crate::schema::columns;
 
 /// A counter as the timeline names it: PMU, event, filter, CPU.
 pub type Identity = (String, String, String, i32);

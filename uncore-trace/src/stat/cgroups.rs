@@ -12,7 +12,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result, anyhow, bail};
 use regex::Regex;
 
-use crate::plan::suggest::{did_you_mean, list};
+use crate::catalog::suggest::{did_you_mean, list};
 use crate::text::printable;
 
 /// Characters that make an expression of a name.

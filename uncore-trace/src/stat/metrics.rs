@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use super::aggregate::Grouping;
 use super::count::{Lap, Tally};
 use super::row::{Part, Place, Row, Value};
+use crate::catalog::metric::{self, Planned, evaluate};
 use crate::discover::Cpus;
 use crate::plan::Plan;
-use crate::plan::metric::{self, Planned, evaluate};
 
 /// Instances that make one value.
 #[derive(Clone, Debug, PartialEq)]
@@ -108,9 +108,10 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::catalog::Catalog;
     use crate::count::Count;
     use crate::discover::machine;
-    use crate::plan::{Catalog, Request, plan};
+    use crate::plan::{Request, plan};
     use crate::stat::aggregate::By;
 
     /// The captured machine with two Grace sockets.

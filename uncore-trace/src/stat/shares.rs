@@ -15,8 +15,8 @@ use super::batch::{Columns, Identity};
 use super::row::{Counted, Part, Row, Value};
 use super::table::Table;
 use crate::plan::Counter;
-use crate::tables::columns::get;
-use crate::tables::fabric::OTHER_TASKS;
+use crate::schema::columns::get;
+use crate::schema::fabric::OTHER_TASKS;
 
 /// The lines of whatever is in no named cgroup, by `owner` of the timeline.
 const REST: [(&str, &str); 6] = [
@@ -270,12 +270,13 @@ fn part<'a>(named: &'a [String], owner: &str, cgroup: Option<&str>) -> &'a str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::catalog::Catalog;
+    use crate::catalog::metric::{Across, Input, Planned};
     use crate::discover::Cpus;
-    use crate::plan::metric::{Across, Input, Planned};
-    use crate::plan::{Catalog, Plan};
+    use crate::plan::Plan;
+    use crate::schema::fabric::{Builder, Row as Fabric};
     use crate::stat::aggregate::Grouping;
     use crate::stat::table::What;
-    use crate::tables::fabric::{Builder, Row as Fabric};
 
     const MS: i64 = 1_000_000;
 

@@ -4,8 +4,9 @@ use super::aggregate::{Grouping, Line};
 use super::count::Lap;
 use super::metrics::{self, MetricLine};
 use super::row::{Counted, Part, Place, Row, Value};
+use crate::catalog::Catalog;
 use crate::discover::Cpus;
-use crate::plan::{Catalog, Plan};
+use crate::plan::Plan;
 
 /// Which rows there are, and how they are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -22,7 +22,7 @@ use parquet::file::metadata::{KeyValue, ParquetMetaData, RowGroupMetaData};
 use parquet::file::writer::SerializedFileWriter;
 use twox_hash::XxHash64;
 
-use super::metadata;
+use crate::schema::metadata;
 
 /// What a digest's text begins with: how it was made.
 const PREFIX: &str = "xxh64:";

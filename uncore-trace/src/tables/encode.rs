@@ -22,8 +22,9 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
 
 use super::digest::{self, Footer};
+use super::disk;
 use super::mode::Mode;
-use super::{TableDef, disk, metadata};
+use crate::schema::{TableDef, metadata};
 
 /// Rows of a row group at most: DuckDB's and pandas' readers work a row group at a time.
 const GROUP_ROWS: usize = 1 << 20;

@@ -14,7 +14,8 @@ use super::manifest::Manifest;
 use super::mode::Mode;
 use super::segment::{Partial, partial_dir};
 use super::writer::{BUFFER_ROWS, Create, Finished, table_path};
-use super::{ALL, TableDef, disk, fabric, finish, lock, lost, metadata, place};
+use super::{disk, finish, lock, lost, place};
+use crate::schema::{ALL, TableDef, fabric, metadata};
 
 /// The files of one recording.
 #[derive(Debug)]

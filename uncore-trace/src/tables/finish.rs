@@ -12,7 +12,8 @@ use anyhow::Result;
 
 use super::encode::Written;
 use super::segment::Partial;
-use super::{disk, encode, run};
+use super::{disk, encode};
+use crate::schema::run;
 
 /// The temporary name of the final file, within the partial directory: the same file system, and
 /// out of sight of `*.parquet`.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
 
-use super::{TableDef, metadata};
+use crate::schema::{TableDef, metadata};
 
 /// The tables beside `fabric`, each with its digest ([`super::digest`]) once it is finished.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

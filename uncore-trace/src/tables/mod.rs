@@ -1,167 +1,25 @@
-//! Stage 6, TABLES: the contract between the recorder and everything that reads a recording.
-//!
-//! One file per table, each with its row, schema, builder and encodings; adding a table adds a
-//! file, its `mod` line and its line in the registry below. Rows carry plain values, so this stage imports no other.
+//! TABLES: how the rows of a recording are stored and read.
 //!
 //! Guarantees: what [`writer`] sealed survives `kill -9` and opens as Parquet ([`repair`]); what
-//! [`reader`] hands out has the columns and types of [`TableDef::schema`].
+//! [`reader`] hands out has the columns and types of [`TableDef::schema`](crate::schema::TableDef).
 
-use arrow::array::RecordBatch;
-use arrow::datatypes::SchemaRef;
-use parquet::basic::{Compression, Encoding as Parquet, ZstdLevel};
-use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesBuilder};
-use parquet::schema::types::ColumnPath;
-
-pub mod cgroups;
-pub mod columns;
-pub mod counters;
 pub mod digest;
 mod disk;
 mod encode;
-pub mod fabric;
 mod files;
 mod finish;
-pub mod io;
-pub mod irqs;
-pub mod kind;
 pub mod lock;
-pub mod loss;
 mod lost;
 pub mod manifest;
-pub mod metadata;
 pub mod mode;
 pub mod place;
 mod queue;
 pub mod reader;
-pub mod readings;
 pub mod repair;
-pub mod run;
-pub mod runtime;
 mod segment;
-pub mod slices;
 pub mod stream;
-pub mod tasks;
 pub mod thread;
 pub mod writer;
-
-use kind::Encoding;
-
-/// Version of the schemas below; grows when a column changes its meaning or goes away.
-pub const SCHEMA_VERSION: u32 = 1;
-
-/// Makes the registry of tables from their names.
-macro_rules! tables {
-    ($($name:ident,)*) => {
-        /// Every table, in the order they are written and finished.
-        pub static ALL: &[&TableDef] = &[$(&$name::TABLE,)*];
-
-        /// Rows of every table.
-        #[derive(Debug, Default)]
-        pub struct Builders {
-            $(
-                #[doc = concat!("Rows of `", stringify!($name), "`.")]
-                pub $name: $name::Builder,
-            )*
-        }
-
-        impl Builders {
-            /// Hands the rows of each table that has at least `least` of them, and any, to `write`;
-            /// their builders start anew.
-            pub fn finish(
-                &mut self,
-                least: usize,
-                mut write: impl FnMut(&'static TableDef, RecordBatch) -> anyhow::Result<()>,
-            ) -> anyhow::Result<()> {
-                $(
-                    if self.$name.len() >= least.max(1) {
-                        write(&$name::TABLE, self.$name.finish())?;
-                    }
-                )*
-                Ok(())
-            }
-        }
-    };
-}
-
-// `fabric` is last: its partial directory carries the lock, and the metadata that mending the others
-// needs.
-tables! {
-    readings,
-    runtime,
-    slices,
-    irqs,
-    io,
-    tasks,
-    cgroups,
-    counters,
-    loss,
-    run,
-    fabric,
-}
-
-/// What the writer and the readers need to know of a table.
-#[derive(Debug)]
-pub struct TableDef {
-    /// Name, and stem of its file in a dataset.
-    pub name: &'static str,
-    /// One line on what it holds.
-    pub doc: &'static str,
-    /// Its Arrow schema.
-    pub schema: fn() -> SchemaRef,
-    /// How each column is encoded; the table's file says why.
-    pub encodings: &'static [(&'static str, Encoding)],
-    /// What each column says: unit, nulls, trust.
-    pub column_docs: &'static [(&'static str, &'static str)],
-    /// Columns the rows of one segment are sorted by; empty: order of arrival.
-    pub sort: &'static [&'static str],
-}
-
-/// zstd level, its own default. On 1.8 million synthetic rows each, levels 1, 3 and 9 give 3.12, 3.03
-/// and 2.93 MB of `readings` and 15.1, 15.2 and 15.1 MB of `fabric`: the encodings leave little, and
-/// level 9 takes half as long again.
-const ZSTD_LEVEL: i32 = 3;
-
-/// Rows of a page at most: the encoder holds 8 bytes a row for each of some 20 dictionary columns
-/// until a page is full (`DictEncoder::indices`, parquet 60), 3 MiB with this.
-const PAGE_ROWS: usize = 20_000;
-/// Bytes of a page at most: held before compression for each column.
-const PAGE_BYTES: usize = 256 << 10;
-
-impl TableDef {
-    /// The Parquet writer's settings for this table, without row group limits and metadata.
-    ///
-    /// Page indexes are left out: readers of a timeline scan it, and they would be held in memory
-    /// until the file is finished. Chunk statistics stay, DuckDB skips row groups by them.
-    pub fn properties(&self) -> WriterPropertiesBuilder {
-        let level = ZstdLevel::try_new(ZSTD_LEVEL).unwrap_or_default();
-        let mut builder = WriterProperties::builder()
-            .set_compression(Compression::ZSTD(level))
-            .set_statistics_enabled(EnabledStatistics::Chunk)
-            .set_offset_index_disabled(true)
-            .set_data_page_row_count_limit(PAGE_ROWS)
-            .set_data_page_size_limit(PAGE_BYTES)
-            .set_created_by(concat!("uncore-trace ", env!("CARGO_PKG_VERSION")).to_owned());
-        for (column, encoding) in self.encodings {
-            let path = ColumnPath::from(*column);
-            let plain = match encoding {
-                Encoding::Dict => None,
-                Encoding::Delta => Some(Parquet::DELTA_BINARY_PACKED),
-                Encoding::Split => Some(Parquet::BYTE_STREAM_SPLIT),
-                Encoding::Plain => Some(Parquet::PLAIN),
-            };
-            builder = builder.set_column_dictionary_enabled(path.clone(), plain.is_none());
-            if let Some(plain) = plain {
-                builder = builder.set_column_encoding(path, plain);
-            }
-        }
-        builder
-    }
-
-    /// The table of that name.
-    pub fn by_name(name: &str) -> Option<&'static TableDef> {
-        ALL.iter().copied().find(|table| table.name == name)
-    }
-}
 
 #[cfg(test)]
 mod tests;

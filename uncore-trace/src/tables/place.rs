@@ -10,9 +10,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 
+use super::disk;
 use super::reader::Recording;
 use super::writer::{Target, table_path};
-use super::{ALL, disk, fabric};
+use crate::schema::{ALL, fabric};
 
 /// What a user names: `-` is a stream, `FILE.parquet` one file, a directory (or a name that ends
 /// with `/`) a dataset.

@@ -25,7 +25,8 @@ use parquet::file::statistics::Statistics;
 use super::digest::{self, Footer};
 use super::segment::partial_dir;
 use super::writer::table_path;
-use super::{ALL, SCHEMA_VERSION, TableDef, disk, fabric, metadata, stream};
+use super::{disk, stream};
+use crate::schema::{ALL, SCHEMA_VERSION, TableDef, fabric, metadata};
 
 /// Rows of a batch: at 200 bytes a row in memory under 2 MiB.
 const BATCH_ROWS: usize = 8192;

@@ -16,7 +16,8 @@ use super::mode::Mode;
 use super::reader::{Recording, Table};
 use super::segment::{Partial, partial_dir};
 use super::writer::{Finished, table_path};
-use super::{ALL, SCHEMA_VERSION, TableDef, disk, encode, fabric, finish, metadata, place};
+use super::{disk, encode, finish, place};
+use crate::schema::{ALL, SCHEMA_VERSION, TableDef, fabric, metadata};
 
 /// What `repair` found and did.
 #[derive(Debug)]

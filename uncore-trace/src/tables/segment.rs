@@ -15,9 +15,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 use arrow::array::RecordBatch;
 
+use super::disk;
 use super::encode::{self, Form};
 use super::mode::Mode;
-use super::{TableDef, disk};
+use crate::schema::TableDef;
 
 /// How many segments of one size become one of the next.
 pub const FAN: u32 = 32;

@@ -16,7 +16,8 @@ use arrow::array::RecordBatch;
 use arrow::error::ArrowError;
 use arrow::ipc::writer::StreamWriter;
 
-use super::{disk, fabric};
+use super::disk;
+use crate::schema::fabric;
 
 /// Where the stream goes.
 pub type Sink = Box<dyn Write + Send>;

@@ -16,8 +16,9 @@ use super::reader::{Recording, Table};
 use super::repair::{Repaired, repair};
 use super::thread::WriterHandle;
 use super::writer::{Create, Target, Writer, table_path};
-use super::{
-    ALL, SCHEMA_VERSION, TableDef, digest, fabric, metadata, readings, run, runtime, segment,
+use super::{digest, segment};
+use crate::schema::{
+    ALL, SCHEMA_VERSION, Store as _, TableDef, fabric, metadata, readings, run, runtime,
 };
 
 mod cost;

@@ -1,7 +1,7 @@
 //! The writer in a thread of its own, so that a slow disk does not stop the draining of rings.
 //!
 //! Guarantees: verbs take effect in the order they are called; rows of at most [`WAITING_BYTES`] wait
-//! for the thread, after which [`WriterHandle::write`] waits and [`WriterHandle::offer`] refuses; an
+//! for the thread, after which [`Store::write`] waits and [`Store::offer`] refuses; an
 //! error in the thread comes out of the next call.
 
 use std::collections::BTreeMap;
@@ -12,8 +12,8 @@ use arrow::array::RecordBatch;
 
 use super::queue::{Receiver, Refused, Sender, queue};
 use super::writer::{Create, Finished, Target, Writer};
-use super::{ALL, TableDef};
 use crate::priority;
+use crate::schema::{ALL, Store, TableDef};
 
 /// Bytes of rows that may wait for the thread. A storm of 1.5 million switches a second makes 70 MB
 /// of `slices` a second: the thread may be away for nine tenths of a second, which is longer than
@@ -64,29 +64,6 @@ impl WriterHandle {
         Ok(WriterHandle { verbs: Some(verbs), thread: Some(thread), wanted })
     }
 
-    /// See [`Writer::wants`].
-    pub fn wants(&self, def: &TableDef) -> bool {
-        self.wanted.contains(&def.name)
-    }
-
-    /// See [`Writer::write`]; waits where too much waits already.
-    pub fn write(&mut self, def: &'static TableDef, batch: RecordBatch) -> Result<()> {
-        self.send(Verb::Write(def, batch))
-    }
-
-    /// As [`WriterHandle::write`], but does not wait: `false` where there is no room for the rows,
-    /// which are dropped then.
-    pub fn offer(&mut self, def: &'static TableDef, batch: RecordBatch) -> Result<bool> {
-        let verb = Verb::Write(def, batch);
-        let bytes = verb.bytes();
-        let sent = self.verbs.as_ref().map_or(Err(Refused::Closed), |it| it.try_send(verb, bytes));
-        match sent {
-            Ok(()) => Ok(true),
-            Err(Refused::Full) => Ok(false),
-            Err(Refused::Closed) => self.join().map(|_| true),
-        }
-    }
-
     /// See [`Writer::set_metadata`].
     pub fn set_metadata(&mut self, metadata: BTreeMap<String, String>) -> Result<()> {
         self.send(Verb::Metadata(metadata))
@@ -116,6 +93,27 @@ impl WriterHandle {
             return Err(anyhow!("the tables cannot be written, as an earlier error said"));
         };
         thread.join().unwrap_or_else(|_| Err(anyhow!("the thread that writes the tables died")))
+    }
+}
+
+impl Store for WriterHandle {
+    fn wants(&self, table: &TableDef) -> bool {
+        self.wanted.contains(&table.name)
+    }
+
+    fn write(&mut self, table: &'static TableDef, rows: RecordBatch) -> Result<()> {
+        self.send(Verb::Write(table, rows))
+    }
+
+    fn offer(&mut self, table: &'static TableDef, rows: RecordBatch) -> Result<bool> {
+        let verb = Verb::Write(table, rows);
+        let bytes = verb.bytes();
+        let sent = self.verbs.as_ref().map_or(Err(Refused::Closed), |it| it.try_send(verb, bytes));
+        match sent {
+            Ok(()) => Ok(true),
+            Err(Refused::Full) => Ok(false),
+            Err(Refused::Closed) => self.join().map(|_| true),
+        }
     }
 }
 

@@ -30,7 +30,7 @@ use super::files::Files;
 use super::lock::Act;
 use super::mode::Mode;
 use super::stream::{Sink, Stream};
-use super::{TableDef, fabric};
+use crate::schema::{TableDef, fabric};
 
 /// Rows a table holds back at most before it seals on its own; at 200 bytes a row in memory this
 /// is under 4 MiB.

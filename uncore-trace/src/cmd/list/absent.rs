@@ -7,8 +7,9 @@ use super::table::{Fit, Table};
 use super::{View, shown};
 use crate::discover::Machine;
 use crate::doctor;
-use crate::plan::words::Words;
-use crate::plan::{Catalog, Group};
+use crate::catalog::words::Words;
+use crate::catalog::Catalog;
+use crate::catalog::group::Group;
 use crate::text::wrapped;
 
 /// PMUs of one driver, or one family of PMUs.

@@ -6,9 +6,9 @@ use super::table::{Fit, Table};
 use super::{View, shown};
 use crate::discover::Machine;
 use crate::discover::pci::{Address, Function};
-use crate::plan::Catalog;
+use crate::catalog::Catalog;
 use crate::plan::device::{above, neighbours, part};
-use crate::plan::words::Words;
+use crate::catalog::words::Words;
 use crate::text::printable;
 
 /// One function that is no bridge.

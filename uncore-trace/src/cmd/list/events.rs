@@ -7,9 +7,9 @@ use serde::Serialize;
 use super::table::{Fit, Table};
 use super::{View, shown};
 use crate::discover::{Machine, name};
-use crate::plan::Catalog;
-use crate::plan::source::Cause;
-use crate::plan::words::Words;
+use crate::catalog::Catalog;
+use crate::catalog::source::Cause;
+use crate::catalog::words::Words;
 
 /// One event of all instances of a PMU.
 #[derive(Debug, Serialize)]

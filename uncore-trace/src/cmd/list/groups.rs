@@ -9,8 +9,10 @@ use serde::Serialize;
 use super::table::{Fit, Table};
 use super::{View, shown};
 use crate::discover::{Machine, name};
-use crate::plan::suggest::few;
-use crate::plan::{Catalog, Group, Request, plan};
+use crate::catalog::suggest::few;
+use crate::catalog::Catalog;
+use crate::catalog::group::Group;
+use crate::plan::{Request, plan};
 use crate::text::{printable, wrapped};
 
 /// One group.

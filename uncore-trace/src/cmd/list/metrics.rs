@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::table::{Fit, Table};
 use super::{View, shown};
 use crate::discover::Machine;
-use crate::plan::Catalog;
+use crate::catalog::Catalog;
 use crate::plan::device::Narrowing;
 use crate::plan::resolve::Resolver;
 use crate::text::wrapped;

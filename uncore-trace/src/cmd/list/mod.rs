@@ -10,8 +10,8 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 
 use super::catalog::CatalogArgs;
+use crate::catalog::Catalog;
 use crate::discover::{self, Machine};
-use crate::plan::Catalog;
 use crate::terminal;
 use crate::text::{printable, wrapped};
 

@@ -5,9 +5,10 @@ use serde::Serialize;
 use super::table::{Fit, Table};
 use super::{View, shown};
 use crate::discover::{CpuList, Machine};
-use crate::plan::family::Scope;
-use crate::plan::words::Words;
-use crate::plan::{Catalog, Group};
+use crate::catalog::family::Scope;
+use crate::catalog::words::Words;
+use crate::catalog::Catalog;
+use crate::catalog::group::Group;
 
 /// One PMU.
 #[derive(Debug, Serialize)]

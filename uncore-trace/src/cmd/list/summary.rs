@@ -2,10 +2,11 @@
 //! `doctor`.
 
 use super::groups;
+use crate::catalog::Catalog;
+use crate::catalog::group::Group;
+use crate::catalog::suggest::few;
 use crate::discover::Machine;
 use crate::discover::processor::Processor;
-use crate::plan::suggest::few;
-use crate::plan::{Catalog, Group};
 use crate::terminal::cells;
 use crate::text::wrapped;
 

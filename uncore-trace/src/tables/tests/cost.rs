@@ -3,8 +3,9 @@
 use std::fs;
 
 use super::{pairs, table_path};
+use crate::schema::{TableDef, readings, slices};
+use crate::tables::encode;
 use crate::tables::writer::{Create, Target, Writer};
-use crate::tables::{TableDef, encode, readings, slices};
 
 use arrow::array::RecordBatch;
 

@@ -32,9 +32,9 @@ pub fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
     let leaving = (machine.sockets - 1) * machine.cpus_per_socket;
     let mut options = ["--tick", TICK, "--interval", "50ms"].map(str::to_owned).to_vec();
     let mut checks = vec![
-        Check::Exit { code: 1, says: vec!["owner_offline".to_owned()] },
+        Check::Exit { code: 1, says: vec!["reader_offline".to_owned()] },
         Check::Conserved,
-        Check::Lost { causes: vec!["cpu_offline".to_owned(), "owner_offline".to_owned()] },
+        Check::Lost { causes: vec!["cpu_offline".to_owned(), "reader_offline".to_owned()] },
     ];
     let mut flows = Vec::new();
     let mut counter = 0;

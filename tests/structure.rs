@@ -1,0 +1,84 @@
+//! The modules of the library import in one direction: `src/lib.rs` declares them in groups, and each
+//! imports only modules of the groups before its own.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// What a view may import beside what stands for itself: it reads tables only.
+const OF_VIEWS: [&str; 7] = ["schema", "tables", "terminal", "text", "units", "clock", "view"];
+
+fn source() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("src")
+}
+
+/// The group of each module, in the order of their declarations.
+fn groups() -> io::Result<BTreeMap<String, usize>> {
+    let mut groups = BTreeMap::new();
+    let mut group = 0;
+    for line in fs::read_to_string(source().join("lib.rs"))?.lines() {
+        let declared = line.strip_prefix("pub mod ").or_else(|| line.strip_prefix("mod "));
+        match declared.and_then(|name| name.strip_suffix(';')) {
+            Some(name) => drop(groups.insert(name.to_owned(), group)),
+            None if line.is_empty() => group += 1,
+            None => {}
+        }
+    }
+    Ok(groups)
+}
+
+/// All source files below a directory, without those that are tests.
+fn files(dir: &Path, found: &mut Vec<PathBuf>) -> io::Result<()> {
+    for entry in fs::read_dir(dir)? {
+        let path = entry?.path();
+        let is_test = path.file_stem().is_some_and(|stem| stem == "tests" || stem == "sample");
+        if path.is_dir() && !is_test {
+            files(&path, found)?;
+        } else if path.extension().is_some_and(|it| it == "rs") && !is_test {
+            found.push(path);
+        }
+    }
+    Ok(())
+}
+
+/// The modules that a file names outside of comments and tests.
+fn imports(text: &str) -> Vec<String> {
+    let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+    let lines = code.lines().filter(|line| !line.trim_start().starts_with("//"));
+    let mut found = Vec::new();
+    for line in lines {
+        for (at, path) in line.match_indices("crate::") {
+            let rest = &line[at + path.len()..];
+            let end = rest.find(|c: char| !c.is_ascii_lowercase() && c != '_');
+            found.push(rest[..end.unwrap_or(rest.len())].to_owned());
+        }
+    }
+    found
+}
+
+#[test]
+fn each_module_imports_only_what_is_declared_before_it() {
+    let groups = groups().unwrap();
+    assert!(groups.len() > 20, "{groups:?}");
+    let mut paths = Vec::new();
+    files(&source(), &mut paths).unwrap();
+    let mut backward = Vec::new();
+    for path in paths {
+        let relative = path.strip_prefix(source()).unwrap();
+        let first = relative.components().next().unwrap().as_os_str().to_string_lossy();
+        let module = first.trim_end_matches(".rs");
+        let Some(own) = groups.get(module) else {
+            assert!(["lib", "main"].contains(&module), "{module} is not declared in lib.rs");
+            continue;
+        };
+        for import in imports(&fs::read_to_string(&path).unwrap()) {
+            let is_later = groups.get(&import).is_none_or(|group| group >= own);
+            let is_foreign = module == "view" && !OF_VIEWS.contains(&import.as_str());
+            if import != module && (is_later || is_foreign) {
+                backward.push(format!("{} imports {import}", relative.display()));
+            }
+        }
+    }
+    assert!(backward.is_empty(), "{}", backward.join("\n"));
+}

@@ -1,0 +1,575 @@
+//! The time of one CPU, in bins.
+//!
+//! A CPU tells its time in two ways: by records, and by a [`Peek`] at what it has not sent when a
+//! bin must be closed and it made no switch since. Both only ever add time after `accounted`, so
+//! what was peeked at and arrives later as a record is not counted twice, and a record that was
+//! lost shows as a gap.
+//!
+//! Time adds up by construction: tasks (without their interrupts), interrupts, and what was not
+//! seen sum to the length of the bin.
+
+use std::collections::VecDeque;
+
+use crate::drain::{Context, Irq, IrqSlot, Peek, Run, Slot, Task};
+use crate::identity::names::Names;
+
+/// Owner used a CPU within one bin.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Bin {
+    /// End of the bin, ns on `CLOCK_MONOTONIC`.
+    pub end: u64,
+    /// Length of the bin, ns.
+    pub len: u64,
+    /// Tasks, without the interrupts that interrupted them; idle is tid 0. `irq_ns` is what was
+    /// taken out.
+    pub tasks: Vec<Slot>,
+    /// Interrupts.
+    pub irqs: Vec<IrqSlot>,
+    /// Nanoseconds of which nothing is known.
+    pub unknown: u64,
+    /// Nanoseconds for which the CPU was offline.
+    pub offline: u64,
+    /// Interrupt nanoseconds beyond what the bin has room for; they were cut off. What crosses the
+    /// end of a tick gives way first and is not counted: others that came in between make its
+    /// even spread wrong.
+    pub excess: u64,
+}
+
+/// One bin that is still filled.
+#[derive(Clone, Debug, Default)]
+struct Open {
+    /// Time whose interrupt part is known.
+    slots: Vec<Slot>,
+    /// Parts of slices that cross the end of a bin.
+    pieces: Vec<Slot>,
+    irqs: Vec<IrqSlot>,
+    /// Parts of interrupts that cross the end of a tick: how much of each lies in this bin is not
+    /// known.
+    spread: Vec<IrqSlot>,
+    offline: u64,
+}
+
+/// The bins of one CPU.
+#[derive(Debug)]
+pub struct CpuTrack {
+    bin_ns: u64,
+    /// Start of the first open bin.
+    base: u64,
+    bins: VecDeque<Open>,
+    /// Everything before this is in a bin, or known to be lost.
+    accounted: u64,
+    irq_accounted: u64,
+    /// Nothing after this counts.
+    stop: u64,
+    away: Option<Away>,
+}
+
+/// A CPU that is offline.
+#[derive(Clone, Copy, Debug, Default)]
+struct Away {
+    /// It made a switch, but the record of it may still be on its way.
+    stirs: bool,
+}
+
+impl CpuTrack {
+    /// A CPU whose time counts from `start`, a multiple of `bin_ns` only where that is not needed:
+    /// the first bin may be shorter.
+    pub const fn new(start: u64, bin_ns: u64) -> Self {
+        Self {
+            bin_ns,
+            base: start,
+            bins: VecDeque::new(),
+            accounted: start,
+            irq_accounted: start,
+            stop: u64::MAX,
+            away: None,
+        }
+    }
+
+    /// The recording ends here, in the middle of a bin maybe.
+    pub const fn stop_at(&mut self, stop: u64) {
+        self.stop = stop;
+    }
+
+    /// Up to where the CPU's time is known.
+    pub const fn accounted(&self) -> u64 {
+        self.accounted
+    }
+
+    /// The CPU is offline since its last switch; `peek` is what it had not sent by then.
+    pub fn leave(&mut self, peek: Option<&Peek>) {
+        if let Some(peek) = peek {
+            let run = &peek.run;
+            if run.begin >= self.accounted && run.begin < run.end && run.end <= self.stop {
+                self.bin(run.begin).slots.extend(&run.slots);
+                self.accounted = run.end;
+            }
+            for irq in &peek.irqs {
+                self.irq(irq);
+            }
+        }
+        self.away = Some(Away::default());
+    }
+
+    /// Whether the CPU is offline.
+    pub const fn is_away(&self) -> bool {
+        self.away.is_some()
+    }
+
+    /// The CPU is offline until `end` at least. Returns what of that was new.
+    pub fn stay_away(&mut self, end: u64) -> Option<(u64, u64)> {
+        let begin = self.accounted;
+        let end = end.min(self.stop);
+        let mut from = begin;
+        while from < end {
+            let until = self.bin_end(from).min(end);
+            self.bin(from).offline += until - from;
+            from = until;
+        }
+        self.accounted = self.accounted.max(end);
+        (begin < end).then_some((begin, end))
+    }
+
+    /// The CPU is back, and makes its first switch at `time`. Returns the time it was offline since
+    /// that was last told.
+    pub fn come_back(&mut self, time: u64) -> Option<(u64, u64)> {
+        self.away = None;
+        self.stay_away(time)
+    }
+
+    /// What an offline CPU has not sent: `true` if it must be waited for what it has.
+    pub fn stir(&mut self) -> bool {
+        self.away.as_mut().is_some_and(|away| !std::mem::replace(&mut away.stirs, true))
+    }
+
+    /// Adds a record. Returns the time before it that no record told of.
+    pub fn run(&mut self, run: &Run, names: &mut Names) -> Option<(u64, u64)> {
+        if run.end <= self.accounted {
+            return None;
+        }
+        let gap = (run.begin > self.accounted).then_some((self.accounted, run.begin));
+        let crossing = usize::from(run.last < run.end);
+        let combined = run.slots.len().saturating_sub(crossing);
+        // The combined slots lie within one tick, so they are wholly new or wholly known.
+        if run.begin >= self.accounted && run.begin < run.last && run.last <= self.stop {
+            let bin = self.bin(run.begin);
+            bin.slots.extend(run.slots.iter().take(combined));
+        }
+        if crossing == 1
+            && let Some(slice) = run.slots.last()
+        {
+            self.slice(slice, run.last.max(self.accounted), run.end, names);
+        }
+        self.accounted = run.end;
+        gap
+    }
+
+    /// Adds interrupt time.
+    pub fn irq(&mut self, irq: &Irq) {
+        if let Some((begin, end)) = irq.span {
+            self.crossing_irq(irq, begin.max(self.irq_accounted), end);
+        } else if irq.boundary > self.irq_accounted && irq.boundary <= self.stop {
+            let bin = self.bin(irq.boundary - 1);
+            bin.irqs.extend(&irq.slots);
+        }
+    }
+
+    /// Adds what the CPU has not sent, up to `end`, which lies before the peek was taken.
+    /// `running` is the task that runs since the CPU's last switch.
+    pub fn peek(&mut self, peek: &Peek, running: &Task, end: u64, names: &mut Names) {
+        let run = &peek.run;
+        if run.begin >= self.accounted && run.begin < run.end {
+            let bin = self.bin(run.begin);
+            bin.slots.extend(&run.slots);
+        }
+        let begin = run.end.max(self.accounted);
+        if begin < end {
+            let wall_ns = end - begin;
+            let piece = Slot { task: *running, wall_ns, irq_ns: 0, slices: 1 };
+            self.divide(&piece, begin, end, names);
+            self.accounted = end;
+        }
+        for irq in &peek.irqs {
+            if irq.boundary <= end {
+                self.irq(irq);
+            }
+        }
+    }
+
+    /// Closes the first bin, which ends at `end`; the CPU must be accounted until then, or what is
+    /// missing is unknown.
+    pub fn close(&mut self, end: u64) -> Bin {
+        let len = end - self.base;
+        let open = self.bins.pop_front().unwrap_or_default();
+        self.base = end;
+        self.accounted = self.accounted.max(end);
+        self.irq_accounted = self.irq_accounted.max(end);
+        open.close(end, len)
+    }
+
+    /// A whole slice: with its interrupt time if it lies in one bin, in pieces if not.
+    fn slice(&mut self, slot: &Slot, begin: u64, end: u64, names: &mut Names) {
+        let one_bin = self.index(begin) == self.index(end - 1) && end <= self.stop;
+        let whole = end - begin == slot.wall_ns && one_bin;
+        let parts = names.split(&slot.task, begin, end);
+        if let [(task, ..)] = parts.as_slice()
+            && whole
+        {
+            let task = *task;
+            self.bin(begin).slots.push(Slot { task, ..*slot });
+            return;
+        }
+        for (task, from, to) in parts {
+            self.pieces(&task, from, to);
+        }
+    }
+
+    fn divide(&mut self, slot: &Slot, begin: u64, end: u64, names: &mut Names) {
+        for (task, from, to) in names.split(&slot.task, begin, end) {
+            self.pieces(&task, from, to);
+        }
+    }
+
+    fn pieces(&mut self, task: &Task, mut begin: u64, end: u64) {
+        let end = end.min(self.stop);
+        while begin < end {
+            let until = self.bin_end(begin).min(end);
+            let piece = Slot { task: *task, wall_ns: until - begin, irq_ns: 0, slices: 1 };
+            self.bin(begin).pieces.push(piece);
+            begin = until;
+        }
+    }
+
+    /// An interrupt over the end of a tick: its time is spread evenly over its span.
+    fn crossing_irq(&mut self, irq: &Irq, mut begin: u64, end: u64) {
+        let span = irq.span.map_or(0, |(from, to)| to - from);
+        let stop = end.min(self.stop);
+        while begin < stop && span > 0 {
+            let until = self.bin_end(begin).min(stop);
+            let part = u128::from(until - begin);
+            for slot in &irq.slots {
+                let ns = (u128::from(slot.ns) * part / u128::from(span)) as u64;
+                // Counted where it ended.
+                let count = if until == end { slot.count } else { 0 };
+                self.bin(begin).spread.push(IrqSlot { ns, count, ..*slot });
+            }
+            begin = until;
+        }
+    }
+
+    /// Bins lie on multiples of their length; the first is cut off at the start.
+    const fn bin_end(&self, time: u64) -> u64 {
+        (time / self.bin_ns + 1) * self.bin_ns
+    }
+
+    const fn index(&self, time: u64) -> usize {
+        (time / self.bin_ns).saturating_sub(self.base / self.bin_ns) as usize
+    }
+
+    fn bin(&mut self, time: u64) -> &mut Open {
+        let index = self.index(time);
+        if self.bins.len() <= index {
+            self.bins.resize_with(index + 1, Open::default);
+        }
+        &mut self.bins[index]
+    }
+}
+
+impl Open {
+    fn close(self, end: u64, len: u64) -> Bin {
+        let Self { slots, pieces, mut irqs, mut spread, mut offline } = self;
+        let wall = |slots: &[Slot]| slots.iter().map(|slot| slot.wall_ns).sum::<u64>();
+        let sum = |irqs: &[IrqSlot]| irqs.iter().map(|irq| irq.ns).sum::<u64>();
+        let covered = wall(&slots) + wall(&pieces);
+        let inside_slots: u64 = slots.iter().map(|slot| slot.irq_ns.min(slot.wall_ns)).sum();
+        let (certain, estimated) = (sum(&irqs), sum(&spread));
+        let told = certain + estimated;
+        // Interrupts that the slots do not know of came in the pieces.
+        let room = wall(&pieces);
+        let in_pieces = told.saturating_sub(inside_slots).min(room);
+        // Those that came after a CPU's last switch before it went offline, or before its first
+        // when it came back: its time begins and ends with a switch.
+        let around = told.saturating_sub(inside_slots + in_pieces).min(offline);
+        offline -= around;
+        let fits = inside_slots + in_pieces + around;
+        let excess = certain.saturating_sub(fits);
+        if excess > 0 {
+            scale(&mut irqs, fits, certain);
+        }
+        scale(&mut spread, fits.saturating_sub(certain).min(estimated), estimated);
+        irqs.append(&mut spread);
+        let kept = sum(&irqs);
+        let mut tasks = Vec::with_capacity(slots.len() + pieces.len());
+        for slot in slots {
+            let irq_ns = slot.irq_ns.min(slot.wall_ns);
+            merge(&mut tasks, Slot { irq_ns, ..slot });
+        }
+        let mut rest = in_pieces;
+        let mut rest_wall = room;
+        for piece in pieces {
+            // What is left of the time is divided by what is left of the pieces: no remainder.
+            let irq_ns = share(rest, piece.wall_ns, rest_wall);
+            rest -= irq_ns;
+            rest_wall -= piece.wall_ns;
+            merge(&mut tasks, Slot { irq_ns, ..piece });
+        }
+        for task in &mut tasks {
+            task.wall_ns -= task.irq_ns;
+        }
+        let tasks_ns: u64 = wall(&tasks);
+        let unknown = len.saturating_sub(tasks_ns + kept + offline);
+        let excess = excess + (covered + offline).saturating_sub(len);
+        Bin { end, len, tasks, irqs: merged(irqs), unknown, offline, excess }
+    }
+}
+
+/// Brings the sources down to `to` of `from` nanoseconds in all.
+fn scale(irqs: &mut [IrqSlot], to: u64, from: u64) {
+    for irq in irqs {
+        irq.ns = share(to, irq.ns, from);
+    }
+}
+
+fn share(whole: u64, part: u64, of: u64) -> u64 {
+    if of == 0 { 0 } else { (u128::from(whole) * u128::from(part) / u128::from(of)) as u64 }
+}
+
+/// Adds to the entry of the same task; bins hold few tasks, a scan beats a hash.
+fn merge(tasks: &mut Vec<Slot>, slot: Slot) {
+    if let Some(known) = tasks.iter_mut().find(|known| known.task == slot.task) {
+        known.wall_ns += slot.wall_ns;
+        known.irq_ns += slot.irq_ns;
+        known.slices += slot.slices;
+    } else {
+        tasks.push(slot);
+    }
+}
+
+fn merged(irqs: Vec<IrqSlot>) -> Vec<IrqSlot> {
+    let mut all: Vec<IrqSlot> = Vec::with_capacity(irqs.len().min(16));
+    for irq in irqs {
+        if let Some(known) = all.iter_mut().find(|known| known.source == irq.source) {
+            known.ns += irq.ns;
+            known.count += irq.count;
+        } else {
+            all.push(irq);
+        }
+    }
+    all
+}
+
+impl Bin {
+    /// Nanoseconds in interrupts of a kind.
+    pub fn irq_ns(&self, soft: bool) -> u64 {
+        let kind = |irq: &&IrqSlot| matches!(irq.source, Context::Softirq(_)) == soft;
+        self.irqs.iter().filter(kind).map(|irq| irq.ns).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::identity::cgroups::Cgroups;
+
+    fn names() -> Names {
+        Names::new(
+            Path::new("/nonexistent"),
+            Cgroups::new(None, Path::new("/nonexistent")),
+            Vec::new(),
+        )
+    }
+
+    fn task(tid: u32) -> Task {
+        Task { tid, pid: tid, ..Task::default() }
+    }
+
+    fn slot(tid: u32, wall_ns: u64, irq_ns: u64) -> Slot {
+        Slot { task: task(tid), wall_ns, irq_ns, slices: 1 }
+    }
+
+    fn total(bin: &Bin) -> u64 {
+        let tasks: u64 = bin.tasks.iter().map(|task| task.wall_ns).sum();
+        tasks + bin.irq_ns(false) + bin.irq_ns(true) + bin.unknown
+    }
+
+    #[test]
+    fn time_offline_is_nobodys() {
+        let mut track = CpuTrack::new(1000, 100);
+        let run = Run { cpu: 0, begin: 1000, last: 1050, end: 1050, slots: vec![slot(1, 50, 0)] };
+        track.leave(Some(&Peek { run, next_tid: 0, irqs: Vec::new(), io: None }));
+        assert!(track.is_away());
+        assert_eq!(track.stay_away(1200), Some((1050, 1200)));
+        let bins = [track.close(1100), track.close(1200)];
+        assert_eq!(bins.iter().map(|bin| bin.offline).collect::<Vec<_>>(), [50, 100]);
+        assert!(bins.iter().all(|bin| bin.unknown == 0 && bin.excess == 0), "{bins:?}");
+        assert!(track.stir(), "its records may be on their way");
+        assert!(!track.stir());
+        assert_eq!(track.come_back(1230), Some((1200, 1230)));
+        assert!(!track.is_away());
+        let run = Run { cpu: 0, begin: 1230, last: 1300, end: 1300, slots: vec![slot(2, 70, 0)] };
+        assert_eq!(track.run(&run, &mut names()), None);
+        let bin = track.close(1300);
+        assert_eq!((bin.offline, bin.unknown, bin.tasks.len()), (30, 0, 1));
+    }
+
+    #[test]
+    fn a_slice_over_several_bins_is_divided_at_their_ends() {
+        let mut track = CpuTrack::new(1000, 100);
+        let run = Run {
+            cpu: 0,
+            begin: 1000,
+            last: 1050,
+            end: 1320,
+            slots: vec![slot(1, 30, 0), slot(2, 20, 0), slot(3, 270, 0)],
+        };
+        assert_eq!(track.run(&run, &mut names()), None);
+        let first = track.close(1100);
+        assert_eq!(first.tasks, [slot(1, 30, 0), slot(2, 20, 0), slot(3, 50, 0)]);
+        assert_eq!(track.close(1200).tasks, [slot(3, 100, 0)]);
+        assert_eq!(track.close(1300).tasks, [slot(3, 100, 0)]);
+        assert_eq!(track.close(1400).unknown, 80);
+    }
+
+    #[test]
+    fn interrupt_time_is_taken_out_of_the_task() {
+        let mut track = CpuTrack::new(1000, 100);
+        let run = Run {
+            cpu: 0,
+            begin: 1000,
+            last: 1060,
+            end: 1200,
+            slots: vec![slot(1, 60, 10), slot(2, 140, 25)],
+        };
+        track.run(&run, &mut names());
+        let irq = |boundary, ns| Irq {
+            cpu: 0,
+            boundary,
+            span: None,
+            slots: vec![IrqSlot { source: Context::Irq(9), ns, count: 1 }],
+        };
+        track.irq(&irq(1100, 15));
+        track.irq(&irq(1200, 20));
+        let first = track.close(1100);
+        assert_eq!(first.tasks, [slot(1, 50, 10), slot(2, 35, 5)]);
+        assert_eq!(first.irq_ns(false), 15);
+        assert_eq!(total(&first), 100);
+        let second = track.close(1200);
+        assert_eq!(second.tasks, [slot(2, 80, 20)]);
+        assert_eq!(total(&second), 100);
+    }
+
+    /// A softirq from 1080 to 1120, of which a handler took the first 20: spread evenly, 10 of its
+    /// own 20 would lie in the first bin too.
+    #[test]
+    fn what_crosses_a_boundary_gives_way_to_what_does_not() {
+        let mut track = CpuTrack::new(1000, 100);
+        let run = Run {
+            cpu: 0,
+            begin: 1000,
+            last: 1080,
+            end: 1200,
+            slots: vec![slot(1, 80, 0), slot(2, 120, 40)],
+        };
+        track.run(&run, &mut names());
+        let irq = |boundary, span, source| Irq {
+            cpu: 0,
+            boundary,
+            span,
+            slots: vec![IrqSlot { source, ns: 20, count: 1 }],
+        };
+        track.irq(&irq(1100, None, Context::Irq(9)));
+        track.irq(&irq(1200, Some((1080, 1120)), Context::Softirq(8)));
+        let first = track.close(1100);
+        assert_eq!((first.irq_ns(false), first.irq_ns(true), first.excess), (20, 0, 0));
+        assert_eq!((total(&first), first.unknown), (100, 0));
+    }
+
+    #[test]
+    fn what_was_peeked_at_is_not_counted_again() {
+        let mut track = CpuTrack::new(1000, 100);
+        let mut names = names();
+        let run = Run { cpu: 0, begin: 1000, last: 1040, end: 1040, slots: vec![slot(1, 40, 0)] };
+        let peek = Peek { run: run.clone(), next_tid: 2, irqs: Vec::new(), io: None };
+        track.peek(&peek, &task(2), 1200, &mut names);
+        assert_eq!(track.close(1100).tasks, [slot(1, 40, 0), slot(2, 60, 0)]);
+        assert_eq!(track.close(1200).tasks, [slot(2, 100, 0)]);
+        // The same slots arrive with the slice that ends at last.
+        let record = Run { end: 1250, slots: vec![slot(1, 40, 0), slot(2, 210, 0)], ..run };
+        assert_eq!(track.run(&record, &mut names), None);
+        let third = track.close(1300);
+        assert_eq!(third.tasks, [slot(2, 50, 0)]);
+        assert_eq!(third.unknown, 50);
+    }
+
+    #[test]
+    fn a_lost_record_is_a_gap_and_unknown_time() {
+        let mut track = CpuTrack::new(1000, 100);
+        let run = Run { cpu: 0, begin: 1080, last: 1100, end: 1100, slots: vec![slot(1, 20, 0)] };
+        assert_eq!(track.run(&run, &mut names()), Some((1000, 1080)));
+        assert_eq!(track.close(1100).unknown, 80);
+    }
+
+    #[test]
+    fn an_interrupt_over_the_end_of_a_bin_is_divided() {
+        let mut track = CpuTrack::new(1000, 100);
+        let run = Run { cpu: 0, begin: 1000, last: 1000, end: 1200, slots: vec![slot(1, 200, 40)] };
+        track.run(&run, &mut names());
+        let irq = Irq {
+            cpu: 0,
+            boundary: 1200,
+            span: Some((1090, 1130)),
+            slots: vec![IrqSlot { source: Context::Softirq(3), ns: 40, count: 1 }],
+        };
+        track.irq(&irq);
+        assert_eq!(track.close(1100).irq_ns(true), 10);
+        assert_eq!(track.close(1200).irq_ns(true), 30);
+    }
+
+    #[test]
+    fn nothing_after_the_stop_counts() {
+        let mut track = CpuTrack::new(1000, 100);
+        track.stop_at(1150);
+        let run = Run { cpu: 0, begin: 1000, last: 1000, end: 1190, slots: vec![slot(1, 190, 0)] };
+        track.run(&run, &mut names());
+        assert_eq!(track.close(1100).tasks, [slot(1, 100, 0)]);
+        assert_eq!(track.close(1150).tasks, [slot(1, 50, 0)]);
+    }
+
+    proptest! {
+        /// Whatever the CPU tells, every bin sums to its length unless it told too much.
+        #[test]
+        fn time_adds_up(slices in prop::collection::vec((1u32..5, 1u64..300, 0u64..20), 1..60)) {
+            let mut track = CpuTrack::new(1000, 100);
+            let mut names = names();
+            let mut at = 1000;
+            for (tid, wall, irq) in slices {
+                let irq = irq.min(wall);
+                let end = at + wall;
+                let crosses = at / 100 != end / 100;
+                let run = Run {
+                    cpu: 0,
+                    begin: at,
+                    last: if crosses { at } else { end },
+                    end,
+                    slots: vec![slot(tid, wall, irq)],
+                };
+                track.run(&run, &mut names);
+                let told = IrqSlot { source: Context::Irq(1), ns: irq, count: 1 };
+                let boundary = (at / 100 + 1) * 100;
+                let span = crosses.then_some((at, end));
+                track.irq(&Irq { cpu: 0, boundary, span, slots: vec![told] });
+                at = end;
+            }
+            let mut end = 1100;
+            while end <= at {
+                let bin = track.close(end);
+                prop_assert_eq!(total(&bin), 100, "{:?}", bin);
+                end += 100;
+            }
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! How the time of each CPU divides over a whole recording: the metadata `uncore_trace.cpu_time`.
+
+use std::collections::BTreeMap;
+
+use crate::assemble::cpu::Bin;
+
+/// How the time of one CPU divides over the owners, over the whole recording, ns.
+#[derive(Clone, Copy, Debug, Default, serde::Serialize, serde::Deserialize)]
+pub struct CpuTime {
+    /// Which CPU.
+    pub cpu: u32,
+    /// Start.
+    pub begin_ns: u64,
+    /// End.
+    pub end_ns: u64,
+    /// Tasks, without interrupts.
+    pub task_ns: u64,
+    /// Interrupt handlers.
+    pub irq_ns: u64,
+    /// Softirqs.
+    pub softirq_ns: u64,
+    /// Idle, without interrupts.
+    pub idle_ns: u64,
+    /// Not seen.
+    pub unattributed_ns: u64,
+    /// Offline.
+    pub offline_ns: u64,
+    /// The most interrupt time that a bin had no room for.
+    pub worst_window_error_ns: u64,
+}
+
+/// The times of all CPUs.
+#[derive(Debug)]
+pub struct CpuTimes(BTreeMap<u32, CpuTime>);
+
+impl CpuTimes {
+    /// These CPUs, from `begin_ns` on.
+    pub fn new(cpus: &[u32], begin_ns: u64) -> Self {
+        let mut times = Self(BTreeMap::new());
+        for &cpu in cpus {
+            times.join(cpu, begin_ns);
+        }
+        times
+    }
+
+    /// A CPU whose time counts from `begin_ns`.
+    pub fn join(&mut self, cpu: u32, begin_ns: u64) {
+        let time = CpuTime { cpu, begin_ns, end_ns: begin_ns, ..CpuTime::default() };
+        self.0.entry(cpu).or_insert(time);
+    }
+
+    /// Adds a closed bin.
+    pub fn add(&mut self, cpu: u32, bin: &Bin) {
+        let Some(time) = self.0.get_mut(&cpu) else {
+            return;
+        };
+        for slot in &bin.tasks {
+            if slot.task.tid == 0 {
+                time.idle_ns += slot.wall_ns;
+            } else {
+                time.task_ns += slot.wall_ns;
+            }
+        }
+        time.unattributed_ns += bin.unknown;
+        time.irq_ns += bin.irq_ns(false);
+        time.softirq_ns += bin.irq_ns(true);
+        time.offline_ns += bin.offline;
+        time.end_ns = bin.end;
+        time.worst_window_error_ns = time.worst_window_error_ns.max(bin.excess);
+    }
+
+    /// The times so far.
+    pub fn all(&self) -> Vec<CpuTime> {
+        self.0.values().copied().collect()
+    }
+}

@@ -1,0 +1,205 @@
+//! What devices moved for whom, tick by tick, and the rows of `io` that say it.
+
+use std::collections::HashMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use super::sink::Sink;
+use crate::assemble::moves::{Flow, Transfers};
+use crate::discover::devices;
+use crate::drain::{Io, IoKind, IoSlot, Mover};
+use crate::identity::names::Names;
+use crate::log::{Moved, Owner};
+use crate::plan::Direction;
+use crate::schema::io;
+
+/// Records of what happened this long before reach the time line only now, ns: a request is told of
+/// when it ends, and one that took less is still spread over all of its time.
+pub const LAG_NS: u64 = 50_000_000;
+
+/// What is known of a device.
+#[derive(Debug)]
+struct Device {
+    name: Rc<str>,
+    /// The PCI functions behind it, with commas.
+    functions: Option<String>,
+}
+
+/// The I/O of a recording so far.
+#[derive(Debug)]
+pub struct IoUse {
+    root: PathBuf,
+    /// Inode of the recorder's own network namespace.
+    netns: Option<u64>,
+    tick_ns: u64,
+    transfers: Transfers,
+    devices: HashMap<String, Device>,
+    /// By namespace and number.
+    interfaces: HashMap<(u32, u32), String>,
+    /// The last combined record of each CPU that was looked at before it was sent.
+    peeked: HashMap<u32, u64>,
+    /// Reads from interfaces without a name yet, and the ends of their ticks: the CPU that received
+    /// what was read may send its record later than the reader's.
+    unnamed: Vec<(IoSlot, u64)>,
+}
+
+impl IoUse {
+    /// Before the tick that begins with `start`; `root` is where sysfs is.
+    pub fn new(root: &Path, tick_ns: u64, start: u64) -> Self {
+        let netns = fs::metadata(root.join("proc/self/ns/net"));
+        Self {
+            root: root.to_owned(),
+            netns: netns.ok().map(|file| file.ino()),
+            tick_ns,
+            transfers: Transfers::new(tick_ns, start),
+            devices: HashMap::new(),
+            interfaces: HashMap::new(),
+            peeked: HashMap::new(),
+            unnamed: Vec::new(),
+        }
+    }
+
+    /// Takes a record.
+    pub fn feed(&mut self, io: &Io, names: &mut Names) {
+        if io.sequence.is_some() && self.peeked.get(&io.cpu) == io.sequence.as_ref() {
+            return;
+        }
+        for slot in &io.slots {
+            self.slot(slot, io.boundary, io.span, names);
+        }
+    }
+
+    /// Takes what a CPU has not sent, if it is of a tick that ends by `end`.
+    pub fn peek(&mut self, io: &Io, end: u64, names: &mut Names) {
+        if io.boundary > end || io.slots.is_empty() {
+            return;
+        }
+        self.feed(io, names);
+        if let Some(sequence) = io.sequence {
+            self.peeked.insert(io.cpu, sequence);
+        }
+    }
+
+    fn slot(&mut self, slot: &IoSlot, boundary: u64, span: Option<(u64, u64)>, names: &mut Names) {
+        let (flow, direction) = match slot.kind {
+            IoKind::Read => (Flow::Direct, Direction::Read),
+            IoKind::Write | IoKind::Sent => (Flow::Direct, Direction::Write),
+            IoKind::Received => (Flow::Received, Direction::Read),
+            IoKind::Taken => (Flow::Taken, Direction::Read),
+        };
+        let Some(device) = self.device(slot) else {
+            self.unnamed.push((slot.clone(), boundary));
+            return;
+        };
+        let now = span.map_or(boundary, |(_, end)| end);
+        let owner = match slot.mover {
+            Mover::Task(task) => names.owner(&task, now),
+            Mover::Cgroup(id) => names.owner_in(id, now),
+            Mover::Interrupt(context) => {
+                Owner::of_interrupt(context).unwrap_or(Owner::Unattributed)
+            }
+            Mover::Nobody => Owner::Unattributed,
+        };
+        let (bytes, requests) = (slot.bytes, slot.requests);
+        let moved = Moved { device, direction, owner, bytes, requests };
+        self.transfers.add(flow, &moved, boundary, span);
+    }
+
+    /// The device of a slot; `None` where a reader's interface was not seen to receive yet.
+    fn device(&mut self, slot: &IoSlot) -> Option<Rc<str>> {
+        let name = match slot.kind {
+            IoKind::Taken => self.interfaces.get(&slot.interface)?.clone(),
+            IoKind::Read | IoKind::Write => slot.device.clone(),
+            IoKind::Sent | IoKind::Received => {
+                let (netns, _) = slot.interface;
+                // A kernel without namespaces has no number for them.
+                let own = netns == 0 || self.netns.is_none_or(|own| own == u64::from(netns));
+                let name = &slot.device;
+                let name = if own { name.clone() } else { format!("{name}@{netns}") };
+                let known = self.interfaces.entry(slot.interface).or_default();
+                if *known != name {
+                    known.clone_from(&name);
+                }
+                name
+            }
+        };
+        let root = &self.root;
+        let device = self.devices.entry(name).or_insert_with_key(|name| {
+            let found = devices::functions(root, name);
+            let words: Vec<String> = found.iter().map(ToString::to_string).collect();
+            let functions = (!words.is_empty()).then(|| words.join(","));
+            Device { name: name.as_str().into(), functions }
+        });
+        Some(Rc::clone(&device.name))
+    }
+
+    /// Closes the tick that ends at `end`; what happened in it has been fed. Returns what was moved.
+    pub fn close(
+        &mut self,
+        end: u64,
+        is_last: bool,
+        names: &mut Names,
+        sink: &mut Sink,
+    ) -> Vec<Moved> {
+        let due: Vec<_> = self.unnamed.extract_if(.., |(_, tick)| *tick <= end).collect();
+        for (slot, boundary) in due {
+            self.slot(&slot, boundary, None, names);
+        }
+        // From where nothing was received there is nothing to give to readers.
+        self.unnamed.retain(|(_, boundary)| *boundary > end);
+        let all = self.transfers.close(end, is_last);
+        if sink.wants(&io::TABLE) {
+            for moved in &all {
+                let device = self.devices.get(&*moved.device);
+                let functions = device.and_then(|device| device.functions.as_deref());
+                row(moved, end, self.tick_ns, functions, &mut sink.rows.io);
+            }
+        }
+        all
+    }
+}
+
+fn row(moved: &Moved, end: u64, tick_ns: u64, functions: Option<&str>, builder: &mut io::Builder) {
+    let owner = moved.owner.columns();
+    builder.append(&io::Row {
+        mono_ns: end as i64,
+        tick_ns: tick_ns as i64,
+        device: &moved.device,
+        bdf: functions,
+        direction: moved.direction.name(),
+        owner: owner.kind,
+        pid: owner.pid,
+        comm: owner.process.as_deref(),
+        cgroup_id: owner.cgroup_id,
+        number: owner.number,
+        bytes: moved.bytes,
+        requests: moved.requests,
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::drain::{Comm, Task};
+    use crate::identity::cgroups::Cgroups;
+
+    #[test]
+    fn a_reader_has_its_bytes_though_its_record_comes_first() {
+        let root = tempfile::tempdir().unwrap();
+        let mut names = Names::new(root.path(), Cgroups::new(None, root.path()), Vec::new());
+        let mut moved = IoUse::new(root.path(), 1000, 0);
+        let record = |cpu, kind, mover, device: &str| {
+            let device = device.to_owned();
+            let slot = IoSlot { kind, mover, device, interface: (0, 3), bytes: 64, requests: 1 };
+            Io { cpu, boundary: 1000, slots: vec![slot], ..Io::default() }
+        };
+        let reader = Task { tid: 7, pid: 7, cgroup_id: 9, comm: Comm::from_bytes(b"reader") };
+        moved.feed(&record(1, IoKind::Taken, Mover::Task(reader), ""), &mut names);
+        moved.feed(&record(0, IoKind::Received, Mover::Nobody, "eth0"), &mut names);
+        let rows = moved.close(1000, true, &mut names, &mut Sink::default());
+        let found: Vec<_> = rows.iter().map(|row| (&*row.device, row.owner, row.bytes)).collect();
+        assert_eq!(found, [("eth0", names.owner(&reader, 1000), 64)]);
+    }
+}

@@ -1,0 +1,182 @@
+//! What was not seen. Every loss is a row, and counts towards the exit message.
+
+use std::collections::BTreeMap;
+
+use super::sink::{Dropped, Sink};
+use crate::log::{Lack, Missing};
+use crate::schema::loss::{Cause, Losses, Row};
+
+/// One loss.
+#[derive(Clone, Debug)]
+struct Entry {
+    cause: Cause,
+    time: u64,
+    span: u64,
+    cpu: Option<u32>,
+    counter: Option<u32>,
+    count: u64,
+    detail: Option<String>,
+}
+
+/// All losses.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    pending: Vec<Entry>,
+    totals: BTreeMap<Cause, u64>,
+    first: BTreeMap<Cause, u64>,
+}
+
+impl Ledger {
+    /// Enters a loss noticed at `time` that covers `span` nanoseconds before it.
+    pub fn add(
+        &mut self,
+        cause: Cause,
+        time: u64,
+        span: u64,
+        cpu: Option<u32>,
+        counter: Option<u32>,
+        count: u64,
+    ) {
+        self.enter(Entry { cause, time, span, cpu, counter, count, detail: None });
+    }
+
+    /// Enters that the counters of `cpu` are read on `heir` since `time`, after `missing` ticks of
+    /// `tick_ns` in which they were not.
+    pub fn moved(&mut self, time: u64, cpu: u32, heir: u32, missing: u64, tick_ns: u64) {
+        self.enter(Entry {
+            cause: Cause::ReaderOffline,
+            time,
+            span: missing * tick_ns,
+            cpu: Some(cpu),
+            counter: None,
+            count: missing.max(1),
+            detail: Some(format!("its counters are read on CPU {heir} from here")),
+        });
+    }
+
+    /// Enters rows of `slices` that could not be written in time.
+    fn dropped(&mut self, dropped: Dropped) {
+        self.enter(Entry {
+            cause: Cause::SlicesDropped,
+            time: dropped.end_ns as u64,
+            span: dropped.end_ns.abs_diff(dropped.begin_ns),
+            cpu: None,
+            counter: None,
+            count: dropped.rows,
+            detail: Some("slices came faster than they could be written".to_owned()),
+        });
+    }
+
+    /// Enters that `cpu` came online at `time` and is not in the plan.
+    pub fn not_planned(&mut self, time: u64, cpu: u32) {
+        let detail = "the CPU was offline when the recording began: it is not counted".to_owned();
+        self.enter(Entry {
+            cause: Cause::CpuNotPlanned,
+            time,
+            span: 0,
+            cpu: Some(cpu),
+            counter: None,
+            count: 1,
+            detail: Some(detail),
+        });
+    }
+
+    /// Enters that a counter of `cpu` stopped; with the time that it did not count, that it counts
+    /// again.
+    pub fn stopped(&mut self, time: u64, cpu: u32, counter: u32, span: Option<u64>) {
+        let detail =
+            if span.is_some() { "it counts again" } else { "it went offline with its CPU" };
+        self.enter(Entry {
+            cause: Cause::CounterStopped,
+            time,
+            span: span.unwrap_or(0),
+            cpu: Some(cpu),
+            counter: Some(counter),
+            // One loss, however many rows tell of it.
+            count: u64::from(span.is_none()),
+            detail: Some(detail.to_owned()),
+        });
+    }
+
+    /// Enters that a window lacks a count.
+    pub fn missing(&mut self, missing: &Missing) {
+        let Missing { lack, counter, cpu, time, span_ns } = *missing;
+        match lack {
+            Lack::NoBoundary => {
+                self.add(Cause::NoBoundary, time, span_ns, Some(cpu), Some(counter), 1);
+            }
+            Lack::NotScheduled => {
+                self.add(Cause::NotScheduled, time, span_ns, Some(cpu), Some(counter), 1);
+            }
+            Lack::ReadFailed(errno) => {
+                let error = std::io::Error::from_raw_os_error(errno);
+                self.explain(Cause::ReadFailed, time, Some(counter), &error.to_string());
+            }
+            Lack::NoReader => {
+                let text = "no CPU can read the counter any longer";
+                self.explain(Cause::ReadFailed, time, Some(counter), text);
+            }
+        }
+    }
+
+    /// Enters a loss with words.
+    pub fn explain(&mut self, cause: Cause, time: u64, counter: Option<u32>, detail: &str) {
+        let detail = Some(detail.to_owned());
+        self.enter(Entry { cause, time, span: 0, cpu: None, counter, count: 1, detail });
+    }
+
+    fn enter(&mut self, entry: Entry) {
+        *self.totals.entry(entry.cause).or_default() += entry.count;
+        let begin = entry.time.saturating_sub(entry.span);
+        let first = self.first.entry(entry.cause).or_insert(begin);
+        *first = begin.min(*first);
+        self.pending.push(entry);
+    }
+
+    /// Moves what was entered to the table, with what `sink` had to drop.
+    pub fn rows(&mut self, sink: &mut Sink) {
+        for dropped in sink.take_dropped() {
+            self.dropped(dropped);
+        }
+        for entry in self.pending.drain(..) {
+            sink.rows.loss.append(&Row {
+                mono_ns: entry.time as i64,
+                span_ns: entry.span as i64,
+                cause: entry.cause.name(),
+                cpu: entry.cpu.map(|cpu| cpu as i32),
+                counter: entry.counter.map(|counter| counter as i32),
+                count: entry.count as i64,
+                detail: entry.detail.as_deref(),
+            });
+        }
+    }
+
+    /// Totals by cause.
+    pub const fn totals(&self) -> &BTreeMap<Cause, u64> {
+        &self.totals
+    }
+
+    /// Begin of the first loss of each cause, `CLOCK_MONOTONIC` ns.
+    pub const fn first(&self) -> &BTreeMap<Cause, u64> {
+        &self.first
+    }
+
+    /// Totals in two lists: what cost precision, and what is missing.
+    pub fn losses(&self) -> Losses {
+        Losses::sort(self.totals.iter().map(|(cause, count)| (cause.name(), *count)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lost_count_makes_the_recording_incomplete_and_a_late_tick_does_not() {
+        let mut ledger = Ledger::default();
+        ledger.add(Cause::LateTick, 0, 0, None, None, 12);
+        assert!(ledger.losses().is_complete());
+        ledger.add(Cause::RingFull, 0, 0, None, None, 1);
+        assert!(!ledger.losses().is_complete());
+    }
+}

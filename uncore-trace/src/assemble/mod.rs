@@ -1,0 +1,532 @@
+//! Records of a live recording to entries of the log, and to the rows of the raw tables that keep
+//! them.
+//!
+//! The only state is what a tick needs: a recording of any length takes the same memory.
+//! [`Timeline::feed`] takes records as they come; [`Timeline::advance`] ends every tick that ended
+//! before a horizon up to which all records have been fed.
+
+pub mod cpu;
+mod cputime;
+mod io;
+mod looks;
+mod loss;
+mod moves;
+mod offline;
+mod output;
+mod raw;
+mod readers;
+mod sink;
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, HashSet};
+use std::path::Path;
+
+pub use self::cputime::CpuTime;
+use self::cputime::CpuTimes;
+use self::io::IoUse;
+use self::looks::{Look, Looks};
+pub use self::loss::Ledger;
+use self::offline::Offline;
+use self::output::Output;
+use self::readers::Readers;
+pub use self::sink::Sink;
+use crate::assemble::cpu::{Bin, CpuTrack};
+use crate::clock::Snapshot;
+use crate::count::Count;
+use crate::drain::{
+    CgroupChange, CgroupEvent, Context, Peek, Record, Run, Sample, Slot, TaskChange, TaskEvent,
+};
+use crate::identity::cgroups::Cgroups;
+use crate::identity::irqs::IrqNames;
+use crate::identity::names::Names;
+use crate::log::{self, Consumer, Owner};
+use crate::open::{Change, Layout};
+use crate::plan::Plan;
+use crate::schema::loss::Cause;
+use crate::schema::{runtime, slices, tasks};
+
+/// A boundary reading that has not come this long after its time is missing, ns: ten times the
+/// longest delay of a pinned timer seen under hackbench on two busy CPUs.
+const GRACE_NS: u64 = 25_000_000;
+
+/// Time of a CPU that no record and no look accounts for is a gap after this long, ns. The CPU may
+/// have been stopped by its hypervisor in the middle of a switch, so this is longer than the
+/// boundary readings' grace; where a record was dropped the next one tells of the gap at once.
+const GAP_NS: u64 = 1_000_000_000;
+
+/// Cgroups whose rows are made in one bin: each may take a file or two to name its container, and
+/// a machine can have thousands when a recording begins.
+const FRESH_AT_ONCE: usize = 32;
+
+/// What a recording is about.
+#[derive(Debug)]
+pub struct Setup<'a> {
+    /// The planned counters.
+    pub plan: &'a Plan,
+    /// What each owner CPU reads.
+    pub layouts: &'a BTreeMap<u32, Layout>,
+    /// CPUs whose time is accounted.
+    pub cpus: &'a [u32],
+    /// First tick; everything before it is left out.
+    pub start_tick: u64,
+    /// Labels times.
+    pub clock: Snapshot,
+    /// Where procfs and sysfs are.
+    pub root: &'a Path,
+    /// Mount point of the v2 hierarchy.
+    pub cgroup_mount: Option<&'a Path>,
+    /// Only these cgroups get owners of their own; empty: all.
+    pub only_cgroups: Vec<String>,
+    /// Owners of deeper cgroups are given to their ancestor of this depth; 0 is the root.
+    pub cgroup_depth: Option<usize>,
+    /// Whether I/O is seen.
+    pub io: bool,
+}
+
+/// The stream so far.
+#[derive(Debug)]
+pub struct Timeline {
+    tick_ns: u64,
+    bin_ns: u64,
+    tracks: BTreeMap<u32, CpuTrack>,
+    names: Names,
+    looks: Looks,
+    irq_names: IrqNames,
+    readers: Readers,
+    consumer: Box<dyn Consumer>,
+    times: CpuTimes,
+    io: Option<IoUse>,
+    offline: Offline,
+    /// Cgroups that own something and have no entry in the log yet.
+    unnamed: HashSet<u64>,
+    /// End of the last closed bin.
+    closed: u64,
+    /// Latest time of a record so far.
+    newest: u64,
+    /// A CPU's time was not known up to here, although the ring had been emptied.
+    waited: u64,
+    stop: Option<u64>,
+    seen: HashSet<u32>,
+    raw: bool,
+    every_slice: bool,
+    /// Losses, in the tables and in sum.
+    pub ledger: Ledger,
+}
+
+impl Timeline {
+    /// An empty time line whose log goes to `consumer`; what that and `sink` want decides how fine
+    /// the bins are.
+    pub fn new(setup: &Setup<'_>, consumer: Box<dyn Consumer>, sink: &Sink) -> Self {
+        let (tick_ns, window_ns) = (setup.plan.tick_ns, setup.plan.window_ns);
+        let start = setup.start_tick * tick_ns;
+        let raw = sink.wants(&runtime::TABLE);
+        let by_tick = raw || setup.io || consumer.needs_ticks();
+        let bin_ns = if by_tick { tick_ns } else { window_ns };
+        let tracks = setup.cpus.iter().map(|&cpu| (cpu, CpuTrack::new(start, bin_ns))).collect();
+        let cgroups = Cgroups::new(setup.cgroup_mount, setup.root);
+        Self {
+            tick_ns,
+            bin_ns,
+            tracks,
+            names: Names::new(setup.root, cgroups, setup.only_cgroups.clone())
+                .with_depth(setup.cgroup_depth),
+            looks: Looks::default(),
+            irq_names: IrqNames::new(setup.root),
+            readers: Readers::new(setup.plan, setup.layouts, setup.start_tick),
+            consumer,
+            times: CpuTimes::new(setup.cpus, start),
+            io: setup.io.then(|| IoUse::new(setup.root, tick_ns, start)),
+            unnamed: HashSet::new(),
+            offline: Offline::default(),
+            closed: start,
+            newest: start,
+            waited: 0,
+            stop: None,
+            seen: HashSet::new(),
+            raw,
+            every_slice: sink.wants(&slices::TABLE),
+            ledger: Ledger::default(),
+        }
+    }
+
+    /// Takes one record.
+    pub fn feed(&mut self, record: Record, sink: &mut Sink) {
+        self.newest = self.newest.max(match &record {
+            Record::Run(run) => run.end,
+            Record::Sample(sample) => sample.end,
+            Record::Task(event) => event.time,
+            Record::Cgroup(event) => event.time,
+            // Kept back until its CPU has something to send.
+            Record::Irq(_) | Record::Io(_) => 0,
+        });
+        match record {
+            Record::Run(run) => self.run(&run, sink),
+            Record::Irq(irq) => {
+                if let Some(track) = self.tracks.get_mut(&irq.cpu) {
+                    track.irq(&irq);
+                }
+            }
+            Record::Sample(sample) => self.sample(&sample, sink),
+            Record::Task(event) => self.task_event(&event, sink),
+            Record::Cgroup(event) => self.cgroup_event(event, sink),
+            Record::Io(moved) => {
+                if let Some(io) = &mut self.io {
+                    io.feed(&moved, &mut self.names);
+                }
+            }
+        }
+    }
+
+    /// Takes what happened to the CPUs and the counters, at `now`; everything that was sent before
+    /// has been fed. `peek` tells what a CPU that is offline had not sent.
+    pub fn follow(
+        &mut self,
+        change: &Change,
+        now: u64,
+        sink: &mut Sink,
+        peek: &mut dyn FnMut(u32) -> Option<Peek>,
+    ) {
+        for cpu in &change.gone {
+            if let Some(track) = self.tracks.get_mut(cpu) {
+                let state = peek(*cpu);
+                track.leave(state.as_ref());
+                let moved = state.as_ref().and_then(|state| state.io.as_ref());
+                if let Some((io, moved)) = self.io.as_mut().zip(moved) {
+                    io.peek(moved, u64::MAX, &mut self.names);
+                }
+            }
+        }
+        for &cpu in &change.came {
+            if let Entry::Vacant(place) = self.tracks.entry(cpu) {
+                let mut track = CpuTrack::new(self.closed, self.bin_ns);
+                track.stop_at(self.stop.unwrap_or(u64::MAX));
+                track.leave(None);
+                place.insert(track);
+                self.times.join(cpu, self.closed);
+                self.ledger.not_planned(now, cpu);
+            }
+        }
+        let (readers, mut output, ledger) = self.output(sink);
+        readers.follow(change, now, ledger, &mut output);
+    }
+
+    /// The readers, and where their entries go.
+    fn output<'a>(
+        &'a mut self,
+        sink: &'a mut Sink,
+    ) -> (&'a mut Readers, Output<'a>, &'a mut Ledger) {
+        let output = Output { consumer: self.consumer.as_mut(), sink, raw: self.raw };
+        (&mut self.readers, output, &mut self.ledger)
+    }
+
+    fn sample(&mut self, sample: &Sample, sink: &mut Sink) {
+        let Some(wants_owner) = self.readers.wants_owner(sample) else {
+            let (time, cpu) = (sample.begin, Some(sample.cpu));
+            self.ledger.add(Cause::LostSample, time, 0, cpu, None, 1);
+            return;
+        };
+        let owner = wants_owner.then(|| {
+            let of_task = || self.names.owner(&sample.task, sample.begin);
+            Owner::of_interrupt(sample.context).unwrap_or_else(of_task)
+        });
+        if let Some(owner) = owner {
+            self.need_name(owner);
+        }
+        let (readers, mut output, ledger) = self.output(sink);
+        readers.sample(sample, owner, ledger, &mut output);
+    }
+
+    /// The name of an owner must be in the log before the tick ends.
+    fn need_name(&mut self, owner: Owner) {
+        if let Owner::Task { cgroup_id, .. } = owner
+            && !self.names.cgroups.is_told(cgroup_id)
+        {
+            self.unnamed.insert(cgroup_id);
+        }
+    }
+
+    /// Whether a counter could not be read where it was thought to be, since this was last asked.
+    pub const fn take_is_on_other_cpu(&mut self) -> bool {
+        self.readers.take_is_on_other_cpu()
+    }
+
+    /// Ends the recording with this tick: windows are closed up to it, and no further.
+    pub fn stop_at(&mut self, tick: u64) {
+        let stop = tick * self.tick_ns;
+        self.stop = Some(stop);
+        self.readers.stop_at(tick);
+        for track in self.tracks.values_mut() {
+            track.stop_at(stop);
+        }
+    }
+
+    /// The tick with which the recording ends, once that is known.
+    pub fn stop_tick(&self) -> Option<u64> {
+        self.stop.map(|stop| stop / self.tick_ns)
+    }
+
+    /// Remembers who runs on every CPU, for when the programs are gone and no record tells who left;
+    /// `false` if a CPU was just switching, which a record tells of.
+    pub fn remember_running(&mut self, peek: &mut dyn FnMut(u32) -> Option<Peek>) -> bool {
+        let mut all = true;
+        for (&cpu, track) in &self.tracks {
+            all &= track.is_away() || self.looks.remember(cpu, &self.names, peek);
+        }
+        all
+    }
+
+    /// What the counters counted until they were stopped, which was after the stop tick: it ends
+    /// the last window where that tick's reading did not come, so that no count is lost with it.
+    pub fn last_counts(&mut self, counts: &[(u32, Count)], now: u64, sink: &mut Sink) {
+        let (readers, mut output, _) = self.output(sink);
+        readers.last_counts(counts, now, &mut output);
+    }
+
+    /// The latest time that a record told of; those of other CPUs are no further behind than the
+    /// ring is out of order.
+    pub const fn newest(&self) -> u64 {
+        self.newest
+    }
+
+    /// Whether everything up to the stop tick is closed.
+    pub fn is_done(&self) -> bool {
+        self.stop.is_some_and(|stop| self.closed >= stop)
+    }
+
+    /// Enters the time that was not closed when the recording ended, if any.
+    pub fn give_up(&mut self, now: u64) {
+        if let Some(stop) = self.stop
+            && self.closed < stop
+        {
+            self.ledger.add(Cause::Unfinished, now, now.saturating_sub(self.closed), None, None, 1);
+        }
+    }
+
+    /// Closes all bins and windows that end by `horizon`. `peek` tells what a CPU has not sent;
+    /// `emptied` says that everything sent before this call began has been fed.
+    ///
+    /// A CPU that switches between that and the peek has sent what is missing, so time is given up
+    /// as a gap only when the next emptied ring did not have it either.
+    pub fn advance(
+        &mut self,
+        horizon: u64,
+        emptied: bool,
+        sink: &mut Sink,
+        peek: &mut dyn FnMut(u32) -> Option<Peek>,
+    ) {
+        let lag = if self.io.is_some() { io::LAG_NS } else { 0 };
+        let horizon = horizon.saturating_sub(lag);
+        let mut peeked: BTreeMap<u32, Look> = BTreeMap::new();
+        loop {
+            let mut end = (self.closed / self.bin_ns + 1) * self.bin_ns;
+            if let Some(stop) = self.stop {
+                end = end.min(stop);
+            }
+            if end > horizon || self.is_done() {
+                return;
+            }
+            let late = horizon > end + GRACE_NS;
+            let tick = end / self.tick_ns;
+            let is_last = self.stop == Some(end);
+            if (is_last || self.consumer.needs_readings(tick)) && !late && !self.readers.have(tick)
+            {
+                return;
+            }
+            let lost = emptied && horizon > end + GAP_NS && self.waited >= end;
+            if !self.account(end, lost, &mut peeked, peek) {
+                if emptied {
+                    self.waited = horizon;
+                }
+                return;
+            }
+            self.close(end, sink);
+        }
+    }
+
+    /// Makes every CPU's time known until `end`; `false` if that must wait.
+    fn account(
+        &mut self,
+        end: u64,
+        lost: bool,
+        peeked: &mut BTreeMap<u32, Look>,
+        peek: &mut dyn FnMut(u32) -> Option<Peek>,
+    ) -> bool {
+        for (&cpu, track) in &mut self.tracks {
+            if track.accounted() >= end {
+                continue;
+            }
+            if track.is_away() {
+                match peek(cpu) {
+                    // It is back, and what it sent since then comes with the next drain.
+                    Some(_) if track.stir() && !lost => return false,
+                    Some(state) if state.run.begin < end => {
+                        let span = track.come_back(state.run.begin);
+                        self.offline.back(cpu, span, &mut self.ledger);
+                    }
+                    _ => {
+                        self.offline.stay(cpu, track.stay_away(end));
+                        continue;
+                    }
+                }
+            }
+            if let Entry::Vacant(place) = peeked.entry(cpu) {
+                match self.looks.look(cpu, &self.names, peek) {
+                    Some(found) => {
+                        place.insert(found);
+                    }
+                    // The CPU was just switching, or the task has just gone: its record is near.
+                    None if !lost => return false,
+                    None => {}
+                }
+            }
+            if let Some(look) = peeked.get(&cpu)
+                && look.peek.run.end < end
+            {
+                if !look.surely && !lost {
+                    return false;
+                }
+                track.peek(&look.peek, &look.task, end, &mut self.names);
+                if let Some((io, moved)) = self.io.as_mut().zip(look.peek.io.as_ref()) {
+                    io.peek(moved, end, &mut self.names);
+                }
+            }
+            if track.accounted() < end {
+                // The CPU has switched since the ring was drained: its record is there.
+                if !lost {
+                    return false;
+                }
+                let span = end - track.accounted();
+                self.ledger.add(Cause::RunGap, end, span, Some(cpu), None, 1);
+            }
+        }
+        true
+    }
+
+    /// Closes the bin of every CPU that ends at `end`: its entries are complete.
+    fn close(&mut self, end: u64, sink: &mut Sink) {
+        let (tick, is_last) = (end / self.tick_ns, self.stop == Some(end));
+        let cpus: Vec<u32> = self.tracks.keys().copied().collect();
+        for cpu in cpus {
+            if let Some(bin) = self.tracks.get_mut(&cpu).map(|track| track.close(end)) {
+                self.usage(cpu, &bin, sink);
+            }
+        }
+        if let Some(io) = &mut self.io {
+            for moved in io.close(end, is_last, &mut self.names, sink) {
+                self.need_name(moved.owner);
+                Output { consumer: self.consumer.as_mut(), sink, raw: self.raw }
+                    .entry(log::Entry::Moved(&moved));
+            }
+        }
+        self.name_cgroups(end, is_last, sink);
+        self.closed = end;
+        self.offline.tell(is_last, &mut self.ledger);
+        let mut output = Output { consumer: self.consumer.as_mut(), sink, raw: self.raw };
+        output.entry(log::Entry::EndOfTick { tick, is_last });
+        for missing in self.consumer.take_missing() {
+            self.ledger.missing(&missing);
+        }
+        self.ledger.rows(sink);
+    }
+
+    /// Logs who used a CPU in a bin.
+    fn usage(&mut self, cpu: u32, bin: &Bin, sink: &mut Sink) {
+        let owner = |slot: &Slot| self.names.owner(&slot.task, bin.end);
+        let owners: Vec<Owner> = bin.tasks.iter().map(owner).collect();
+        for &owner in &owners {
+            self.need_name(owner);
+        }
+        if self.raw {
+            raw::rows(cpu, bin, &owners, &mut self.irq_names, sink);
+        }
+        self.times.add(cpu, bin);
+        let mut parts: Vec<(Owner, u64)> =
+            bin.tasks.iter().zip(owners).map(|(slot, owner)| (owner, slot.wall_ns)).collect();
+        let mut output = Output { consumer: self.consumer.as_mut(), sink, raw: self.raw };
+        for irq in &bin.irqs {
+            if let Context::Irq(number) = irq.source
+                && let Some(name) = self.irq_names.untold(number)
+            {
+                output.entry(log::Entry::Interrupt { number, name });
+            }
+            parts.extend(Owner::of_interrupt(irq.source).map(|owner| (owner, irq.ns)));
+        }
+        if bin.unknown > 0 {
+            parts.push((Owner::Unattributed, bin.unknown));
+        }
+        output.entry(log::Entry::Usage { cpu, parts: &parts });
+    }
+
+    /// Logs the paths of cgroups: at once for owners, as there is time for the others.
+    fn name_cgroups(&mut self, end: u64, is_last: bool, sink: &mut Sink) {
+        let cgroups = &mut self.names.cgroups;
+        let mut output = Output { consumer: self.consumer.as_mut(), sink, raw: self.raw };
+        self.unnamed.retain(|&id| {
+            let place = cgroups.untold(id, end);
+            if let Some(place) = place {
+                output.cgroup(id, place, end);
+            }
+            place.is_none() && !is_last
+        });
+        if self.raw {
+            let most = if is_last { usize::MAX } else { FRESH_AT_ONCE };
+            for id in cgroups.take_fresh(most) {
+                if let Some(place) = cgroups.untold(id, end) {
+                    output.cgroup(id, place, end);
+                }
+            }
+        }
+    }
+
+    /// How each CPU's time divides over the owners, so far.
+    pub fn cpu_time(&self) -> Vec<CpuTime> {
+        self.times.all()
+    }
+
+    fn run(&mut self, run: &Run, sink: &mut Sink) {
+        let Some(track) = self.tracks.get_mut(&run.cpu) else {
+            return;
+        };
+        if track.is_away() && run.end > track.accounted() {
+            let span = track.come_back(run.begin);
+            self.offline.back(run.cpu, span, &mut self.ledger);
+        }
+        if let Some((begin, end)) = track.run(run, &mut self.names) {
+            self.ledger.add(Cause::RunGap, end, end - begin, Some(run.cpu), None, 1);
+        }
+        if self.raw {
+            for slot in run.slots.iter().filter(|slot| slot.task.tid != 0) {
+                if self.seen.insert(slot.task.tid) {
+                    sink.task(&slot.task, run.begin, "seen");
+                }
+            }
+        }
+        if self.every_slice {
+            raw::slice_rows(run, &mut sink.rows.slices);
+        }
+    }
+
+    fn task_event(&mut self, event: &TaskEvent, sink: &mut Sink) {
+        self.names.task_event(event);
+        let what = match event.change {
+            TaskChange::Exec => "exec",
+            TaskChange::Exit => {
+                self.seen.remove(&event.task.tid);
+                "exit"
+            }
+        };
+        if sink.wants(&tasks::TABLE) {
+            sink.task(&event.task, event.time, what);
+        }
+    }
+
+    fn cgroup_event(&mut self, event: CgroupEvent, sink: &mut Sink) {
+        if let CgroupChange::Attached(tid) = event.change
+            && sink.wants(&tasks::TABLE)
+        {
+            let task = self.names.moved(tid, event.cgroup_id);
+            sink.task(&task, event.time, "move");
+        }
+        self.names.cgroup_event(event);
+    }
+}

@@ -1,0 +1,221 @@
+//! What devices moved, by tick and owner.
+//!
+//! Guarantee: whatever is spread over ticks sums to the bytes that were told of, to the byte. A
+//! request that began in a tick which is closed already has that part in the first open one. What
+//! an interface received is its reader's once somebody reads it, in the tick of the reading; what
+//! nobody has read after [`UNREAD_NS`] is the device's own.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::rc::Rc;
+
+use crate::log::{Moved, Owner, Sum};
+use crate::plan::Direction;
+
+/// Received bytes that nobody has read after this long are the device's own, ns. Readers that are
+/// slower find their bytes given away; what is forwarded, or read without a copy, is told of this
+/// much late.
+pub const UNREAD_NS: u64 = 100_000_000;
+
+/// How bytes came to be counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flow {
+    /// They are their owner's.
+    Direct,
+    /// An interface received them: whose they are shows when they are read.
+    Received,
+    /// The owner read what the interface had received.
+    Taken,
+}
+
+/// What was received and not read yet, the oldest first: tick, bytes, packets.
+type Unread = VecDeque<(u64, u64, u64)>;
+
+/// The ticks that are still filled.
+#[derive(Debug)]
+pub struct Transfers {
+    tick_ns: u64,
+    /// End of the last closed tick.
+    closed: u64,
+    /// By end of the tick.
+    open: BTreeMap<u64, Open>,
+    unread: BTreeMap<Rc<str>, Unread>,
+}
+
+#[derive(Debug, Default)]
+struct Open {
+    direct: Sum,
+    received: HashMap<Rc<str>, (u64, u64)>,
+    taken: Sum,
+}
+
+impl Transfers {
+    /// Ticks from `start` on, a multiple of `tick_ns`.
+    pub const fn new(tick_ns: u64, start: u64) -> Self {
+        Self { tick_ns, closed: start, open: BTreeMap::new(), unread: BTreeMap::new() }
+    }
+
+    /// Adds what was moved in the tick that ends with `boundary`, or evenly from the begin to the end
+    /// of `span`.
+    pub fn add(&mut self, flow: Flow, moved: &Moved, boundary: u64, span: Option<(u64, u64)>) {
+        let Some((begin, end)) = span.filter(|(begin, end)| begin < end) else {
+            self.put(flow, moved, boundary.max(self.closed + self.tick_ns));
+            return;
+        };
+        let mut from = begin;
+        let mut given = 0;
+        while from < end {
+            // All that lies before the first open tick's end is one part.
+            let until = self.tick_after(from.max(self.closed)).min(end);
+            let bytes = portion(moved.bytes, until - begin, end - begin) - given;
+            given += bytes;
+            let requests = if until == end { moved.requests } else { 0 };
+            if bytes > 0 || requests > 0 {
+                let part = Moved { bytes, requests, ..moved.clone() };
+                self.put(flow, &part, self.tick_after((until - 1).max(self.closed)));
+            }
+            from = until;
+        }
+    }
+
+    /// End of the tick in which `time` lies.
+    const fn tick_after(&self, time: u64) -> u64 {
+        (time / self.tick_ns + 1) * self.tick_ns
+    }
+
+    fn put(&mut self, flow: Flow, moved: &Moved, tick: u64) {
+        let open = self.open.entry(tick).or_default();
+        match flow {
+            Flow::Direct => open.direct.add(moved),
+            Flow::Taken => open.taken.add(moved),
+            Flow::Received => {
+                let (bytes, packets) = open.received.entry(Rc::clone(&moved.device)).or_default();
+                *bytes += moved.bytes;
+                *packets += moved.requests;
+            }
+        }
+    }
+
+    /// Closes the tick that ends here; with the last one nothing is kept for a reader.
+    pub fn close(&mut self, tick: u64, is_last: bool) -> Vec<Moved> {
+        self.closed = tick;
+        let mut open = self.open.remove(&tick).unwrap_or_default();
+        for (device, (bytes, packets)) in open.received.drain() {
+            self.unread.entry(device).or_default().push_back((tick, bytes, packets));
+        }
+        for mut moved in open.taken.take() {
+            let unread = self.unread.get_mut(&moved.device);
+            moved.bytes = unread.map_or(0, |unread| read(unread, moved.bytes));
+            if moved.bytes > 0 {
+                open.direct.add(&moved);
+            }
+        }
+        let old = if is_last { u64::MAX } else { tick.saturating_sub(UNREAD_NS) };
+        for (device, unread) in &mut self.unread {
+            while let Some((_, bytes, requests)) = unread.pop_front_if(|(time, ..)| *time <= old) {
+                let (device, who) = (Rc::clone(device), Owner::Device);
+                open.direct.add(&Moved {
+                    device,
+                    direction: Direction::Read,
+                    owner: who,
+                    bytes,
+                    requests,
+                });
+            }
+        }
+        open.direct.take()
+    }
+}
+
+/// Takes up to `wanted` bytes, the oldest first; returns how many there were.
+fn read(unread: &mut Unread, wanted: u64) -> u64 {
+    let mut left = wanted;
+    while left > 0
+        && let Some((_, bytes, _)) = unread.front_mut()
+    {
+        let part = left.min(*bytes);
+        *bytes -= part;
+        left -= part;
+        if *bytes == 0 {
+            unread.pop_front();
+        }
+    }
+    wanted - left
+}
+
+/// `whole` x `part` / `of`, rounded down.
+fn portion(whole: u64, part: u64, of: u64) -> u64 {
+    (u128::from(whole) * u128::from(part) / u128::from(of)) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const TICK: u64 = 1000;
+
+    fn moved(who: Owner, bytes: u64) -> Moved {
+        Moved { device: "sda".into(), direction: Direction::Read, owner: who, bytes, requests: 1 }
+    }
+
+    fn total(rows: &[Moved]) -> (u64, u64) {
+        rows.iter().fold((0, 0), |sum, row| (sum.0 + row.bytes, sum.1 + row.requests))
+    }
+
+    #[test]
+    fn a_request_over_two_ticks_is_spread_by_time() {
+        let mut transfers = Transfers::new(TICK, 0);
+        let flow = Flow::Direct;
+        transfers.add(flow, &moved(Owner::Irq(1), 1000), 0, Some((750, 1750)));
+        assert_eq!(total(&transfers.close(1000, false)), (250, 0));
+        assert_eq!(total(&transfers.close(2000, false)), (750, 1));
+    }
+
+    #[test]
+    fn what_is_read_is_the_readers_and_the_rest_is_the_devices_in_the_end() {
+        let mut transfers = Transfers::new(TICK, 0);
+        transfers.add(Flow::Received, &moved(Owner::Device, 1500), 1000, None);
+        let reader = Owner::Irq(9);
+        transfers.add(Flow::Taken, &moved(reader, 1400), 2000, None);
+        assert_eq!(transfers.close(1000, false), []);
+        assert_eq!(transfers.close(2000, false), [moved(reader, 1400)]);
+        // More is read than was received: what came before the recording.
+        transfers.add(Flow::Taken, &moved(reader, 5000), 3000, None);
+        assert_eq!(total(&transfers.close(3000, false)).0, 100);
+        transfers.add(Flow::Received, &moved(Owner::Device, 70), 4000, None);
+        assert_eq!(transfers.close(4000, false), []);
+        let end = 4000 + UNREAD_NS;
+        assert_eq!(transfers.close(end - TICK, false), []);
+        assert_eq!(transfers.close(end, false), [moved(Owner::Device, 70)]);
+    }
+
+    proptest! {
+        #[test]
+        fn parts_sum_to_the_bytes(
+            requests in prop::collection::vec((0u64..20_000, 0u64..9000, 0u64..u64::MAX / 4096), 1..40),
+            closed_first in 0u64..12,
+        ) {
+            let mut transfers = Transfers::new(TICK, 0);
+            let flow = Flow::Direct;
+            let mut found = (0, 0);
+            let mut add = |sum: (u64, u64)| {
+                found = (found.0 + sum.0, found.1 + sum.1);
+            };
+            for tick in 1..=closed_first {
+                add(total(&transfers.close(tick * TICK, false)));
+            }
+            for &(begin, len, bytes) in &requests {
+                let end = begin + len;
+                let span = (len > 0).then_some((begin, end));
+                let boundary = (end / TICK + 1) * TICK;
+                transfers.add(flow, &moved(Owner::Irq(1), bytes), boundary, span);
+            }
+            for tick in closed_first + 1..=40 {
+                add(total(&transfers.close(tick * TICK, false)));
+            }
+            let sent: u64 = requests.iter().map(|(.., bytes)| bytes).sum();
+            prop_assert_eq!(found, (sent, requests.len() as u64));
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! When CPUs were offline, as rows of `loss`: that time is nobody's, so it must be told.
+
+use std::collections::BTreeMap;
+
+use super::loss::Ledger;
+use crate::schema::loss::Cause;
+
+/// A CPU that stays offline is told of this often, ns, so that a recording which is killed has it.
+const TELL_NS: u64 = 1_000_000_000;
+
+/// A CPU's time offline.
+#[derive(Debug)]
+struct Away {
+    /// Told up to here.
+    told: u64,
+    until: u64,
+    /// Nothing of it was told yet.
+    fresh: bool,
+}
+
+/// The CPUs that are offline.
+#[derive(Debug, Default)]
+pub struct Offline(BTreeMap<u32, Away>);
+
+impl Offline {
+    /// `cpu` was offline for this time, and still is.
+    pub fn stay(&mut self, cpu: u32, span: Option<(u64, u64)>) {
+        if let Some((begin, end)) = span {
+            let away = self.0.entry(cpu).or_insert(Away { told: begin, until: begin, fresh: true });
+            away.until = end;
+        }
+    }
+
+    /// `cpu` was offline for this time, and is back.
+    pub fn back(&mut self, cpu: u32, span: Option<(u64, u64)>, ledger: &mut Ledger) {
+        self.stay(cpu, span);
+        if let Some(mut away) = self.0.remove(&cpu) {
+            away.tell(cpu, ledger);
+        }
+    }
+
+    /// Enters what is due, or all at the end.
+    pub fn tell(&mut self, all: bool, ledger: &mut Ledger) {
+        for (&cpu, away) in &mut self.0 {
+            if all || away.fresh || away.until - away.told >= TELL_NS {
+                away.tell(cpu, ledger);
+            }
+        }
+    }
+}
+
+impl Away {
+    fn tell(&mut self, cpu: u32, ledger: &mut Ledger) {
+        if self.until > self.told {
+            // Once a CPU is offline once, however many rows it takes.
+            let (span, count) = (self.until - self.told, u64::from(self.fresh));
+            ledger.add(Cause::CpuOffline, self.until, span, Some(cpu), None, count);
+            (self.told, self.fresh) = (self.until, false);
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Where entries of a live recording go: to the consumer of the log, and to the raw tables that keep them.
+
+use super::readers;
+use super::sink::Sink;
+use crate::identity::cgroups::Place;
+use crate::log::{Columns, Consumer, Entry, Reading};
+use crate::schema::readings;
+
+/// The consumer and the tables.
+#[derive(Debug)]
+pub struct Output<'a> {
+    /// Makes `fabric`.
+    pub consumer: &'a mut dyn Consumer,
+    /// The rows.
+    pub sink: &'a mut Sink,
+    /// Whether the raw tables are kept.
+    pub raw: bool,
+}
+
+impl Output<'_> {
+    /// Hands an entry to the consumer.
+    pub fn entry(&mut self, entry: Entry<'_>) {
+        if let Err(error) = self.consumer.take(entry, &mut self.sink.rows.fabric) {
+            // The order of entries is made here, so this is a mistake of the program.
+            log::error!("{error}");
+            debug_assert!(false, "{error}");
+        }
+    }
+
+    /// The path of a cgroup is known from the bin on that ends at `end`.
+    pub fn cgroup(&mut self, id: u64, place: &Place, end: u64) {
+        let (path, container, pod) =
+            (place.path.as_str(), place.container.as_deref(), place.pod.as_deref());
+        self.entry(Entry::Cgroup { id, path, container, pod });
+        if self.raw {
+            self.sink.cgroup(id, place, end);
+        }
+    }
+}
+
+impl readers::Log for Output<'_> {
+    fn open_tick(&self) -> u64 {
+        self.consumer.open_tick()
+    }
+
+    fn reading(&mut self, reading: Reading, row: &readers::Row<'_>) {
+        self.entry(Entry::Reading(reading));
+        if !self.raw {
+            return;
+        }
+        let (value, error) = match reading.value {
+            Ok(value) => (Some(value), None),
+            Err(0) => (None, None),
+            Err(errno) => (None, Some(errno)),
+        };
+        let times = value.and_then(|value| value.times);
+        let owner = reading.owner.as_ref().map_or_else(Columns::default, |owner| owner.columns());
+        self.sink.rows.readings.append(&readings::Row {
+            mono_ns: reading.time as i64,
+            tick: reading.tick as i64,
+            counter: reading.counter as i32,
+            cpu: reading.cpu as i32,
+            value: value.map(|value| value.value),
+            enabled: times.map(|(enabled, _)| enabled),
+            running: times.map(|(_, running)| running),
+            width_ns: row.width_ns as i32,
+            trigger: row.trigger,
+            error,
+            pid: row.task.map(|task| task.pid as i32),
+            tid: row.task.map(|task| task.tid as i32),
+            cgroup_id: row.task.map(|task| task.cgroup_id),
+            owner: reading.owner.is_some().then_some(owner.kind),
+            process: owner.process.as_deref(),
+            owner_cgroup_id: owner.cgroup_id,
+            number: owner.number,
+        });
+    }
+}

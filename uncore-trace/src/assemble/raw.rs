@@ -1,0 +1,91 @@
+//! Rows of the raw tables that say who used the CPUs.
+
+use super::sink::Sink;
+use crate::assemble::cpu::Bin;
+use crate::drain::{Context, Run};
+use crate::identity::irqs::IrqNames;
+use crate::log::{Columns, Owner, softirq};
+use crate::schema::{irqs, runtime, slices};
+
+/// Rows for one bin of one CPU; `owners` are those of its tasks. Their times sum to the length of
+/// the bin.
+pub fn rows(cpu: u32, bin: &Bin, owners: &[Owner], irq_names: &mut IrqNames, sink: &mut Sink) {
+    let (mono_ns, tick_ns, cpu) = (bin.end as i64, bin.len as i64, cpu as i32);
+    for (slot, owner) in bin.tasks.iter().zip(owners) {
+        let comm = slot.task.comm.text();
+        let Columns { kind, process, cgroup_id, .. } = owner.columns();
+        sink.rows.runtime.append(&runtime::Row {
+            mono_ns,
+            tick_ns,
+            cpu,
+            owner: kind,
+            tid: slot.task.tid as i32,
+            pid: slot.task.pid as i32,
+            comm: &comm,
+            cgroup_id: slot.task.cgroup_id,
+            run_ns: slot.wall_ns as i64,
+            slices: slot.slices as i32,
+            process: process.as_deref(),
+            owner_cgroup_id: cgroup_id,
+        });
+    }
+    for (owner, ns) in [(runtime::UNATTRIBUTED, bin.unknown), (runtime::OFFLINE, bin.offline)] {
+        if ns > 0 {
+            sink.rows.runtime.append(&runtime::Row {
+                mono_ns,
+                tick_ns,
+                cpu,
+                owner,
+                tid: 0,
+                pid: 0,
+                comm: "",
+                cgroup_id: 0,
+                run_ns: ns as i64,
+                slices: 0,
+                process: None,
+                owner_cgroup_id: None,
+            });
+        }
+    }
+    for irq in &bin.irqs {
+        let softirq_name;
+        let (kind, number, name) = match irq.source {
+            Context::Irq(number) => ("irq", number, irq_names.irq(number)),
+            Context::Softirq(vector) => {
+                softirq_name = softirq(vector);
+                ("softirq", vector, softirq_name.as_str())
+            }
+            Context::Task => continue,
+        };
+        sink.rows.irqs.append(&irqs::Row {
+            mono_ns,
+            tick_ns,
+            cpu,
+            kind,
+            number: number as i32,
+            name,
+            ns: irq.ns as i64,
+            count: irq.count as i32,
+        });
+    }
+}
+
+/// Rows of every slice in a record. A record of slices that was not combined follows without a
+/// gap from its begin to its end.
+pub fn slice_rows(run: &Run, builder: &mut slices::Builder) {
+    let mut begin = run.begin;
+    for slot in &run.slots {
+        let end = begin + slot.wall_ns;
+        builder.append(&slices::Row {
+            cpu: run.cpu as i32,
+            begin_ns: begin as i64,
+            end_ns: end as i64,
+            tid: slot.task.tid as i32,
+            pid: slot.task.pid as i32,
+            comm: &slot.task.comm.text(),
+            cgroup_id: slot.task.cgroup_id,
+            irq_ns: slot.irq_ns as i64,
+        });
+        begin = end;
+    }
+}

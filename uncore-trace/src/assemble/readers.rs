@@ -1,0 +1,388 @@
+//! The reader CPUs: which counters each reads, which ticks came, and their samples as entries of the
+//! log.
+//!
+//! A counter is not tied to a CPU: when its reader goes offline, another CPU reads it. Each sample
+//! says by its first slot which counters it is of.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::mem;
+use std::rc::Rc;
+
+use super::loss::Ledger;
+use crate::count::Count;
+use crate::drain::{self, Sample, Task};
+use crate::log::{Owner, Reading, Trigger, Value};
+use crate::open::{Change, Layout};
+use crate::plan::{Counter, Plan};
+use crate::schema::loss::Cause;
+use crate::schema::readings;
+
+/// The counters of a sample, and what to add to each reading.
+type Slots = Rc<[(u32, Count)]>;
+
+/// The counters that a CPU reads.
+#[derive(Debug)]
+struct Known {
+    /// The first slot.
+    first: u32,
+    slots: Slots,
+    /// How many of them, the first ones, are read at every context switch.
+    at_switch: usize,
+}
+
+/// One reader CPU.
+#[derive(Debug, Default)]
+struct Reader {
+    cpu: u32,
+    /// By first slot: those of now and those before the last change.
+    layouts: Vec<Known>,
+    /// Whether it reads any now.
+    active: bool,
+    /// The tick after the last one it read.
+    next_tick: Option<u64>,
+    /// Number of its last sample.
+    sequence: Option<u64>,
+    /// CPUs whose counters it was given, with the first tick that they did not read.
+    inherited_from: Vec<(u32, u64)>,
+}
+
+/// A counter, and where its entries have got to.
+#[derive(Debug)]
+struct Progress {
+    /// The CPU on which the plan reads it.
+    cpu: u32,
+    /// Whether it counts that CPU and nothing else.
+    per_cpu: bool,
+    /// Time and tick of its last entry.
+    newest: (u64, u64),
+    /// When it stopped, ns, if it has not started again.
+    stopped_at: Option<u64>,
+}
+
+/// All reader CPUs.
+#[derive(Debug)]
+pub struct Readers {
+    cpus: BTreeMap<u32, Reader>,
+    /// By the id of the counter; `None` for one that could not be opened.
+    counters: Vec<Option<Progress>>,
+    tick_ns: u64,
+    start_tick: u64,
+    stop_tick: Option<u64>,
+    is_on_other_cpu: bool,
+}
+
+/// Where entries of the readers go.
+pub trait Log {
+    /// The first tick that has not ended.
+    fn open_tick(&self) -> u64;
+    /// Logs a reading; `task` ran on the CPU then, and `width_ns` is how long the whole sample took.
+    fn reading(&mut self, reading: Reading, row: &Row<'_>);
+}
+
+/// What the table `readings` has beside the entry.
+#[derive(Debug, Default)]
+pub struct Row<'a> {
+    /// Word for what caused the reading.
+    pub trigger: &'static str,
+    /// How long the sample took, ns.
+    pub width_ns: u64,
+    /// Who was on the CPU.
+    pub task: Option<&'a Task>,
+}
+
+impl Readers {
+    /// The opened counters, before their first reading.
+    pub fn new(plan: &Plan, layouts: &BTreeMap<u32, Layout>, start_tick: u64) -> Self {
+        let opened: HashSet<u32> = layouts.values().flat_map(Layout::ids).collect();
+        let counters = plan.counters.iter().map(|counter| {
+            let &Counter { id, cpu, per_cpu, .. } = counter;
+            let start = Progress { cpu, per_cpu, newest: (0, 0), stopped_at: None };
+            opened.contains(&id).then_some(start)
+        });
+        let mut readers = Self {
+            cpus: BTreeMap::new(),
+            counters: counters.collect(),
+            tick_ns: plan.tick_ns,
+            start_tick,
+            stop_tick: None,
+            is_on_other_cpu: false,
+        };
+        readers.lay_out(layouts);
+        // Ticks count from the first.
+        for cpu in readers.cpus.values_mut() {
+            cpu.next_tick = Some(start_tick);
+        }
+        readers
+    }
+
+    fn lay_out(&mut self, layouts: &BTreeMap<u32, Layout>) {
+        for reader in self.cpus.values_mut() {
+            // Samples from before the change before this one have long been read.
+            let old = reader.layouts.len().saturating_sub(1);
+            reader.layouts.drain(..old);
+            reader.active = layouts.contains_key(&reader.cpu);
+        }
+        for (&cpu, layout) in layouts {
+            let slots = layout.counters.iter().map(|placed| (placed.id, placed.base));
+            let reader = self.cpus.entry(cpu).or_default();
+            (reader.cpu, reader.active) = (cpu, true);
+            reader.layouts.push(Known {
+                first: layout.first,
+                slots: slots.collect(),
+                at_switch: layout.at_switch as usize,
+            });
+        }
+    }
+
+    /// The recording ends with this tick.
+    pub const fn stop_at(&mut self, tick: u64) {
+        self.stop_tick = Some(tick);
+    }
+
+    /// Whether every reader CPU has got past this tick.
+    pub fn have(&self, tick: u64) -> bool {
+        let mut active = self.cpus.values().filter(|reader| reader.active);
+        active.all(|reader| reader.next_tick.is_some_and(|next| next > tick))
+    }
+
+    /// Whether a counter could not be read where it was thought to be, since this was last asked.
+    pub const fn take_is_on_other_cpu(&mut self) -> bool {
+        mem::replace(&mut self.is_on_other_cpu, false)
+    }
+
+    /// Logs what all counters had counted when the recording stopped them, at `now`: all samples
+    /// have been taken.
+    pub fn last_counts(&mut self, counts: &[(u32, Count)], now: u64, log: &mut impl Log) {
+        let tick = self.stop_tick.unwrap_or(now / self.tick_ns);
+        let readers: HashMap<u32, u32> = self.placed().collect();
+        for &(id, count) in counts {
+            let home = self.counter(id).map(|counter| counter.cpu);
+            if let Some(cpu) = readers.get(&id).copied().or(home) {
+                self.stop(id, count, cpu, tick, now, log);
+            }
+        }
+    }
+
+    /// Takes a change of who reads what, at `now`; all samples from before have been taken.
+    pub fn follow(&mut self, change: &Change, now: u64, ledger: &mut Ledger, log: &mut impl Log) {
+        let before: HashMap<u32, u32> = self.placed().collect();
+        for &(id, count) in &change.stopped {
+            self.stopped(id, count, before.get(&id).copied(), now, ledger, log);
+        }
+        let Some(layouts) = &change.layouts else {
+            return;
+        };
+        self.lay_out(layouts);
+        let after: Vec<(u32, u32)> = self.placed().collect();
+        for (id, cpu) in after {
+            self.place(id, before.get(&id).copied(), cpu, now, ledger, log);
+        }
+        for reader in self.cpus.values_mut().filter(|reader| !reader.active) {
+            // When it comes back its ticks count from there.
+            reader.next_tick = None;
+        }
+    }
+
+    /// A counter that `reader` read, if any, went offline with its CPU.
+    fn stopped(
+        &mut self,
+        id: u32,
+        count: Count,
+        reader: Option<u32>,
+        now: u64,
+        ledger: &mut Ledger,
+        log: &mut impl Log,
+    ) {
+        let Some(home) = self.counter(id).map(|counter| counter.cpu) else {
+            return;
+        };
+        let next_tick = reader.and_then(|cpu| self.cpus.get(&cpu)?.next_tick);
+        let cpu = reader.unwrap_or(home);
+        self.stop(id, count, cpu, next_tick.unwrap_or(now / self.tick_ns), now, log);
+        // A counter that was read at the end of the recording has counted all of it.
+        let is_over = next_tick.zip(self.stop_tick).is_some_and(|(next, stop)| next > stop);
+        if !is_over {
+            ledger.stopped(now, cpu, id, None);
+        }
+    }
+
+    fn stop(&mut self, id: u32, count: Count, cpu: u32, tick: u64, now: u64, log: &mut impl Log) {
+        let value = Ok(value(count));
+        let row = Row { trigger: readings::STOP, ..Row::default() };
+        self.log(id, cpu, (tick, now), (Trigger::Stop, value, None), &row, log);
+        if let Some(counter) = self.counter(id) {
+            counter.stopped_at = Some(now);
+        }
+    }
+
+    /// A counter that `old` read, if any, is read by `cpu` now.
+    fn place(
+        &mut self,
+        id: u32,
+        old: Option<u32>,
+        cpu: u32,
+        now: u64,
+        ledger: &mut Ledger,
+        log: &mut impl Log,
+    ) {
+        let Some(counter) = self.counter(id) else {
+            return;
+        };
+        let (home, stopped_at) = (counter.cpu, counter.stopped_at.take());
+        if stopped_at.is_none() && old == Some(cpu) {
+            return;
+        }
+        let row = Row { trigger: readings::START, ..Row::default() };
+        let tick = now / self.tick_ns;
+        self.log(id, cpu, (tick, now), (Trigger::Start, Err(0), None), &row, log);
+        if let Some(since) = stopped_at {
+            ledger.stopped(now, cpu, id, Some(now.saturating_sub(since)));
+            return;
+        }
+        // A counter that nobody could read for a while was read by the CPU of its plan.
+        let old = old.unwrap_or(home);
+        let next_tick = self.cpus.get(&old).and_then(|old| old.next_tick);
+        let since = next_tick.unwrap_or(tick);
+        if let Some(reader) = self.cpus.get_mut(&cpu)
+            && !reader.inherited_from.contains(&(old, since))
+        {
+            reader.inherited_from.push((old, since));
+        }
+    }
+
+    /// The counters and the CPUs that read them.
+    fn placed(&self) -> impl Iterator<Item = (u32, u32)> {
+        let active = self.cpus.values().filter(|reader| reader.active);
+        active.flat_map(|reader| {
+            let slots = reader.layouts.last().map(|known| Rc::clone(&known.slots));
+            let ids: Vec<u32> =
+                slots.iter().flat_map(|slots| slots.iter().map(|slot| slot.0)).collect();
+            ids.into_iter().map(move |id| (id, reader.cpu))
+        })
+    }
+
+    fn counter(&mut self, id: u32) -> Option<&mut Progress> {
+        self.counters.get_mut(id as usize)?.as_mut()
+    }
+
+    fn known(&self, sample: &Sample) -> Option<&Known> {
+        let layouts = &self.cpus.get(&sample.cpu)?.layouts;
+        let known = layouts.iter().rev().find(|known| known.first == sample.first)?;
+        let len = sample.readings.len();
+        let part = sample.trigger == drain::Trigger::Sched && len == known.at_switch;
+        (len == known.slots.len() || part).then_some(known)
+    }
+
+    /// Whether it matters who owns the counts before this sample; `None` if nobody knows what the
+    /// sample is of.
+    pub fn wants_owner(&self, sample: &Sample) -> Option<bool> {
+        self.known(sample).map(|known| known.at_switch > 0)
+    }
+
+    /// Takes a sample; the counts of counters that are read at every context switch since the sample
+    /// before it are `owner`'s.
+    pub fn sample(
+        &mut self,
+        sample: &Sample,
+        owner: Option<Owner>,
+        ledger: &mut Ledger,
+        log: &mut impl Log,
+    ) {
+        let tick = sample.begin / self.tick_ns;
+        let known = self.known(sample).map(|known| (Rc::clone(&known.slots), known.at_switch));
+        let Some((slots, at_switch)) = known.filter(|_| tick >= self.start_tick) else {
+            return;
+        };
+        let Some(reader) = self.cpus.get_mut(&sample.cpu) else {
+            return;
+        };
+        let lost = reader.sequence.map_or(0, |last| sample.sequence.saturating_sub(last + 1));
+        reader.sequence = Some(sample.sequence);
+        if lost > 0 {
+            ledger.add(Cause::LostSample, sample.begin, 0, Some(sample.cpu), None, lost);
+        }
+        let owner = owner.map(|owner| if lost > 0 { Owner::Unattributed } else { owner });
+        let is_tick = sample.trigger == drain::Trigger::Timer;
+        if is_tick {
+            reader.tick(tick, self.tick_ns, self.stop_tick, sample.begin, ledger);
+        }
+        let row = Row {
+            trigger: sample.trigger.name(),
+            width_ns: sample.end - sample.begin,
+            task: Some(&sample.task),
+        };
+        let trigger = if is_tick { Trigger::Timer } else { Trigger::Event };
+        for (place, (&(id, base), reading)) in slots.iter().zip(&sample.readings).enumerate() {
+            let value = match *reading {
+                drain::Reading::Counted { value: raw, enabled, running } => {
+                    Ok(value(Count { value: raw, enabled, running }.after(base)))
+                }
+                drain::Reading::Failed(errno) => {
+                    let per_cpu = self.counter(id).is_some_and(|counter| counter.per_cpu);
+                    // How a counter fails that is on another CPU: `perf_event_read_local`,
+                    // kernel/events/core.c, Linux 6.18.
+                    self.is_on_other_cpu |= is_tick && !per_cpu && errno == libc::EINVAL;
+                    Err(errno)
+                }
+            };
+            let owner = owner.filter(|_| place < at_switch);
+            let when = (tick, sample.begin);
+            self.log(id, sample.cpu, when, (trigger, value, owner), &row, log);
+        }
+    }
+
+    /// Logs an entry, in a tick that has not ended.
+    fn log(
+        &mut self,
+        counter: u32,
+        cpu: u32,
+        (tick, time): (u64, u64),
+        (trigger, value, owner): (Trigger, Result<Value, i32>, Option<Owner>),
+        row: &Row<'_>,
+        log: &mut impl Log,
+    ) {
+        let Some(progress) = self.counter(counter) else {
+            return;
+        };
+        let (last_time, last_tick) = progress.newest;
+        // `readings` is sorted by time, so no two entries of a counter are of one time.
+        let time = if row.task.is_none() { time.max(last_time + 1) } else { time };
+        if time <= last_time || progress.stopped_at.is_some() {
+            // The newer entry has all that this one counts.
+            return;
+        }
+        let tick = tick.max(log.open_tick()).max(last_tick);
+        progress.newest = (time, tick);
+        log.reading(Reading { tick, time, counter, cpu, trigger, value, owner }, row);
+    }
+}
+
+/// A count as the log has it: the low bits of equal times are noise of the kernel's clock.
+fn value(count: Count) -> Value {
+    let times = readings::times(count.enabled, count.running);
+    Value { value: count.value, times: times.0.zip(times.1) }
+}
+
+impl Reader {
+    /// A tick came. Enters those that did not.
+    fn tick(
+        &mut self,
+        tick: u64,
+        tick_ns: u64,
+        stop_tick: Option<u64>,
+        time: u64,
+        ledger: &mut Ledger,
+    ) {
+        for (cpu, since) in self.inherited_from.drain(..) {
+            let missing = tick.saturating_sub(since);
+            ledger.moved(time, cpu, self.cpu, missing, tick_ns);
+        }
+        let expected = self.next_tick.unwrap_or(tick);
+        if tick > expected && stop_tick.is_none_or(|stop| expected <= stop) {
+            let missing = tick - expected;
+            let span = missing * tick_ns;
+            ledger.add(Cause::LateTick, time, span, Some(self.cpu), None, missing);
+        }
+        self.next_tick = Some(expected.max(tick + 1));
+    }
+}

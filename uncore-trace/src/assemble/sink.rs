@@ -1,0 +1,139 @@
+//! Rows of every table, on their way to the writer.
+//!
+//! Guarantee: what waits for the writer is bounded ([`BATCH_ROWS`] and one drain of each table here,
+//! what the [`Store`] holds), whatever the machine does.
+
+use anyhow::Result;
+use arrow::array::{AsArray, RecordBatch};
+use arrow::compute::{max, min};
+use arrow::datatypes::Int64Type;
+
+use crate::drain::Task;
+use crate::identity::cgroups::Place;
+use crate::schema::{Builders, Store, TableDef, cgroups, fabric, slices, tasks};
+
+/// Rows of a table that go to the writer at once: a batch of `slices` of 6 MB. Every batch may become
+/// a segment, and many small segments cost the writer more time than few.
+///
+/// More rows than this wait here only if they come between two calls of [`Sink::hand_over`], which is
+/// called at least once for each drain of the ring.
+pub const BATCH_ROWS: usize = 131_072;
+
+/// Collects rows of every table.
+#[derive(Debug, Default)]
+pub struct Sink {
+    wanted: Vec<&'static str>,
+    /// The rows that the writer has not got.
+    pub rows: Builders,
+    /// Rows of `fabric` that it has.
+    handed: u64,
+    dropped: Vec<Dropped>,
+}
+
+/// Rows of `slices` that were dropped, because they came faster than they were written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dropped {
+    /// How many.
+    pub rows: u64,
+    /// Begin of the first, `CLOCK_MONOTONIC`, ns.
+    pub begin_ns: i64,
+    /// End of the last, likewise.
+    pub end_ns: i64,
+}
+
+impl Dropped {
+    fn of(slices: &RecordBatch) -> Self {
+        let times = |name| slices.column_by_name(name).map(AsArray::as_primitive::<Int64Type>);
+        Self {
+            rows: slices.num_rows() as u64,
+            begin_ns: times("begin_ns").and_then(min).unwrap_or_default(),
+            end_ns: times("end_ns").and_then(max).unwrap_or_default(),
+        }
+    }
+}
+
+impl Sink {
+    /// Rows for the tables that `writer` wants; `slices` only if every slice is recorded.
+    pub fn new(writer: &dyn Store, every_slice: bool) -> Self {
+        let wanted = crate::schema::ALL
+            .iter()
+            .filter(|table| writer.wants(table))
+            .filter(|table| every_slice || table.name != slices::TABLE.name)
+            .map(|table| table.name)
+            .collect();
+        Self { wanted, ..Self::default() }
+    }
+
+    /// Whether rows of this table are kept.
+    pub fn wants(&self, table: &TableDef) -> bool {
+        self.wanted.contains(&table.name)
+    }
+
+    /// Hands the rows of each table that has [`BATCH_ROWS`] of them to the writer.
+    pub fn hand_over(&mut self, writer: &mut dyn Store) -> Result<()> {
+        self.hand(writer, BATCH_ROWS)
+    }
+
+    /// Hands all rows to the writer.
+    pub fn flush(&mut self, writer: &mut dyn Store) -> Result<()> {
+        self.hand(writer, 1)
+    }
+
+    /// Hands all rows to the writer when nothing is drained any more: waits for room.
+    pub fn finish(&mut self, writer: &mut dyn Store) -> Result<()> {
+        self.handed += self.rows.fabric.len() as u64;
+        self.rows.finish(1, |table, batch| writer.write(table, batch))
+    }
+
+    fn hand(&mut self, writer: &mut dyn Store, least: usize) -> Result<()> {
+        let Self { wanted: _, rows, handed, dropped } = self;
+        rows.finish(least, |table, batch| {
+            if table.name == fabric::TABLE.name {
+                *handed += batch.num_rows() as u64;
+            }
+            if table.name != slices::TABLE.name {
+                return writer.write(table, batch);
+            }
+            // To wait for room would let the ring fill, and lose what all other tables are made of.
+            // Nothing is made of slices.
+            let these = Dropped::of(&batch);
+            if !writer.offer(table, batch)? {
+                dropped.push(these);
+            }
+            Ok(())
+        })
+    }
+
+    /// How many rows of `fabric` there were so far.
+    pub fn fabric_rows(&self) -> u64 {
+        self.handed + self.rows.fabric.len() as u64
+    }
+
+    /// The rows of `slices` that were dropped since the last call.
+    pub fn take_dropped(&mut self) -> Vec<Dropped> {
+        std::mem::take(&mut self.dropped)
+    }
+
+    /// A row of `tasks`.
+    pub fn task(&mut self, task: &Task, time: u64, what: &str) {
+        self.rows.tasks.append(&tasks::Row {
+            mono_ns: time as i64,
+            pid: task.pid as i32,
+            tid: task.tid as i32,
+            comm: &task.comm.text(),
+            cgroup_id: task.cgroup_id,
+            what,
+        });
+    }
+
+    /// A row of `cgroups`.
+    pub fn cgroup(&mut self, id: u64, place: &Place, time: u64) {
+        self.rows.cgroups.append(&cgroups::Row {
+            id,
+            path: &place.path,
+            container: place.container.as_deref(),
+            pod: place.pod.as_deref(),
+            mono_ns: time as i64,
+        });
+    }
+}

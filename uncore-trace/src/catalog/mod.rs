@@ -1,0 +1,118 @@
+//! The catalog: what is known of each PMU family beyond what sysfs says.
+//!
+//! One TOML file per family in `catalog/`, embedded. A new family is one file and one line in
+//! [`FILES`], or a file that [`Catalog::overlay`] lays over them. Names and encodings that sysfs has
+//! always win over those here.
+
+pub mod budget;
+pub mod encode;
+pub mod family;
+pub mod formula;
+pub mod group;
+pub mod metric;
+pub mod overlay;
+pub mod pattern;
+pub mod ports;
+pub mod source;
+pub mod spec;
+pub mod suggest;
+pub mod words;
+
+use anyhow::{Context, Result};
+
+use self::family::{Family, StatUnit};
+use self::pattern::matches;
+use crate::discover::Pmu;
+
+/// The embedded families, in the order of listings.
+const FILES: &[&str] = &[
+    include_str!("../../catalog/nvidia_scf.toml"),
+    include_str!("../../catalog/nvidia_pcie.toml"),
+    include_str!("../../catalog/nvidia_nvlink_c2c0.toml"),
+    include_str!("../../catalog/nvidia_nvlink_c2c1.toml"),
+    include_str!("../../catalog/nvidia_cnvlink.toml"),
+    include_str!("../../catalog/nvidia_ucf.toml"),
+    include_str!("../../catalog/nvidia_pcie_rc.toml"),
+    include_str!("../../catalog/nvidia_pcie_tgt.toml"),
+    include_str!("../../catalog/nvidia_cmem_latency.toml"),
+    include_str!("../../catalog/nvidia_nvlink_c2c.toml"),
+    include_str!("../../catalog/nvidia_nvclink.toml"),
+    include_str!("../../catalog/nvidia_nvdlink.toml"),
+    include_str!("../../catalog/dwc_rootport.toml"),
+    include_str!("../../catalog/pcie_bdf.toml"),
+    include_str!("../../catalog/arm_cmn.toml"),
+    include_str!("../../catalog/ali_drw.toml"),
+    include_str!("../../catalog/intel_imc.toml"),
+    include_str!("../../catalog/intel_imc_free_running.toml"),
+    include_str!("../../catalog/intel_iio.toml"),
+    include_str!("../../catalog/intel_iio_free_running.toml"),
+    include_str!("../../catalog/intel_cha.toml"),
+    include_str!("../../catalog/intel_upi.toml"),
+    include_str!("../../catalog/amd_umc.toml"),
+    include_str!("../../catalog/amd_df_zen4.toml"),
+    include_str!("../../catalog/amd_df_zen5.toml"),
+    include_str!("../../catalog/amd_df.toml"),
+    include_str!("../../catalog/arm_core.toml"),
+    include_str!("../../catalog/core.toml"),
+    include_str!("../../catalog/msr.toml"),
+    include_str!("../../catalog/software.toml"),
+];
+
+/// All families.
+#[derive(Debug, Clone)]
+pub struct Catalog {
+    /// In the order of [`FILES`], those from outside that replace none of them first.
+    pub families: Vec<Family>,
+    /// The files that families were read from and that are not embedded.
+    pub outside: Vec<String>,
+}
+
+impl Catalog {
+    /// The catalog this program carries.
+    pub fn embedded() -> Result<Self> {
+        let families = FILES.iter().map(|text| {
+            let first = || text.lines().find(|line| line.starts_with("family")).unwrap_or("?");
+            toml::from_str(text).with_context(|| format!("the embedded catalog, {}", first()))
+        });
+        Ok(Self { families: families.collect::<Result<_>>()?, outside: Vec::new() })
+    }
+
+    /// The family of a PMU, if it is a known one.
+    pub fn family(&self, pmu: &Pmu) -> Option<&Family> {
+        self.families.iter().find(|family| family.recognises(pmu))
+    }
+
+    /// The unit in which `stat` prints an event of the family called `family`, where it is not the
+    /// event's own.
+    pub fn stat_unit(&self, family: &str, event: &str) -> Option<&StatUnit> {
+        self.families.iter().find(|its| its.family == family)?.stat_unit(event)
+    }
+
+    /// The family whose name `pmu` bears while its identifier is another's: events by name could
+    /// mean something else on it.
+    pub fn impostor(&self, pmu: &Pmu) -> Option<&Family> {
+        let named = |family: &&Family| family.names.iter().any(|name| matches(name, &pmu.name));
+        let named = self.families.iter().find(named).filter(|_| self.family(pmu).is_none());
+        named.filter(|family| !family.identifies(pmu))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use self::family::Kind;
+    use super::*;
+
+    #[test]
+    fn every_file_is_sound() {
+        let catalog = Catalog::embedded().unwrap();
+        assert_eq!(catalog.families.len(), std::fs::read_dir("catalog").unwrap().count());
+        let mut names = std::collections::BTreeSet::new();
+        for family in &catalog.families {
+            assert!(names.insert(&family.family), "{} is there twice", family.family);
+            assert!(family.kind != Kind::Core || family.at_switch, "{}", family.family);
+            for other in family.yields_to.iter().chain(&family.events_of) {
+                assert!(catalog.families.iter().any(|f| f.family == *other), "{other}");
+            }
+        }
+    }
+}

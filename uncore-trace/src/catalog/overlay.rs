@@ -1,0 +1,204 @@
+//! Families that the program does not carry, laid over those it does.
+//!
+//! Guarantees: what a file says wrong is an error of one line with the file's name, and the line or
+//! field where there is one; a catalog with an error in it is not used in part.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Result, anyhow, ensure};
+
+use super::Catalog;
+use super::family::Family;
+
+/// A file of one family.
+#[derive(Debug, Clone)]
+pub struct FamilyFile {
+    /// Its name, for errors and the recording's metadata.
+    pub name: String,
+    /// What it holds.
+    pub text: String,
+}
+
+impl Catalog {
+    /// Lays the files of one directory over the families there are: one of the same name is
+    /// replaced in its place, the others come before all there are, in the order of the files.
+    ///
+    /// # Errors
+    ///
+    /// The first file that is no family, or one that another of `files` has already.
+    pub fn overlay(&mut self, files: Vec<FamilyFile>) -> Result<()> {
+        let mut from = BTreeMap::new();
+        let mut others = Vec::new();
+        for FamilyFile { name, text } in files {
+            let mut family = parse(&name, &text)?;
+            family.outside = Some(name.clone());
+            if let Some((first, _)) = from.get(&family.family) {
+                return Err(anyhow!("{name}: family {} is in {first} already", family.family));
+            }
+            let own = [("yields_to", &family.yields_to), ("events_of", &family.events_of)];
+            let its = family.metrics.iter().map(|metric| ("metric.only_with", &metric.only_with));
+            let named = own
+                .into_iter()
+                .chain(its)
+                .filter_map(|(field, other)| Some((field, other.clone()?)));
+            let named: Vec<_> = named.collect();
+            from.insert(family.family.clone(), (name.clone(), named));
+            match self.families.iter_mut().find(|known| known.family == family.family) {
+                Some(known) => *known = family,
+                None => others.push(family),
+            }
+            self.outside.push(name);
+        }
+        self.families.splice(0..0, others);
+        for (family, (name, named)) in &from {
+            for (field, other) in named {
+                ensure!(other != family, "{name}: {field}: the family cannot name itself");
+                let known = self.families.iter().any(|family| family.family == *other);
+                ensure!(known, "{name}: {field}: there is no family {other}");
+            }
+        }
+        Ok(())
+    }
+}
+
+fn parse(name: &str, text: &str) -> Result<Family> {
+    toml::from_str(text).map_err(|mut error| {
+        // A span of nothing is what toml 1.2 gives where the file as a whole lacks something.
+        let span = error.span().filter(|span| span.end > 0);
+        let line = span.map(|span| {
+            let before = text.get(..span.start).unwrap_or(text);
+            before.matches('\n').count() + 1
+        });
+        // What it prints without the text is what is wrong and where, without an excerpt.
+        error.set_input(None);
+        let wrong = error.to_string().lines().collect::<Vec<_>>().join(", ");
+        line.map_or_else(
+            || anyhow!("{name}: {wrong}"),
+            |line| anyhow!("{name}, line {line}: {wrong}"),
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SOUND: &str = "about = 'x'\nnames = ['x_#']\ngroup = 'mem'\n";
+
+    fn file(name: &str, family: &str) -> FamilyFile {
+        FamilyFile { name: name.to_owned(), text: format!("family = '{family}'\n{SOUND}") }
+    }
+
+    fn names(catalog: &Catalog) -> Vec<String> {
+        catalog.families.iter().map(|family| family.family.clone()).collect()
+    }
+
+    #[test]
+    fn a_known_name_is_replaced_in_its_place_and_others_come_first() {
+        let mut catalog = Catalog::embedded().unwrap();
+        let embedded = names(&catalog);
+        catalog.overlay(vec![file("a", "b1"), file("b", "arm_cmn"), file("c", "a1")]).unwrap();
+        let expected: Vec<_> =
+            ["b1", "a1"].map(str::to_owned).into_iter().chain(embedded).collect();
+        assert_eq!(names(&catalog), expected);
+        let cmn = catalog.families.iter().find(|family| family.family == "arm_cmn").unwrap();
+        assert_eq!(cmn.about, "x");
+        assert_eq!(catalog.outside, ["a", "b", "c"]);
+    }
+
+    #[test]
+    fn a_later_directory_wins() {
+        let mut catalog = Catalog::embedded().unwrap();
+        catalog.overlay(vec![file("user/a", "a"), file("user/b", "b")]).unwrap();
+        let mut later = file("given/b", "b");
+        later.text = later.text.replace("'x'", "'later'");
+        catalog.overlay(vec![later, file("given/c", "c")]).unwrap();
+        assert_eq!(names(&catalog)[..3], ["c", "a", "b"]);
+        assert_eq!(catalog.families[2].about, "later");
+        assert_eq!(catalog.outside, ["user/a", "user/b", "given/b", "given/c"]);
+    }
+
+    fn refused(text: &str) -> String {
+        let text = format!("family = 'f'\n{text}");
+        let file = FamilyFile { name: "f.toml".to_owned(), text };
+        let error = Catalog::embedded().unwrap().overlay(vec![file]).unwrap_err();
+        let error = format!("{error:#}");
+        assert!(!error.contains('\n'), "{error}");
+        error
+    }
+
+    #[test]
+    fn errors_are_one_line_with_file_and_place() {
+        let with = |more: &str| refused(&format!("{SOUND}{more}"));
+        let errors = [
+            refused("about = \n"),
+            refused("about = 'x'\n"),
+            refused("about = 'x'\nnames = []\ngroup = 'mem'\n"),
+            refused("about = 'x'\nnames = 'x_#'\n"),
+            refused("about = 'x'\nnames = ['x']\ngroup = 'memory'\n"),
+            // What there is changes with the catalog's vocabulary.
+            with("colour = 1\n").split(", expected").next().unwrap_or_default().to_owned(),
+            with("[[unit]]\nevents = ['*']\nunit = 'bytes'\nfactor = -1\n"),
+            with("[[unit]]\nevents = ['*']\n"),
+            with("[[filter]]\nterms = 'a=0x1ffffffffffffffff'\n"),
+            with("[[filter]]\nterms = 'a=?'\n"),
+            with("[[event]]\nnames = []\nencoding = 'event=1'\n"),
+            with("[format]\nevent = 'config9:1'\n"),
+            with(
+                "[[metric]]\nname = 'm'\nabout = 'x'\nunit = '1'\nformula = 'a / (b'\nacross = 'sum'\n",
+            ),
+            with("[[metric]]\nname = 'M/s'\n"),
+            with("[[metric]]\nname = 'm'\nabout = 'x'\nunit = '1'\nformula = 'a'\n"),
+            with(
+                "[[metric]]\nname = 'm'\nabout = 'x'\nunit = '1'\nformula = 'a'\nacross = 'sum'\ninputs = { a = 'b,c=' }\n",
+            ),
+            with(
+                "[[metric]]\nname = 'm'\nabout = 'x'\nunit = '1'\nformula = 'a'\nacross = 'sum'\nonly_with = 'none'\n",
+            ),
+            with("[[constant]]\nname = 'duration_ns'\nvalue = 1\n"),
+            with("[[budget]]\ncounters = 0\n"),
+            with("[[budget]]\ncounters = 1\nplace = { term = 'a', with = 'b', shift = 64 }\n"),
+            with("[[source]]\ncause = 'nobody'\n"),
+            with("[ports]\nby = 'dwc name'\ncount = 65\n"),
+            with("[ports]\nby = 'guess'\n"),
+            with("yields_to = 'none'\n"),
+            with("yields_to = 'f'\n"),
+            with("events_of = 'none'\n"),
+        ];
+        insta::assert_snapshot!(errors.join("\n"), @r#"
+        f.toml, line 2: string values must be quoted, expected literal string
+        f.toml: missing field `names`
+        f.toml, line 3: an empty list, expected a name, in `names`
+        f.toml, line 3: invalid type: string "x_#", expected a sequence, in `names`
+        f.toml, line 4: unknown variant `memory`, expected one of `mem`, `cache`, `pcie`, `c2c`, `mesh`, `latency`, `core`, `host`, in `group`
+        f.toml, line 5: unknown field `colour`
+        f.toml, line 8: -1 is not a positive number, in `unit.factor`
+        f.toml, line 5: missing field `unit`, in `unit`
+        f.toml, line 6: "0x1ffffffffffffffff" is not a number of at most 64 bits, in `filter.terms`
+        f.toml, line 6: a has no value, expected a=N, in `filter.terms`
+        f.toml, line 6: an empty list, expected a name, in `event.names`
+        f.toml, line 5: format "config9:1" names the unknown word "config9", in `format`
+        f.toml, line 9: column 5: the '(' here has no closing ')', in `metric.formula`
+        f.toml, line 6: "M/s" is not a name of lower-case words joined by _, in `metric.name`
+        f.toml, line 5: missing field `across`, in `metric`
+        f.toml, line 11: a: column 5: expected a value after '=', in `metric.inputs`
+        f.toml: metric.only_with: there is no family none
+        f.toml, line 6: duration_ns is the time counted in every formula, in `constant.name`
+        f.toml, line 6: 0 is not a number of counters, in `budget.counters`
+        f.toml, line 7: 64 is not a number of bits below 64, in `budget.place.shift`
+        f.toml, line 6: unknown variant `nobody`, expected one of `cpu`, `device`, `remote`, in `source.cause`
+        f.toml, line 7: 65 is more than the 64 bits of a term, in `ports.count`
+        f.toml, line 6: unknown variant `guess`, expected one of `grace domain`, `tegra410 dvsec`, `dwc name`, `pcie_bdf name`, `intel die`, in `ports.by`
+        f.toml: yields_to: there is no family none
+        f.toml: yields_to: the family cannot name itself
+        f.toml: events_of: there is no family none
+        "#);
+    }
+
+    #[test]
+    fn one_family_is_in_one_file_of_a_directory() {
+        let files = vec![file("a.toml", "same"), file("b.toml", "same")];
+        let error = Catalog::embedded().unwrap().overlay(files).unwrap_err().to_string();
+        assert_eq!(error, "b.toml: family same is in a.toml already");
+    }
+}

@@ -1,0 +1,147 @@
+//! The vocabulary of one PMU: its terms, events and units, from sysfs and the catalog.
+//!
+//! What sysfs says wins; the catalog fills in where a kernel names nothing.
+
+use super::Catalog;
+use super::family::{Family, NamedEvent};
+use crate::discover::event::{AliasValue, EventAlias};
+use crate::discover::format::{Format, WORDS};
+use crate::discover::{Pmu, name};
+
+/// Terms every PMU has: whole config words (`tools/perf/util/parse-events.l`, Linux 7.2).
+pub const WHOLE_WORDS: [&str; WORDS] = ["config", "config1", "config2", "config3", "config4"];
+
+/// A PMU together with what the catalog adds to it.
+#[derive(Debug, Clone, Copy)]
+pub struct Words<'a> {
+    /// The PMU.
+    pub pmu: &'a Pmu,
+    /// Its family, if it is a known one.
+    pub family: Option<&'a Family>,
+    /// The family whose named events it has too.
+    pub base: Option<&'a Family>,
+}
+
+/// An event a PMU knows.
+#[derive(Debug, Clone, Copy)]
+pub struct Known<'a> {
+    /// Its name as sysfs or the catalog spells it.
+    pub name: &'a str,
+    /// Its terms, scale and unit.
+    pub alias: &'a EventAlias,
+    /// `perf_event_attr.type` it is opened with.
+    pub attr_type: u32,
+}
+
+impl<'a> Words<'a> {
+    /// The words of `pmu`.
+    pub fn new(catalog: &'a Catalog, pmu: &'a Pmu) -> Self {
+        let family = catalog.family(pmu);
+        let base = family.and_then(|family| family.events_of.as_deref());
+        let base = base.and_then(|base| catalog.families.iter().find(|its| its.family == base));
+        Self { pmu, family, base }
+    }
+
+    /// The events the catalog names, those the PMU has the fields of.
+    fn added(&self) -> impl Iterator<Item = &'a NamedEvent> + use<'a> {
+        let words = *self;
+        let named = self.family.into_iter().chain(self.base).flat_map(|family| &family.events);
+        named.filter(move |event| words.fits(&event.encoding))
+    }
+
+    /// What an event counts; `None` where the catalog does not say.
+    pub fn about(&self, event: &str) -> Option<&'a str> {
+        self.family.into_iter().chain(self.base).find_map(|family| family.about_event(event))
+    }
+
+    /// The family's name, or that of all instances of an unknown PMU.
+    pub fn family_name(&self) -> &'a str {
+        self.family.map_or_else(|| name::stem(&self.pmu.name), |family| family.family.as_str())
+    }
+
+    /// The field a term fills.
+    pub fn format(&self, term: &str) -> Option<Format> {
+        let whole = || WHOLE_WORDS.iter().position(|word| *word == term).map(Format::whole);
+        let added = || self.family.and_then(|family| family.formats.get(term).copied());
+        self.pmu.formats.get(term).copied().or_else(whole).or_else(added)
+    }
+
+    /// The event of this name, whatever its case.
+    pub fn event(&self, wanted: &str) -> Option<Known<'a>> {
+        let pmu = self.pmu;
+        if let Some((name, alias)) = pmu.event(wanted) {
+            return Some(Known { name, alias, attr_type: pmu.attr_type });
+        }
+        let named = |known: &String| known.eq_ignore_ascii_case(wanted);
+        let event = self.added().find(|event| event.names.iter().any(named))?;
+        let attr_type = event.attr_type.unwrap_or(pmu.attr_type);
+        Some(Known { name: &event.names[0], alias: &event.encoding, attr_type })
+    }
+
+    /// Every event: those of sysfs, then those the catalog adds.
+    pub fn events(&self) -> impl Iterator<Item = Known<'a>> + use<'a> {
+        let pmu = self.pmu;
+        let attr_type = pmu.attr_type;
+        let named = pmu.events.iter().map(move |(name, alias)| Known { name, alias, attr_type });
+        let added = self.added().filter(move |event| pmu.event(&event.names[0]).is_none());
+        named.chain(added.map(move |event| Known {
+            name: &event.names[0],
+            alias: &event.encoding,
+            attr_type: event.attr_type.unwrap_or(attr_type),
+        }))
+    }
+
+    /// Whether the PMU has the fields of an encoding of the catalog, and they hold its values: of
+    /// another generation it may have narrower ones.
+    fn fits(&self, encoding: &EventAlias) -> bool {
+        encoding.terms.iter().all(|term| match (self.format(&term.name), term.value) {
+            (Some(format), AliasValue::Number(value)) => value <= format.max(),
+            (Some(_), AliasValue::Asked) => true,
+            (None, _) => false,
+        })
+    }
+
+    /// Unit and value of one count: as sysfs says, else as the catalog says, else a bare count.
+    pub fn unit(&self, event: Option<Known<'_>>) -> (String, f64) {
+        let Some(event) = event else { return ("count".to_owned(), 1.0) };
+        if event.alias.unit.is_some() || event.alias.scale.is_some() {
+            let unit = event.alias.unit.as_deref().unwrap_or("count");
+            return in_base_unit(unit, event.alias.scale.unwrap_or(1.0));
+        }
+        let known = self.family.and_then(|family| family.unit(event.name));
+        known.map_or(("count".to_owned(), 1.0), |(unit, factor)| (unit.to_owned(), factor))
+    }
+}
+
+/// Sizes in bytes, all else as it is.
+///
+/// sysfs prints scales with ten digits (`3.814697266e-6` MiB is 4 bytes and a bit), so a result
+/// within 1e-9 of a whole number of bytes is that number.
+fn in_base_unit(unit: &str, scale: f64) -> (String, f64) {
+    let bytes = match unit {
+        "B" | "Bytes" | "bytes" => 1.0,
+        "KiB" => 1024.0,
+        "MiB" => 1_048_576.0,
+        "GiB" => 1_073_741_824.0,
+        _ => return (unit.to_owned(), scale),
+    };
+    let exact = scale * bytes;
+    let whole = exact.round();
+    let near = whole > 0.0 && ((exact - whole) / whole).abs() < 1e-9;
+    ("bytes".to_owned(), if near { whole } else { exact })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::in_base_unit;
+
+    #[test]
+    fn sysfs_sizes_become_whole_bytes() {
+        for (scale, bytes) in
+            [(6.103_515_625e-5, 64.0), (3.814_697_266e-6, 4.0), (3.051_757_812_5e-5, 32.0)]
+        {
+            assert_eq!(in_base_unit("MiB", scale), ("bytes".to_owned(), bytes));
+        }
+        assert_eq!(in_base_unit("Joules", 2.3e-10), ("Joules".to_owned(), 2.3e-10));
+    }
+}

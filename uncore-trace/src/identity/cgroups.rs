@@ -1,0 +1,269 @@
+//! Cgroup ids to paths, and to the containers and pods they are in.
+//!
+//! The id of a cgroup is the inode number of its directory in the v2 hierarchy. Paths come from
+//! the records of cgroups that are made while recording, else from a walk of the hierarchy when
+//! an id is met for the first time.
+
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, VecDeque};
+use std::fs;
+use std::os::unix::fs::DirEntryExt as _;
+use std::path::{Path, PathBuf};
+
+use super::containers::{Inside, label};
+use super::runtimes::{Named, Runtimes};
+use crate::schema::cgroups::ancestor;
+
+/// How long a removed cgroup keeps its path: longer than a recorder lags behind.
+const KEEP_NS: u64 = 30_000_000_000;
+
+/// A walk that did not find an id is not repeated for other unknown ids for this long.
+const WALK_AGAIN_NS: u64 = 1_000_000_000;
+
+/// A cgroup.
+#[derive(Debug)]
+pub struct Place {
+    /// Its path from the root of the hierarchy.
+    pub path: String,
+    /// `NAME@ID` or id of the container it is in.
+    pub container: Option<String>,
+    /// `NAMESPACE/NAME@UID` or uid of the pod it is in.
+    pub pod: Option<String>,
+    /// Whether names were looked for.
+    named: bool,
+    /// Whether it was told with [`Cgroups::untold`].
+    told: bool,
+}
+
+/// Cgroups by id.
+#[derive(Debug)]
+pub struct Cgroups {
+    mount: Option<PathBuf>,
+    runtimes: Runtimes,
+    places: HashMap<u64, Place>,
+    removed: VecDeque<(u64, u64)>,
+    walked_at: Option<u64>,
+    /// Ids whose path was learnt and not taken yet.
+    fresh: VecDeque<u64>,
+}
+
+impl Cgroups {
+    /// Paths below the mount point of the v2 hierarchy; without one no path is ever known. Names
+    /// of containers come from files below `root`.
+    pub fn new(mount: Option<&Path>, root: &Path) -> Self {
+        Self {
+            mount: mount.map(Path::to_owned),
+            runtimes: Runtimes::new(root),
+            places: HashMap::new(),
+            removed: VecDeque::new(),
+            walked_at: None,
+            fresh: VecDeque::new(),
+        }
+    }
+
+    /// The path of a cgroup, or `None` if it cannot be learnt. `now` is a record's time.
+    pub fn path(&mut self, id: u64, now: u64) -> Option<&str> {
+        let stale = self.walked_at.is_none_or(|walked| now > walked + WALK_AGAIN_NS);
+        if !self.places.contains_key(&id) && stale {
+            self.walk(now);
+        }
+        self.known(id)
+    }
+
+    /// A cgroup with its container and pod. Their names are looked for once, so that they do not
+    /// change within a recording.
+    pub fn place(&mut self, id: u64, now: u64) -> Option<&Place> {
+        if !self.places.contains_key(&id) {
+            self.path(id, now)?;
+        }
+        let place = self.places.get_mut(&id)?;
+        if !place.named {
+            place.name(&self.runtimes);
+        }
+        Some(place)
+    }
+
+    /// A path that is known already.
+    pub fn known(&self, id: u64) -> Option<&str> {
+        self.places.get(&id).map(|place| place.path.as_str())
+    }
+
+    /// The ancestor at `depth` components below the root; the cgroup itself if it is no deeper, or
+    /// if its path or the ancestor is gone.
+    pub fn ancestor(&mut self, id: u64, depth: usize, now: u64) -> u64 {
+        let Some(path) = self.path(id, now) else {
+            return id;
+        };
+        let above = ancestor(path, depth);
+        if above.len() == path.len() {
+            return id;
+        }
+        let above = above.to_owned();
+        self.id(above.as_ref()).unwrap_or(id)
+    }
+
+    /// The id of a path, by its directory.
+    pub fn id(&self, path: &Path) -> Option<u64> {
+        use std::os::unix::fs::MetadataExt as _;
+        let dir = self.mount.as_ref()?.join(path.strip_prefix("/").unwrap_or(path));
+        fs::metadata(dir).ok().map(|metadata| metadata.ino())
+    }
+
+    /// A cgroup was made or used under this path.
+    pub fn learn(&mut self, id: u64, path: String) {
+        let place = Place { path, container: None, pod: None, named: false, told: false };
+        match self.places.entry(id) {
+            Entry::Occupied(known) if known.get().path == place.path => {}
+            Entry::Occupied(mut known) => {
+                *known.get_mut() = place;
+                self.fresh.push_back(id);
+            }
+            Entry::Vacant(new) => {
+                new.insert(place);
+                self.fresh.push_back(id);
+            }
+        }
+    }
+
+    /// Whether [`Cgroups::untold`] has returned its place.
+    pub fn is_told(&self, id: u64) -> bool {
+        self.places.get(&id).is_some_and(|place| place.told)
+    }
+
+    /// The place of a cgroup if it is known and was not returned before.
+    pub fn untold(&mut self, id: u64, now: u64) -> Option<&Place> {
+        if self.is_told(id) {
+            return None;
+        }
+        self.place(id, now)?;
+        let place = self.places.get_mut(&id)?;
+        place.told = true;
+        Some(place)
+    }
+
+    /// A cgroup was removed; its path stays known for a while, its last records may still come.
+    pub fn forget(&mut self, id: u64, now: u64) {
+        self.removed.push_back((now, id));
+        while let Some(&(removed, id)) = self.removed.front()
+            && removed + KEEP_NS < now
+        {
+            self.places.remove(&id);
+            self.removed.pop_front();
+        }
+    }
+
+    /// At most `most` ids whose path was learnt since they were last taken.
+    pub fn take_fresh(&mut self, most: usize) -> Vec<u64> {
+        self.fresh.drain(..most.min(self.fresh.len())).collect()
+    }
+
+    fn walk(&mut self, now: u64) {
+        use std::os::unix::fs::MetadataExt as _;
+        self.walked_at = Some(now);
+        let Some(mount) = self.mount.clone() else {
+            return;
+        };
+        let Ok(root) = fs::metadata(&mount) else {
+            return;
+        };
+        self.learn(root.ino(), "/".to_owned());
+        let mut open = vec![(mount, String::new())];
+        while let Some((dir, path)) = open.pop() {
+            // A cgroup may vanish while it is walked.
+            let Ok(entries) = fs::read_dir(&dir) else {
+                continue;
+            };
+            for entry in entries.flatten() {
+                if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                    let path = format!("{path}/{}", entry.file_name().to_string_lossy());
+                    self.learn(entry.ino(), path.clone());
+                    open.push((entry.path(), path));
+                }
+            }
+        }
+    }
+}
+
+impl Place {
+    fn name(&mut self, runtimes: &Runtimes) {
+        self.named = true;
+        let inside = Inside::parse(&self.path);
+        let mut pod_name = None;
+        if let Some(id) = inside.container.as_deref() {
+            // A user may call a cgroup of their session after anybody's container.
+            let named = if inside.of_user { Named::default() } else { runtimes.container(id) };
+            self.container = Some(label(named.container.as_deref(), id));
+            pod_name = named.pod;
+        }
+        if let Some(uid) = inside.pod.as_deref() {
+            if !inside.of_user {
+                pod_name = pod_name.or_else(|| runtimes.pod(uid));
+            }
+            self.pod = Some(label(pod_name.as_deref(), uid));
+        } else {
+            self.pod = pod_name;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt as _;
+
+    use super::*;
+
+    #[test]
+    fn walks_the_hierarchy_once_and_then_learns() {
+        let root = tempfile::tempdir().unwrap();
+        let inner = root.path().join("tenants/a");
+        fs::create_dir_all(&inner).unwrap();
+        let ino = |path: &Path| fs::metadata(path).unwrap().ino();
+        let mut cgroups = Cgroups::new(Some(root.path()), Path::new("/nonexistent"));
+        assert_eq!(cgroups.path(ino(root.path()), 1), Some("/"));
+        assert_eq!(cgroups.path(ino(&inner), 2), Some("/tenants/a"));
+        assert_eq!(cgroups.path(u64::MAX, 3), None);
+        cgroups.learn(u64::MAX, "/late".to_owned());
+        assert_eq!(cgroups.path(u64::MAX, 5), Some("/late"));
+    }
+
+    #[test]
+    fn a_removed_cgroup_keeps_its_path_for_a_while() {
+        let mut cgroups = Cgroups::new(None, Path::new("/nonexistent"));
+        cgroups.learn(7, "/gone".to_owned());
+        cgroups.forget(7, 2);
+        assert_eq!(cgroups.known(7), Some("/gone"));
+        cgroups.forget(8, 3 + KEEP_NS);
+        assert_eq!(cgroups.known(7), None);
+    }
+
+    #[test]
+    fn a_deep_cgroup_has_an_ancestor_at_every_depth() {
+        let root = tempfile::tempdir().unwrap();
+        let inner = root.path().join("a/b/c");
+        fs::create_dir_all(&inner).unwrap();
+        let ino = |path: &str| fs::metadata(root.path().join(path)).unwrap().ino();
+        let mut cgroups = Cgroups::new(Some(root.path()), root.path());
+        for (depth, ancestor) in [(0, ""), (1, "a"), (2, "a/b"), (3, "a/b/c"), (9, "a/b/c")] {
+            assert_eq!(cgroups.ancestor(ino("a/b/c"), depth, 1), ino(ancestor), "{depth}");
+        }
+        assert_eq!(cgroups.ancestor(ino(""), 1, 1), ino(""));
+        assert_eq!(cgroups.ancestor(u64::MAX, 1, 1), u64::MAX);
+    }
+
+    #[test]
+    fn containers_are_named_but_not_by_a_user() {
+        let id = "3f4e5d6c7b8a90123f4e5d6c7b8a90123f4e5d6c7b8a90123f4e5d6c7b8a9012";
+        let root = tempfile::tempdir().unwrap();
+        let dir = root.path().join(format!("var/lib/docker/containers/{id}"));
+        fs::create_dir_all(&dir).unwrap();
+        fs::write(dir.join("config.v2.json"), r#"{"Name":"/web"}"#).unwrap();
+        let mut cgroups = Cgroups::new(None, root.path());
+        cgroups.learn(1, format!("/system.slice/docker-{id}.scope/init"));
+        cgroups.learn(2, format!("/user.slice/user-7.slice/docker-{id}.scope"));
+        cgroups.learn(3, "/system.slice".to_owned());
+        let mut container = |id| cgroups.place(id, 1).unwrap().container.clone();
+        assert_eq!(container(1).as_deref(), Some("web@3f4e5d6c7b8a"));
+        assert_eq!(container(2).as_deref(), Some("3f4e5d6c7b8a"));
+        assert_eq!(container(3), None);
+    }
+}

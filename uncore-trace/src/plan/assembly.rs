@@ -1,0 +1,233 @@
+//! Resolved events into counters: one per owner CPU, no event twice, groups with their leaders.
+
+use std::collections::{HashMap, HashSet};
+
+use anyhow::{Result, ensure};
+
+use super::agree::Agreement;
+use super::notes::{self, by_pmu};
+use super::place::{Spot, spots};
+use super::resolve::Resolved;
+use super::{Counter, Plan, Role, io};
+use crate::catalog::budget::overcommitted;
+use crate::catalog::family::Kind;
+use crate::discover::format::WORDS;
+use crate::discover::{CpuList, Machine};
+use crate::text::printable;
+
+/// What makes two counters the same: attribute type, config words and CPU.
+type Identity = (u32, [u64; WORDS], u32);
+
+/// Collects the counters of a plan.
+#[derive(Debug)]
+pub struct Assembly<'a> {
+    pub(super) machine: &'a Machine,
+    pub(super) seen: HashMap<Identity, u32>,
+    pub(super) agreement: Agreement,
+    /// The leaders of groups that the user typed.
+    pub(super) typed: HashSet<u32>,
+    /// What is counted, once for all CPUs it is read on.
+    pub(super) events: Vec<Resolved<'a>>,
+    pub(super) plan: Plan,
+}
+
+/// The group that is open on one CPU.
+struct Open<'a> {
+    cpu: u32,
+    leader: u32,
+    /// The PMU of its members; `None` while all are software events.
+    pmu: Option<&'a str>,
+}
+
+impl<'a> Assembly<'a> {
+    /// An empty plan for `machine`.
+    pub fn new(machine: &'a Machine, tick_ns: u64, window_ns: u64) -> Self {
+        let plan = Plan {
+            tick_ns,
+            window_ns,
+            counters: Vec::new(),
+            metrics: Vec::new(),
+            notes: Vec::new(),
+        };
+        Self {
+            machine,
+            seen: HashMap::new(),
+            agreement: Agreement::default(),
+            typed: HashSet::new(),
+            events: Vec::new(),
+            plan,
+        }
+    }
+
+    /// Adds counters that stand alone. A PMU without a CPU to read it on is an error if it was
+    /// asked for by itself, a note if others go on.
+    pub fn add(&mut self, events: &[Resolved<'a>]) -> Result<()> {
+        for (event, spot) in self.placed(events, false)? {
+            self.push(event, spot, None);
+        }
+        Ok(())
+    }
+
+    /// Adds the members of a brace group.
+    ///
+    /// As perf does since 7.2, members on different PMUs or CPUs become groups of their own. The
+    /// first member on a CPU leads; software events join, and may lead, the group that is there.
+    pub fn add_group(&mut self, text: &str, weak: bool, events: &[Resolved<'a>]) -> Result<()> {
+        let refused = too_large(text, weak, events)?;
+        let placed = self.placed(events, true)?;
+        let mut open: Vec<Open<'a>> = Vec::new();
+        let mut pmus = HashSet::new();
+        let mut alone = HashSet::new();
+        for (event, spot) in placed {
+            let software = event.words.family.is_some_and(|f| f.kind == Kind::Software);
+            let pmu = (!software).then_some(event.words.pmu.name.as_str());
+            pmus.extend(pmu);
+            let grouped = event.words.family.is_none_or(|family| family.groupable);
+            if !grouped || refused.contains(event.words.pmu.name.as_str()) {
+                alone.insert(event.words.pmu.name.as_str());
+                self.push(event, spot, None);
+                continue;
+            }
+            let cpu = spot.cpu;
+            let mine = |group: &&mut Open<'a>| {
+                group.cpu == cpu && (pmu.is_none() || group.pmu.is_none() || group.pmu == pmu)
+            };
+            // A group of the same PMU comes before one that has only software events so far.
+            open.sort_by_key(|group| group.pmu != pmu);
+            let group = open.iter_mut().find(mine);
+            let leader = group.as_ref().map(|group| group.leader);
+            let (id, true) = self.push(event, spot, leader) else { continue };
+            if let Some(group) = group {
+                group.pmu = group.pmu.or(pmu);
+            } else {
+                self.typed.insert(id);
+                open.push(Open { cpu, leader: id, pmu });
+            }
+        }
+        if pmus.len() > 1 && alone.is_empty() {
+            self.note(format!("{text}: a group cannot span PMUs, each has a group of its own"));
+        }
+        if !alone.is_empty() {
+            let weak = if weak { "" } else { ", not as a set" };
+            self.note(format!("{text}: this PMU cannot count in groups, opened one by one{weak}"));
+        }
+        Ok(())
+    }
+
+    /// Each event with each CPU it is read on.
+    fn placed<'e>(
+        &mut self,
+        events: &'e [Resolved<'a>],
+        in_group: bool,
+    ) -> Result<Vec<(&'e Resolved<'a>, Spot)>> {
+        let mut placed = Vec::new();
+        let mut unreadable = Vec::new();
+        for event in events {
+            self.agreement.add(event, in_group)?;
+            match spots(self.machine, event.words, event.die) {
+                Ok(spots) => {
+                    self.events.push(event.clone());
+                    placed.extend(spots.into_iter().map(|spot| (event, spot)));
+                }
+                Err(error) => unreadable.push(error),
+            }
+        }
+        if placed.is_empty() && !unreadable.is_empty() {
+            return Err(unreadable.swap_remove(0));
+        }
+        for error in unreadable {
+            self.note(format!("{error:#}"));
+        }
+        Ok(placed)
+    }
+
+    /// Adds one counter unless it is there already; returns its id and whether it is new.
+    pub(super) fn push(
+        &mut self,
+        event: &Resolved<'_>,
+        spot: Spot,
+        leader: Option<u32>,
+    ) -> (u32, bool) {
+        let Spot { cpu, socket, sees } = spot;
+        let encoded = &event.encoded;
+        let id = self.plan.counters.len() as u32;
+        let there = *self.seen.entry((encoded.attr_type, encoded.config, cpu)).or_insert(id);
+        if there != id {
+            return (there, false);
+        }
+        self.plan.counters.push(Counter {
+            id,
+            pmu: event.words.pmu.name.clone(),
+            family: event.words.family_name().to_owned(),
+            group: event.group.to_owned(),
+            event: encoded.event.clone(),
+            filter: encoded.filter.clone(),
+            unit: encoded.unit.clone(),
+            scale: encoded.scale,
+            attr_type: encoded.attr_type,
+            config: encoded.config,
+            cpu,
+            socket,
+            sees,
+            per_cpu: event.words.pmu.is_per_cpu(),
+            at_switch: event.words.pmu.is_per_cpu()
+                && event.words.family.is_some_and(|family| family.at_switch),
+            cause: event.words.family.and_then(|its| its.cause(&encoded.event, &encoded.filter)),
+            io: io::io(self.machine, event.words, encoded),
+            leader,
+            role: Role::Counted,
+        });
+        (id, true)
+    }
+
+    /// Adds a note, once.
+    pub fn note(&mut self, note: String) {
+        if !self.plan.notes.contains(&note) {
+            self.plan.notes.push(note);
+        }
+    }
+
+    /// The plan, with notes on what takes turns and what is counted twice.
+    ///
+    /// # Errors
+    ///
+    /// Events of which some would never run.
+    pub fn finish(mut self) -> Result<Plan> {
+        let events = std::mem::take(&mut self.events);
+        for note in notes::on(self.machine, &events)? {
+            self.note(note);
+        }
+        Ok(self.plan)
+    }
+}
+
+/// The PMUs that cannot count their members of a group together; an error unless the group is
+/// weak.
+fn too_large<'e>(text: &str, weak: bool, events: &'e [Resolved<'_>]) -> Result<HashSet<&'e str>> {
+    let mut refused = HashSet::new();
+    for (words, members) in by_pmu(events) {
+        if words.family.is_some_and(|family| !family.groupable) {
+            continue;
+        }
+        let pmu = words.pmu.name.as_str();
+        let over = overcommitted(words, &members);
+        let Some(over) = over.iter().find(|over| !over.unsure) else { continue };
+        ensure!(weak, "{}: {}", printable(text), over.group_refusal(pmu));
+        refused.insert(pmu);
+    }
+    Ok(refused)
+}
+
+impl Plan {
+    /// Has every counter of a CPU of its own read whenever that CPU changes hands.
+    pub fn read_at_switch(&mut self) {
+        for counter in self.counters.iter_mut().filter(|counter| counter.per_cpu) {
+            counter.at_switch = true;
+        }
+    }
+
+    /// The owner CPUs: those a timer has to run on.
+    pub fn owners(&self) -> CpuList {
+        self.counters.iter().map(|counter| counter.cpu).collect()
+    }
+}

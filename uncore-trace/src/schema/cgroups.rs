@@ -1,0 +1,46 @@
+//! `cgroups`: the path of each cgroup id, and what it is in.
+//!
+//! Guarantee: ids are never reused within a recording; the first path seen is kept.
+
+use super::kind::{I64, Null, Text, U64, Word, table};
+
+table! {
+    "cgroups", "path of each cgroup, and its container and pod", sorted by [];
+    id: U64 => Plain, "Inode number of the cgroup's directory.";
+    path: Text => Plain, "Path below the cgroup mount, beginning with a slash.";
+    container: Null<Word> => Dict, "Container it is in, as in `fabric`; null where it is in none.";
+    pod: Null<Word> => Dict, "Pod it is in, as in `fabric`; null where it is in none.";
+    mono_ns: I64 => Plain, "End of the first tick in which `fabric` has the path, `CLOCK_MONOTONIC`, ns.";
+}
+
+/// The ancestor of depth `depth` of a cgroup, or itself where it is not as deep; 0 is the root. What is no path stays as it is.
+pub fn ancestor(path: &str, depth: usize) -> &str {
+    if !path.starts_with('/') {
+        return path;
+    }
+    let ends = path.match_indices('/').map(|(at, _)| at).skip(1).chain([path.len()]);
+    match depth.checked_sub(1) {
+        None => "/",
+        Some(last) => ends.into_iter().nth(last).map_or(path, |end| &path[..end]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_cut_at_their_components() {
+        let cases = [
+            ("/", 0, "/"),
+            ("/", 3, "/"),
+            ("/a/b", 0, "/"),
+            ("/a/b", 1, "/a"),
+            ("/a/b", 2, "/a/b"),
+        ];
+        for (path, depth, short) in cases {
+            assert_eq!(ancestor(path, depth), short, "{path} {depth}");
+        }
+        assert_eq!((ancestor("", 0), ancestor("(other)", 0)), ("", "(other)"));
+    }
+}

@@ -1,0 +1,28 @@
+//! `io`: what each block and network device moved in each tick, and for whom.
+//!
+//! Guarantee: the rows of one (tick, device, direction) sum to what the device was seen to move in
+//! it; bytes without an owner have a row too. Encodings: few devices and owners in a tick, so names and
+//! ids are dictionaries; bytes are deltas.
+
+use super::kind::{I32, I64, Null, U64, Word, table};
+
+table! {
+    "io", "bytes that each device moved in each tick, by owner", sorted by [];
+    mono_ns: I64 => Delta, "End of the tick, `CLOCK_MONOTONIC`, ns.";
+    tick_ns: I64 => Delta, "Length of time the row's tick covers, ns.";
+    device: Word => Dict, "Disk or network interface; one of another network namespace as NAME@INODE of the namespace.";
+    bdf: Null<Word> => Dict, "PCI functions behind the device, in ascending order with commas; null where it is not on PCI.";
+    direction: Word => Dict, "read (from the device into memory: a disk's read, a received packet) or write.";
+    owner: Word => Dict, "task, `other_tasks` (of cgroups that were not asked for), irq, softirq, device (received and read by nobody) or unattributed.";
+    pid: Null<I32> => Dict, "Process; null where only its cgroup is known, or the owner is no task.";
+    comm: Null<Word> => Dict, "Name of the process, empty where only its cgroup is known; null where the owner is no task.";
+    cgroup_id: Null<U64> => Dict, "Cgroup; null where the owner has none.";
+    number: Null<I32> => Dict, "Number of the interrupt or softirq; null where the owner is none.";
+    bytes: U64 => Delta, "Bytes moved.";
+    requests: U64 => Delta, "Requests or packets that ended in the tick, or a receiver's reads.";
+}
+
+/// `direction`: the device wrote memory.
+pub const READ: &str = "read";
+/// `direction`: the device read memory.
+pub const WRITE: &str = "write";

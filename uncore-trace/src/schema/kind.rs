@@ -1,0 +1,267 @@
+//! The column kinds a table is made of, and the macro that turns a list of columns into a table.
+//!
+//! Guarantees: the row struct, the Arrow schema, the builder and the Parquet encodings of a table
+//! all come from one list, so they cannot disagree; a column is nullable exactly when its kind is
+//! [`Null`].
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use arrow::array::{
+    ArrayRef, PrimitiveBuilder, StringBuilder, StringDictionaryBuilder, TimestampNanosecondBuilder,
+};
+use arrow::datatypes::{
+    ArrowPrimitiveType, DataType, Float32Type, Float64Type, Int16Type, Int32Type, Int64Type,
+    TimeUnit, UInt64Type,
+};
+
+/// How a column is encoded before zstd sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Encoding {
+    /// Parquet's dictionary: few different values.
+    Dict,
+    /// `DELTA_BINARY_PACKED`: integers that grow steadily.
+    Delta,
+    /// `BYTE_STREAM_SPLIT`: fixed-width numbers whose high bytes repeat and low bytes do not.
+    Split,
+    /// `PLAIN`: the column is short, or zstd alone does best.
+    Plain,
+}
+
+/// What a cell of a column is in Rust, in Arrow, and how it is appended.
+pub trait Kind {
+    /// The value a row carries.
+    type Value<'a>;
+    /// The Arrow builder of the column.
+    type Builder: Default;
+    /// Whether the column may hold nulls.
+    const NULLABLE: bool = false;
+    /// The Arrow type.
+    fn data_type() -> DataType;
+    /// Appends one value.
+    fn append(builder: &mut Self::Builder, value: Self::Value<'_>);
+    /// Appends a null.
+    fn append_null(builder: &mut Self::Builder);
+    /// Takes the array out, leaving the builder empty.
+    fn finish(builder: &mut Self::Builder) -> ArrayRef;
+}
+
+/// A primitive number column.
+#[derive(Debug)]
+pub struct Number<T>(PhantomData<T>);
+
+impl<T: ArrowPrimitiveType + std::fmt::Debug> Kind for Number<T> {
+    type Value<'a> = T::Native;
+    type Builder = PrimitiveBuilder<T>;
+    fn data_type() -> DataType {
+        T::DATA_TYPE
+    }
+    fn append(builder: &mut Self::Builder, value: T::Native) {
+        builder.append_value(value);
+    }
+    fn append_null(builder: &mut Self::Builder) {
+        builder.append_null();
+    }
+    fn finish(builder: &mut Self::Builder) -> ArrayRef {
+        Arc::new(builder.finish())
+    }
+}
+
+/// `int16`
+pub type I16 = Number<Int16Type>;
+/// `int32`
+pub type I32 = Number<Int32Type>;
+/// `int64`
+pub type I64 = Number<Int64Type>;
+/// `uint64`
+pub type U64 = Number<UInt64Type>;
+/// `float32`
+pub type F32 = Number<Float32Type>;
+/// `float64`
+pub type F64 = Number<Float64Type>;
+
+/// `timestamp(ns, UTC)`, given as nanoseconds since 1970.
+#[derive(Debug)]
+pub struct Time;
+
+/// The builder of a [`Time`] column; knows the zone.
+#[derive(Debug)]
+pub struct TimeBuilder(TimestampNanosecondBuilder);
+
+impl Default for TimeBuilder {
+    fn default() -> Self {
+        Self(TimestampNanosecondBuilder::new().with_timezone("UTC"))
+    }
+}
+
+impl Kind for Time {
+    type Value<'a> = i64;
+    type Builder = TimeBuilder;
+    fn data_type() -> DataType {
+        DataType::Timestamp(TimeUnit::Nanosecond, Some("UTC".into()))
+    }
+    fn append(builder: &mut TimeBuilder, value: i64) {
+        builder.0.append_value(value);
+    }
+    fn append_null(builder: &mut TimeBuilder) {
+        builder.0.append_null();
+    }
+    fn finish(builder: &mut TimeBuilder) -> ArrayRef {
+        Arc::new(builder.0.finish())
+    }
+}
+
+/// A string of few different values: Arrow `Dictionary(Int32, Utf8)`.
+#[derive(Debug)]
+pub struct Word;
+
+impl Kind for Word {
+    type Value<'a> = &'a str;
+    type Builder = StringDictionaryBuilder<Int32Type>;
+    fn data_type() -> DataType {
+        DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8))
+    }
+    fn append(builder: &mut Self::Builder, value: &str) {
+        builder.append_value(value);
+    }
+    fn append_null(builder: &mut Self::Builder) {
+        builder.append_null();
+    }
+    fn finish(builder: &mut Self::Builder) -> ArrayRef {
+        Arc::new(builder.finish())
+    }
+}
+
+/// A string that seldom repeats.
+#[derive(Debug)]
+pub struct Text;
+
+impl Kind for Text {
+    type Value<'a> = &'a str;
+    type Builder = StringBuilder;
+    fn data_type() -> DataType {
+        DataType::Utf8
+    }
+    fn append(builder: &mut StringBuilder, value: &str) {
+        builder.append_value(value);
+    }
+    fn append_null(builder: &mut StringBuilder) {
+        builder.append_null();
+    }
+    fn finish(builder: &mut StringBuilder) -> ArrayRef {
+        Arc::new(builder.finish())
+    }
+}
+
+/// A column of kind `K` that may hold nulls.
+#[derive(Debug)]
+pub struct Null<K>(PhantomData<K>);
+
+impl<K: Kind> Kind for Null<K> {
+    type Value<'a> = Option<K::Value<'a>>;
+    type Builder = K::Builder;
+    const NULLABLE: bool = true;
+    fn data_type() -> DataType {
+        K::data_type()
+    }
+    fn append(builder: &mut K::Builder, value: Option<K::Value<'_>>) {
+        match value {
+            Some(value) => K::append(builder, value),
+            None => K::append_null(builder),
+        }
+    }
+    fn append_null(builder: &mut K::Builder) {
+        K::append_null(builder);
+    }
+    fn finish(builder: &mut K::Builder) -> ArrayRef {
+        K::finish(builder)
+    }
+}
+
+/// Makes a table module's `Row`, `schema()`, `Builder` and `TABLE` from its list of columns.
+///
+/// Each line is `name: kind => encoding, "what it says";`. `sorted by` names the columns the rows
+/// of one segment are sorted by before encoding; empty keeps the order of arrival.
+macro_rules! table {
+    (
+        $name:literal, $about:literal, sorted by [$($sort:literal),*];
+        $($field:ident: $kind:ty => $encoding:ident, $doc:literal;)+
+    ) => {
+        #[doc = concat!("One row of `", $name, "`: ", $about)]
+        #[derive(Debug, Clone, Copy, PartialEq)]
+        pub struct Row<'a> {
+            $(
+                #[doc = $doc]
+                pub $field: <$kind as $crate::schema::kind::Kind>::Value<'a>,
+            )+
+        }
+
+        #[doc = concat!("The Arrow schema of `", $name, "`.")]
+        pub fn schema() -> arrow::datatypes::SchemaRef {
+            use $crate::schema::kind::Kind;
+            std::sync::Arc::new(arrow::datatypes::Schema::new(vec![$(
+                arrow::datatypes::Field::new(
+                    stringify!($field),
+                    <$kind>::data_type(),
+                    <$kind>::NULLABLE,
+                ),
+            )+]))
+        }
+
+        #[doc = concat!("Collects rows of `", $name, "` into a record batch.")]
+        #[derive(Default)]
+        pub struct Builder {
+            rows: usize,
+            $($field: <$kind as $crate::schema::kind::Kind>::Builder,)+
+        }
+
+        impl std::fmt::Debug for Builder {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.debug_struct($name).field("rows", &self.rows).finish_non_exhaustive()
+            }
+        }
+
+        impl Builder {
+            /// Adds one row.
+            pub fn append(&mut self, row: &Row<'_>) {
+                use $crate::schema::kind::Kind;
+                $(<$kind>::append(&mut self.$field, row.$field);)+
+                self.rows += 1;
+            }
+
+            /// Rows since the last `finish`.
+            pub fn len(&self) -> usize {
+                self.rows
+            }
+
+            /// Whether there is nothing to finish.
+            pub fn is_empty(&self) -> bool {
+                self.rows == 0
+            }
+
+            /// The rows as a batch; the builder starts anew.
+            pub fn finish(&mut self) -> arrow::array::RecordBatch {
+                use $crate::schema::kind::Kind;
+                self.rows = 0;
+                let columns = vec![$(<$kind>::finish(&mut self.$field),)+];
+                // The columns come from the list the schema comes from and `append` fills every
+                // one of them, so the errors `try_new` knows cannot happen.
+                arrow::array::RecordBatch::try_new(schema(), columns)
+                    .unwrap_or_else(|error| unreachable!("{}: {error}", $name))
+            }
+        }
+
+        #[doc = concat!("The registry entry of `", $name, "`.")]
+        pub static TABLE: $crate::schema::TableDef = $crate::schema::TableDef {
+            name: $name,
+            doc: $about,
+            schema,
+            encodings: &[$(
+                (stringify!($field), $crate::schema::kind::Encoding::$encoding),
+            )+],
+            column_docs: &[$((stringify!($field), $doc),)+],
+            sort: &[$($sort),*],
+        };
+    };
+}
+pub(crate) use table;

@@ -1,0 +1,134 @@
+//! What a recording's metadata says about itself, parsed; and whether it fits its loss table.
+//!
+//! Guarantee: metadata that is missing or malformed is a reason, never a default.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use super::super::losses;
+use super::Outcome;
+use crate::schema::loss::Losses;
+use crate::schema::metadata;
+use crate::tables::reader::Recording;
+
+/// Both clocks at one moment.
+#[derive(Debug, Clone, Copy, Deserialize)]
+pub(super) struct Clock {
+    pub(super) mono_ns: i64,
+    pub(super) wall_ns: i64,
+}
+
+/// How the time of one CPU divides over the owners, ns.
+#[derive(Debug, Clone, Copy, Deserialize)]
+pub(super) struct CpuTime {
+    pub(super) cpu: i32,
+    pub(super) begin_ns: i64,
+    pub(super) end_ns: i64,
+    pub(super) task_ns: i64,
+    pub(super) irq_ns: i64,
+    pub(super) softirq_ns: i64,
+    pub(super) idle_ns: i64,
+    pub(super) unattributed_ns: i64,
+    /// Recordings made before CPUs could go offline in one do not have it.
+    #[serde(default)]
+    pub(super) offline_ns: i64,
+    pub(super) worst_window_error_ns: i64,
+}
+
+/// The metadata, each part or the reason it is not there.
+#[derive(Debug)]
+pub(in crate::view) struct Facts {
+    pub(super) clocks: Result<Vec<Clock>, String>,
+    pub(super) cpu_time: Result<Vec<CpuTime>, String>,
+    pub(in crate::view) loss: Result<BTreeMap<String, i64>, String>,
+    /// Begin of the first loss of a cause, `CLOCK_MONOTONIC` ns; empty where that is not known.
+    pub(in crate::view) loss_first: BTreeMap<String, i64>,
+    pub(in crate::view) complete: Result<bool, String>,
+    pub(in crate::view) repaired: bool,
+    /// Segments that `repair` could not read.
+    pub(in crate::view) left_out: u64,
+}
+
+impl Facts {
+    pub(in crate::view) fn of(pairs: &BTreeMap<String, String>) -> Facts {
+        Facts {
+            clocks: parse(pairs, metadata::CLOCKS),
+            cpu_time: parse(pairs, metadata::CPU_TIME),
+            loss: parse(pairs, metadata::LOSS),
+            loss_first: parse(pairs, metadata::LOSS_FIRST).unwrap_or_default(),
+            complete: parse(pairs, metadata::COMPLETE),
+            repaired: pairs.get(metadata::REPAIRED).is_some_and(|value| value == "true"),
+            left_out: parse(pairs, metadata::LEFT_OUT).unwrap_or_default(),
+        }
+    }
+
+    /// How many things were lost; none where that is not known.
+    pub(super) fn lost(&self) -> Option<i64> {
+        self.loss.as_ref().ok().map(|loss| loss.values().fold(0_i64, |a, b| a.saturating_add(*b)))
+    }
+
+    /// Whether gaps are to be expected: something was lost, or the end was.
+    pub(super) fn may_have_gaps(&self) -> bool {
+        self.repaired || self.lost().is_none_or(|lost| lost > 0)
+    }
+}
+
+fn parse<T: DeserializeOwned>(pairs: &BTreeMap<String, String>, key: &str) -> Result<T, String> {
+    let text = pairs.get(key).ok_or_else(|| format!("the metadata has no {key}"))?;
+    serde_json::from_str(text).map_err(|error| format!("{key} is malformed: {error}"))
+}
+
+/// Loss totals are there, agree with `complete`, and in a dataset with the loss table.
+pub(super) fn loss(recording: &Recording, facts: &Facts) -> Outcome {
+    let (totals, complete) = match (&facts.loss, &facts.complete) {
+        (Ok(totals), Ok(complete)) => (totals, *complete),
+        (Err(reason), _) | (_, Err(reason)) if facts.repaired => {
+            return Outcome::NotHere(format!(
+                "{reason}; the recorder was killed before it was known"
+            ));
+        }
+        (Err(reason), _) | (_, Err(reason)) => return Outcome::Failed(reason.clone()),
+    };
+    if let Some((cause, count)) = totals.iter().find(|(_, count)| **count < 0) {
+        return Outcome::Failed(format!("loss of cause {cause} is {count}"));
+    }
+    let losses = Losses::sort(totals.iter().map(|(cause, count)| (cause, count.unsigned_abs())));
+    if let Some(missing) = losses.incomplete().filter(|_| complete) {
+        return Outcome::Failed(format!("it says complete, yet it is {missing}"));
+    }
+    if !complete && losses.is_complete() && !facts.repaired {
+        return Outcome::Failed("it says not complete, yet no loss is recorded".to_owned());
+    }
+    let verdict = match (complete, losses.incomplete()) {
+        (true, _) => "complete".to_owned(),
+        (false, Some(missing)) => missing,
+        (false, None) => "incomplete: the recorder was killed".to_owned(),
+    };
+    let told = losses.note().map_or(verdict.clone(), |note| format!("{verdict}; {note}"));
+    if !recording.is_dataset() {
+        return Outcome::Ok(told);
+    }
+    match losses::totals(recording) {
+        Err(error) => Outcome::Failed(format!("{error:#}")),
+        // The totals are of the last flush, the table may be a flush ahead.
+        Ok(_) if facts.repaired => Outcome::Ok(told),
+        Ok(found) => {
+            let of = |cause: &str| found.get(cause).map_or(0, |total| total.count);
+            let wrong = totals
+                .iter()
+                .find(|(cause, count)| of(cause) != **count)
+                .map(|(cause, _)| cause)
+                .or_else(|| found.keys().find(|cause| !totals.contains_key(*cause)));
+            match wrong {
+                None => Outcome::Ok(format!("{told}, as the loss table has it")),
+                Some(cause) => Outcome::Failed(format!(
+                    "loss of cause {cause}: {} in the metadata, {} in the loss table",
+                    totals.get(cause).copied().unwrap_or(0),
+                    of(cause),
+                )),
+            }
+        }
+    }
+}

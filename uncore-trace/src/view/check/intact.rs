@@ -1,0 +1,83 @@
+//! What was written is what is there: each table that the recording lists, with the bytes it was
+//! written with.
+
+use anyhow::Result;
+
+use super::Outcome;
+use crate::schema::{TableDef, fabric};
+use crate::tables::manifest::Manifest;
+use crate::tables::reader::Recording;
+
+/// Damaged parts that are named; more are counted.
+const NAMED: usize = 5;
+
+/// Every row group and footer has the digest it was written with, see [`crate::tables::digest`].
+pub(super) fn bytes(recording: &Recording) -> Outcome {
+    let (mut damaged, mut groups) = (Vec::new(), 0);
+    let tables = recording.tables();
+    for def in &tables {
+        match table(recording, def) {
+            Ok((all, wrong)) => {
+                groups += all;
+                damaged.extend(wrong);
+            }
+            Err(error) => damaged.push(format!("{error:#}")),
+        }
+    }
+    outcome(damaged, || format!("{groups} row groups of {} tables", tables.len()))
+}
+
+/// How many row groups a table has, and which of them are damaged.
+fn table(recording: &Recording, def: &'static TableDef) -> Result<(usize, Vec<String>)> {
+    let table = recording.table(def)?;
+    let rows = table.group_rows();
+    let mut wrong = Vec::new();
+    for group in table.damaged_groups()? {
+        let first: i64 = rows.iter().take(group).sum();
+        let end = first + rows.get(group).copied().unwrap_or(0);
+        wrong.push(format!(
+            "row group {group} (rows {first} to {end}) of {} is damaged",
+            table.path().display()
+        ));
+    }
+    Ok((table.row_groups(), wrong))
+}
+
+/// Every table that the recording lists is there, and is the one that was written with it.
+pub(super) fn tables(recording: &Recording) -> Outcome {
+    if !recording.is_dataset() {
+        return Outcome::Ok("a single file".to_owned());
+    }
+    let manifest =
+        recording.table(&fabric::TABLE).and_then(|fabric| Manifest::read(fabric.metadata()));
+    let manifest = match manifest {
+        Ok(Some(manifest)) => manifest,
+        Ok(None) => return Outcome::NotHere("fabric.parquet does not list the tables".to_owned()),
+        Err(error) => return Outcome::Failed(format!("{error:#}")),
+    };
+    let there = recording.tables();
+    let (mut wrong, mut listed) = (Vec::new(), 1);
+    for (name, digest) in manifest.tables() {
+        listed += 1;
+        let Some(def) = there.iter().find(|def| def.name == name) else {
+            wrong.push(format!("{name}.parquet is missing"));
+            continue;
+        };
+        // One that cannot be read is the other finding's.
+        let Ok(table) = recording.table(def) else { continue };
+        if digest.is_some_and(|digest| digest != table.digest()) {
+            wrong.push(format!("{name}.parquet is of another recording"));
+        }
+    }
+    outcome(wrong, || format!("{listed} tables"))
+}
+
+fn outcome(mut wrong: Vec<String>, sound: impl FnOnce() -> String) -> Outcome {
+    if wrong.is_empty() {
+        return Outcome::Ok(sound());
+    }
+    let more = wrong.len().saturating_sub(NAMED);
+    wrong.truncate(NAMED);
+    let more = if more > 0 { format!(", and {more} more") } else { String::new() };
+    Outcome::Failed(format!("{}{more}", wrong.join(", ")))
+}

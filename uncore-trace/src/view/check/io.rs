@@ -1,0 +1,66 @@
+//! The rows of `io`: in the order of time, each on a tick, of known words, and of an owner that fits
+//! its columns. That the bytes are right only the devices' own statistics can tell.
+
+use anyhow::Result;
+use arrow::array::{Array as _, RecordBatch};
+
+use super::{First, Outcome};
+use crate::schema::{columns, io};
+use crate::tables::reader::Recording;
+
+/// The owners there are.
+const OWNERS: [&str; 5] = ["task", "irq", "softirq", "device", "unattributed"];
+
+/// Goes over the rows; `None` where the recording has none.
+pub(super) fn rows(recording: &Recording) -> Option<Outcome> {
+    recording.tables().iter().find(|table| table.name == io::TABLE.name)?;
+    Some(match scan(recording) {
+        Ok(first) => first.outcome("rows of io"),
+        Err(error) => Outcome::Failed(format!("{error:#}")),
+    })
+}
+
+fn scan(recording: &Recording) -> Result<First> {
+    let mut first = First::default();
+    let mut last = i64::MIN;
+    let mut number = 0;
+    let wanted =
+        ["mono_ns", "tick_ns", "direction", "owner", "pid", "cgroup_id", "bytes", "requests"];
+    for batch in recording.table(&io::TABLE)?.scan(&wanted)? {
+        let batch = batch?;
+        look(&batch, number, &mut last, &mut first)?;
+        number += batch.num_rows() as u64;
+    }
+    Ok(first)
+}
+
+fn look(batch: &RecordBatch, number: u64, last: &mut i64, first: &mut First) -> Result<()> {
+    let (end, tick) = (columns::i64s(batch, "mono_ns")?, columns::i64s(batch, "tick_ns")?);
+    let (direction, owner) = (columns::words(batch, "direction")?, columns::words(batch, "owner")?);
+    let (pid, cgroup) = (columns::i32s(batch, "pid")?, columns::u64s(batch, "cgroup_id")?);
+    let (bytes, requests) = (columns::u64s(batch, "bytes")?, columns::u64s(batch, "requests")?);
+    let ways = [io::READ, io::WRITE];
+    for row in 0..batch.num_rows() {
+        let (at, owner) = (end.value(row), owner.get(row).unwrap_or("(null)"));
+        let before = std::mem::replace(last, at);
+        first.look(|| {
+            let wrong = if at < before {
+                "is before the row above it"
+            } else if tick.value(row) <= 0 || at % tick.value(row) != 0 {
+                "does not end with a tick"
+            } else if !direction.get(row).is_some_and(|word| ways.contains(&word)) {
+                "has no known direction"
+            } else if !OWNERS.contains(&owner) {
+                "has no known owner"
+            } else if owner != "task" && (pid.is_valid(row) || cgroup.is_valid(row)) {
+                "has a process or cgroup though its owner is no task"
+            } else if bytes.value(row) == 0 && requests.value(row) == 0 {
+                "is of nothing"
+            } else {
+                return None;
+            };
+            Some(format!("row {} at mono_ns {at} {wrong}", number + row as u64))
+        });
+    }
+    Ok(())
+}

@@ -1,0 +1,91 @@
+//! Verifies the invariants of a recording: the view behind `uncore-trace check`.
+//!
+//! One file per group of invariants. Guarantees: tables are scanned once each, a batch at a time,
+//! so memory grows with the number of counters and CPUs, not with the recording; the first
+//! offending row of each invariant is named; what cannot be verified says why, it is never `ok`.
+
+use anyhow::Result;
+
+use crate::schema::fabric;
+use crate::tables::reader::Recording;
+
+pub(super) mod facts;
+mod intact;
+mod io;
+mod raw;
+mod rows;
+mod time;
+mod window;
+
+use facts::Facts;
+
+/// What became of one invariant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// It holds; what was looked at.
+    Ok(String),
+    /// It does not; the first place where.
+    Failed(String),
+    /// This recording does not have what it takes to tell; why.
+    NotHere(String),
+}
+
+/// One invariant and what became of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// The invariant in a few words.
+    pub name: &'static str,
+    /// What became of it.
+    pub outcome: Outcome,
+}
+
+/// The first failure of an invariant, and how much was looked at.
+#[derive(Debug, Default)]
+struct First {
+    failed: Option<String>,
+    seen: u64,
+}
+
+impl First {
+    /// Counts one thing looked at; `wrong` says what is the matter with it, if anything.
+    fn look(&mut self, wrong: impl FnOnce() -> Option<String>) {
+        self.seen += 1;
+        if self.failed.is_none() {
+            self.failed = wrong();
+        }
+    }
+
+    /// The outcome; nothing looked at is not `ok`.
+    fn outcome(self, what: &str) -> Outcome {
+        match (self.failed, self.seen) {
+            (Some(failed), _) => Outcome::Failed(failed),
+            (None, 0) => Outcome::NotHere(format!("the recording has no {what}")),
+            (None, seen) => Outcome::Ok(format!("{seen} {what}")),
+        }
+    }
+}
+
+/// Verifies every invariant.
+pub fn check(recording: &Recording) -> Result<Vec<Finding>> {
+    let facts = Facts::of(recording.table(&fabric::TABLE)?.metadata());
+    let rows = rows::scan(recording, &facts);
+    let finding = |name, outcome| Finding { name, outcome };
+    let mut findings = vec![
+        finding("tables", intact::tables(recording)),
+        finding("as written", intact::bytes(recording)),
+        finding("conservation", rows.conservation),
+        finding("time adds up", time::summed(&facts)),
+        finding("time per tick", time::per_tick(recording, &facts)),
+        finding("no silent zero", rows.values),
+        finding("windows follow on", rows.sequence),
+        finding("loss is data", facts::loss(recording, &facts)),
+        finding("readable", rows.readable),
+        finding("raw agrees", raw::compare(recording)),
+        finding("one clock", rows.clock),
+    ];
+    findings.extend(io::rows(recording).map(|outcome| finding("what was moved", outcome)));
+    Ok(findings)
+}
+
+#[cfg(test)]
+mod tests;

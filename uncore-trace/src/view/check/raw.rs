@@ -1,0 +1,265 @@
+//! Raw apart from derived: the totals of `fabric` are made again from `readings` and compared.
+//!
+//! A window ends with the timer's reading of its last tick. Its total is the sum of the raw deltas
+//! between the timer's readings in it, times the sum of the enabled times over the sum of the
+//! running times, times the counter's scale. Readings that something else triggered lie between
+//! these and change nothing. Guarantee: memory is the windows between the two tables' positions,
+//! which a flush interval bounds.
+
+use std::collections::{HashMap, VecDeque};
+
+use anyhow::{Context as _, Result};
+use arrow::array::RecordBatch;
+
+use super::window::{self, Name, Window, Windows};
+use super::{First, Outcome};
+use crate::schema::columns::{self, get, words};
+use crate::schema::{counters, fabric, metadata, readings};
+use crate::tables::reader::{Recording, Scan};
+
+/// Relative error of the sums.
+const RELATIVE: f64 = 1e-9;
+/// How far the two tables may be apart, ns: more than any flush interval, within which readings are
+/// sorted by counter and not by time.
+const APART_NS: i64 = 60_000_000_000;
+
+/// Compares every window of every counter that has both a total and readings.
+pub(super) fn compare(recording: &Recording) -> Outcome {
+    if !recording.is_dataset() {
+        return Outcome::NotHere("a single file has no readings table".to_owned());
+    }
+    match run(recording) {
+        Ok(first) => first.outcome("windows with readings"),
+        Err(error) => Outcome::Failed(format!("{error:#}")),
+    }
+}
+
+/// A reading; the times are none where they were equal.
+#[derive(Debug, Clone, Copy)]
+struct Reading {
+    mono_ns: i64,
+    value: u64,
+    times: Option<(u64, u64)>,
+}
+
+/// One counter on its way through both tables.
+#[derive(Debug, Default)]
+struct Track {
+    scale: f64,
+    name: String,
+    last: Option<Reading>,
+    windows: VecDeque<Window>,
+    sum: Sum,
+}
+
+/// What the readings of the window in front come to so far.
+#[derive(Debug, Default, Clone, Copy)]
+struct Sum {
+    count: f64,
+    enabled: f64,
+    running: f64,
+    deltas: u64,
+    broken: bool,
+}
+
+fn run(recording: &Recording) -> Result<First> {
+    let (mut tracks, ids) = load_counters(recording)?;
+    let mut fabric = Source {
+        scan: recording.table(&fabric::TABLE)?.scan(&window::COLUMNS)?,
+        windows: Windows::default(),
+        done: false,
+        newest: i64::MIN,
+    };
+    let mut first = First::default();
+    let mut newest = i64::MIN;
+    let readings = recording.table(&readings::TABLE)?;
+    let tick_ns = readings.metadata().get(metadata::TICK_NS).and_then(|text| text.parse().ok());
+    let tick_ns: i64 = tick_ns.context("the metadata does not tell the length of a tick")?;
+    let wanted = ["tick", "counter", "value", "enabled", "running", "trigger"];
+    for batch in readings.scan(&wanted)? {
+        for (counter, mono_ns, reading) in decode(&batch?, tick_ns)? {
+            while tracks.get(&counter).is_some_and(|track| track.windows.is_empty()) && !fabric.done
+            {
+                fabric.step(&mut tracks, &ids)?;
+            }
+            if let Some(track) = tracks.get_mut(&counter) {
+                track.add(mono_ns, reading, &mut first);
+            }
+            newest = newest.max(mono_ns);
+        }
+        // A counter without readings must not pile its windows up.
+        let behind = newest.saturating_sub(APART_NS);
+        for track in tracks.values_mut() {
+            track.close_through(behind, &mut first);
+        }
+    }
+    for track in tracks.values_mut() {
+        track.close_through(i64::MAX, &mut first);
+    }
+    Ok(first)
+}
+
+type Decoded = (i32, i64, Option<Reading>);
+
+/// The timer's readings, at the times of their ticks: that is how windows know them.
+fn decode(batch: &RecordBatch, tick_ns: i64) -> Result<Vec<Decoded>> {
+    let tick = columns::i64s(batch, "tick")?;
+    let trigger = words(batch, "trigger")?;
+    let counter = columns::i32s(batch, "counter")?;
+    let value = columns::u64s(batch, "value")?;
+    let enabled = columns::u64s(batch, "enabled")?;
+    let running = columns::u64s(batch, "running")?;
+    let mono_ns = |row| tick.value(row).saturating_mul(tick_ns);
+    let reading = |row| {
+        let value = get(value, row)?;
+        let times = get(enabled, row).zip(get(running, row));
+        Some(Reading { mono_ns: mono_ns(row), value, times })
+    };
+    Ok((0..batch.num_rows())
+        .filter(|&row| trigger.get(row) == Some("timer"))
+        .map(|row| (counter.value(row), mono_ns(row), reading(row)))
+        .collect())
+}
+
+type Counters = (HashMap<i32, Track>, HashMap<Name, i32>);
+
+/// The counters by id, and their ids by the name fabric uses.
+fn load_counters(recording: &Recording) -> Result<Counters> {
+    let (mut tracks, mut ids) = (HashMap::new(), HashMap::new());
+    let wanted = ["counter", "pmu", "event", "filter", "cpu", "scale", "role"];
+    for batch in recording.table(&counters::TABLE)?.scan(&wanted)? {
+        let batch = batch?;
+        let counter = columns::i32s(&batch, "counter")?;
+        let (pmu, event, filter) =
+            (words(&batch, "pmu")?, words(&batch, "event")?, words(&batch, "filter")?);
+        let (cpu, scale) = (columns::i32s(&batch, "cpu")?, columns::f64s(&batch, "scale")?);
+        let role = words(&batch, "role")?;
+        for row in (0..batch.num_rows()).filter(|&row| role.get(row) != Some(counters::WEIGHT)) {
+            let word = |words: &columns::Words<'_>| words.get(row).unwrap_or_default().to_owned();
+            let id = counter.value(row);
+            let (pmu, event, filter) = (word(&pmu), word(&event), word(&filter));
+            let name = format!("{pmu}/{event}/{filter} on CPU {}", cpu.value(row));
+            ids.insert((pmu, event, filter, cpu.value(row)), id);
+            tracks.insert(id, Track { scale: scale.value(row), name, ..Track::default() });
+        }
+    }
+    Ok((tracks, ids))
+}
+
+/// Fabric's windows, pulled as the readings need them.
+struct Source {
+    scan: Scan,
+    windows: Windows,
+    done: bool,
+    newest: i64,
+}
+
+impl Source {
+    fn step(&mut self, tracks: &mut HashMap<i32, Track>, ids: &HashMap<Name, i32>) -> Result<()> {
+        let mut unknown = None;
+        let mut newest = self.newest;
+        let mut give = |windows: &Windows, window: &Window| {
+            let track = ids.get(windows.name(window.counter)).and_then(|id| tracks.get_mut(id));
+            newest = newest.max(window.end_ns);
+            match track {
+                Some(track) => track.windows.push_back(*window),
+                None => unknown = Some(windows.describe(window)),
+            }
+        };
+        if let Some(batch) = self.scan.next().transpose()? {
+            self.windows.add(&batch, &mut give)?;
+        } else {
+            self.windows.finish(&mut give);
+            self.done = true;
+        }
+        self.newest = newest;
+        match unknown {
+            Some(name) => Err(anyhow::anyhow!("{name}: no such counter in pmus")),
+            None => Ok(()),
+        }
+        .context("cannot tell which readings a window is made of")
+    }
+}
+
+impl Track {
+    /// Takes the next reading, or that there is none at that time.
+    fn add(&mut self, mono_ns: i64, reading: Option<Reading>, first: &mut First) {
+        let before = self.last;
+        if reading.is_some() {
+            self.last = reading;
+        }
+        self.close_before(mono_ns, first);
+        let Some(window) = self.windows.front() else { return };
+        if mono_ns <= window.begin_ns {
+            return;
+        }
+        match before.zip(reading) {
+            Some((before, reading)) if before.mono_ns >= window.begin_ns => {
+                self.sum.delta(&before, &reading);
+            }
+            _ => self.sum.broken = true,
+        }
+        if mono_ns == window.end_ns {
+            self.close(first);
+        }
+    }
+
+    /// Ends the windows that end before a reading and have none of their own at their end.
+    fn close_before(&mut self, mono_ns: i64, first: &mut First) {
+        while self.windows.front().is_some_and(|window| window.end_ns < mono_ns) {
+            self.sum.broken = true;
+            self.close(first);
+        }
+    }
+
+    fn close_through(&mut self, mono_ns: i64, first: &mut First) {
+        while self.windows.front().is_some_and(|window| window.end_ns <= mono_ns) {
+            self.sum.broken = true;
+            self.close(first);
+        }
+    }
+
+    /// Judges the window in front.
+    fn close(&mut self, first: &mut First) {
+        let sum = std::mem::take(&mut self.sum);
+        let Some(window) = self.windows.pop_front() else { return };
+        let Some(total) = window.total else { return };
+        // Without an unbroken series of readings there is nothing to compare with: that is loss,
+        // and another invariant's.
+        if sum.broken || sum.deltas == 0 || sum.running <= 0.0 {
+            return;
+        }
+        let factor = sum.enabled / sum.running * self.scale;
+        let found = sum.count * factor;
+        let allowed = RELATIVE * total.abs().max(found.abs());
+        first.look(|| {
+            let near = (found - total).abs() <= allowed;
+            (!near).then(|| {
+                format!(
+                    "{}, window ending at mono_ns {}: readings make {found}, total is {total}",
+                    self.name, window.end_ns
+                )
+            })
+        });
+    }
+}
+
+impl Sum {
+    fn delta(&mut self, before: &Reading, reading: &Reading) {
+        let count = reading.value.wrapping_sub(before.value) as f64;
+        self.count += count;
+        self.deltas += 1;
+        let passed = reading.mono_ns.saturating_sub(before.mono_ns).max(0) as u64;
+        let (enabled, running) = match (before.times, reading.times) {
+            (_, None) => (passed, passed),
+            // The first time they differ: before that they were equal, and advanced with time.
+            (None, Some((enabled, running))) => {
+                let started = enabled.saturating_sub(passed);
+                (passed, running.saturating_sub(started))
+            }
+            (Some(was), Some(now)) => (now.0.saturating_sub(was.0), now.1.saturating_sub(was.1)),
+        };
+        self.enabled += enabled as f64;
+        self.running += running as f64;
+    }
+}

@@ -1,0 +1,279 @@
+//! What the rows of `fabric` can tell on their own: conservation, values, sequence, clock.
+//!
+//! Tolerances: conservation 1 part in 10^9 (the sum of a few thousand doubles is good to about 1
+//! in 10^12); windows follow on to the nanosecond, since both ends are readings' times; wall time
+//! may be off its snapshots by [`CLOCK_NS`].
+
+use anyhow::Result;
+use arrow::array::{Array as _, RecordBatch, TimestampNanosecondArray};
+
+use super::facts::{Clock, Facts};
+use super::window::{Window, Windows};
+use super::{First, Outcome};
+use crate::schema::columns::{self, get};
+use crate::schema::{TableDef, fabric};
+use crate::tables::reader::Recording;
+
+/// Relative error of a window's sum.
+const CONSERVATION: f64 = 1e-9;
+/// How far `ts` may be from what the clock snapshots around the recording allow, ns: NTP slews by
+/// at most 500 ppm (`MAXFREQ`, include/linux/timex.h in Linux 6.18), that is 0.5 ms in a second.
+const CLOCK_NS: i64 = 1_000_000;
+/// The owners there are.
+const OWNERS: [&str; 6] = ["task", "irq", "softirq", "idle", "device", "unattributed"];
+
+/// Whether there is such a method.
+fn known(method: &str) -> bool {
+    fabric::METHODS.contains(&method)
+}
+
+/// The outcomes of one pass over `fabric`.
+pub(super) struct Rows {
+    pub(super) conservation: Outcome,
+    pub(super) values: Outcome,
+    pub(super) sequence: Outcome,
+    pub(super) readable: Outcome,
+    pub(super) clock: Outcome,
+}
+
+#[derive(Default)]
+struct Pass {
+    conservation: First,
+    values: First,
+    sequence: First,
+    clock: First,
+    /// End of the last window of each counter.
+    ends: Vec<Option<i64>>,
+    gaps: u64,
+}
+
+/// Goes over `fabric` once, and over the other tables to see that they can be read.
+pub(super) fn scan(recording: &Recording, facts: &Facts) -> Rows {
+    let mut pass = Pass::default();
+    let read = pass.read(recording, facts).and_then(|()| read_others(recording));
+    let sequence = match pass.sequence.outcome("windows") {
+        Outcome::Ok(told) if pass.gaps > 0 => {
+            Outcome::Ok(format!("{told}, {} gaps, which the loss explains", pass.gaps))
+        }
+        other => other,
+    };
+    let clock = match &facts.clocks {
+        Err(reason) => Outcome::NotHere(reason.clone()),
+        Ok(clocks) if clocks.is_empty() => Outcome::NotHere("no clock snapshot".to_owned()),
+        Ok(_) => pass.clock.outcome("rows"),
+    };
+    Rows {
+        conservation: pass.conservation.outcome("windows with a value"),
+        values: pass.values.outcome("rows"),
+        sequence,
+        readable: match read {
+            Ok(tables) => Outcome::Ok(tables),
+            Err(error) => Outcome::Failed(format!("{error:#}")),
+        },
+        clock,
+    }
+}
+
+/// Decodes every column of the tables the other invariants do not touch.
+fn read_others(recording: &Recording) -> Result<String> {
+    let mut rows = 0;
+    let tables = recording.tables();
+    for def in &tables {
+        let table = recording.table(def)?;
+        rows += table.rows();
+        if def.name != fabric::TABLE.name {
+            for batch in table.scan(&all(def))? {
+                batch?;
+            }
+        }
+    }
+    Ok(format!("{rows} rows in {} tables", tables.len()))
+}
+
+fn all(def: &TableDef) -> Vec<&'static str> {
+    def.encodings.iter().map(|(name, _)| *name).collect()
+}
+
+impl Pass {
+    fn read(&mut self, recording: &Recording, facts: &Facts) -> Result<()> {
+        let clocks = facts.clocks.as_deref().unwrap_or_default();
+        let mut windows = Windows::default();
+        let mut row = 0;
+        for batch in recording.table(&fabric::TABLE)?.scan(&all(&fabric::TABLE))? {
+            let batch = batch?;
+            self.values(&batch, row, facts)?;
+            self.clock(&batch, row, clocks)?;
+            windows.add(&batch, |windows, window| self.window(windows, window, facts))?;
+            row += batch.num_rows() as u64;
+        }
+        windows.finish(|windows, window| self.window(windows, window, facts));
+        Ok(())
+    }
+
+    /// Conservation and sequence of one whole window.
+    fn window(&mut self, windows: &Windows, window: &Window, facts: &Facts) {
+        let torn = || {
+            window.torn.then(|| {
+                format!(
+                    "{}: rows disagree on window_ns, total or running",
+                    windows.describe(window)
+                )
+            })
+        };
+        match window.total {
+            Some(total) => {
+                self.conservation.look(|| torn().or_else(|| conserved(windows, window, total)));
+            }
+            None => {
+                if let Some(text) = torn() {
+                    self.conservation.look(|| Some(text));
+                }
+            }
+        }
+        if self.ends.len() <= window.counter {
+            self.ends.resize(window.counter + 1, None);
+        }
+        let before = self.ends[window.counter].replace(window.end_ns);
+        let gap = before.is_some_and(|end| window.begin_ns > end);
+        self.gaps += u64::from(gap);
+        self.sequence.look(|| {
+            let what = match before {
+                _ if window.begin_ns >= window.end_ns => "is not longer than 0 ns",
+                Some(end) if window.begin_ns < end => "begins before the one before it ends",
+                Some(_) if gap && !facts.may_have_gaps() => {
+                    "does not begin where the one before it ends, and no loss is recorded"
+                }
+                _ => return None,
+            };
+            Some(format!("{} {what}", windows.describe(window)))
+        });
+    }
+
+    /// Row by row: known words, ranges, and nulls exactly where they belong.
+    fn values(&mut self, batch: &RecordBatch, first: u64, facts: &Facts) -> Result<()> {
+        let value = columns::f64s(batch, "value")?;
+        let total = columns::f64s(batch, "total")?;
+        let running = columns::f32s(batch, "running")?;
+        let confidence = columns::f32s(batch, "confidence")?;
+        let owner = columns::words(batch, "owner")?;
+        let method = columns::words(batch, "method")?;
+        let pid = columns::i32s(batch, "pid")?;
+        let comm = columns::words(batch, "comm")?;
+        let cgroup_id = columns::u64s(batch, "cgroup_id")?;
+        let cgroup = columns::words(batch, "cgroup")?;
+        let excused = facts.may_have_gaps();
+        for row in 0..batch.num_rows() {
+            self.values.look(|| {
+                let owner = owner.get(row).unwrap_or("(null)");
+                let who = Who {
+                    owner,
+                    pid: pid.is_valid(row),
+                    comm: comm.get(row),
+                    cgroup: cgroup_id.is_valid(row),
+                    others: cgroup.get(row) == Some(fabric::OTHER_TASKS),
+                };
+                let count = Count {
+                    value: get(value, row),
+                    total: get(total, row),
+                    running: running.value(row),
+                    confidence: get(confidence, row),
+                };
+                let method = method.get(row).unwrap_or("(null)");
+                let unknown = (!known(method)).then(|| format!("method {method:?}"));
+                let wrong = who.wrong().or(unknown).or_else(|| count.wrong(excused))?;
+                Some(format!("row {}: {wrong}", first + row as u64))
+            });
+        }
+        Ok(())
+    }
+
+    /// `ts` is `mono_ns` plus an offset between those of the snapshots.
+    fn clock(&mut self, batch: &RecordBatch, first: u64, clocks: &[Clock]) -> Result<()> {
+        let offsets = clocks.iter().map(|clock| clock.wall_ns.saturating_sub(clock.mono_ns));
+        let (Some(low), Some(high)) = (offsets.clone().min(), offsets.max()) else { return Ok(()) };
+        let ts: &TimestampNanosecondArray = columns::column(batch, "ts")?;
+        let mono_ns = columns::i64s(batch, "mono_ns")?;
+        for row in 0..batch.num_rows() {
+            self.clock.look(|| {
+                let offset = ts.value(row).saturating_sub(mono_ns.value(row));
+                let off = low.saturating_sub(offset).max(offset.saturating_sub(high));
+                (off > CLOCK_NS).then(|| {
+                    format!("row {}: ts is {off} ns off the clock snapshots", first + row as u64)
+                })
+            });
+        }
+        Ok(())
+    }
+}
+
+fn conserved(windows: &Windows, window: &Window, total: f64) -> Option<String> {
+    let off = (window.sum - total).abs();
+    let near = off <= CONSERVATION * total.abs().max(window.size);
+    // Not `off > ..`: a NaN must not pass.
+    (!near).then(|| {
+        format!("{}: owners sum to {}, total is {total}", windows.describe(window), window.sum)
+    })
+}
+
+/// The owner's side of a row.
+struct Who<'a> {
+    owner: &'a str,
+    pid: bool,
+    comm: Option<&'a str>,
+    cgroup: bool,
+    /// The row of all tasks outside the cgroups that were asked for.
+    others: bool,
+}
+
+impl Who<'_> {
+    fn wrong(&self) -> Option<String> {
+        let Who { owner, pid, comm, cgroup, others } = *self;
+        let named = |prefix: &str| comm.is_some_and(|comm| comm.starts_with(prefix));
+        let wrong = match owner {
+            // Of what is sent in interrupts only the socket's cgroup is known.
+            "task" if !(pid || others || cgroup && comm.is_none()) => "a task without pid",
+            "irq" if !named("irq:") => "an irq whose comm is not irq:NAME",
+            "softirq" if !named("softirq:") => "a softirq whose comm is not softirq:VEC",
+            "idle" if comm.is_some() => "idle with a comm",
+            "task" => return None,
+            _ if !OWNERS.contains(&owner) => return Some(format!("owner {owner:?}")),
+            _ if pid => "a pid though the owner is no task",
+            "idle" if cgroup => "idle with a cgroup",
+            _ => return None,
+        };
+        Some(wrong.to_owned())
+    }
+}
+
+/// The number's side of a row.
+struct Count {
+    value: Option<f64>,
+    total: Option<f64>,
+    running: f32,
+    confidence: Option<f32>,
+}
+
+impl Count {
+    /// `excused`: something was lost, so a counter that ran may still have no value.
+    fn wrong(&self, excused: bool) -> Option<String> {
+        let Count { value, total, running, confidence } = *self;
+        let finite = |number: Option<f64>| number.is_none_or(f64::is_finite);
+        let unit = |number: f32| (0.0..=1.0).contains(&number);
+        let wrong = if !unit(running) {
+            format!("running is {running}")
+        } else if confidence.is_some_and(|confidence| !unit(confidence)) {
+            format!("confidence is {confidence:?}")
+        } else if !finite(value) || !finite(total) {
+            "value or total is not finite".to_owned()
+        } else if value.is_some() != total.is_some() {
+            "one of value and total is null".to_owned()
+        } else if value.is_some() && running == 0.0 {
+            "a value though the counter never ran".to_owned()
+        } else if value.is_none() && running > 0.0 && !excused {
+            "no value though the counter ran and nothing was lost".to_owned()
+        } else {
+            return None;
+        };
+        Some(wrong)
+    }
+}

@@ -1,0 +1,413 @@
+//! Each invariant holds on a sound recording and fails on one that breaks just it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use proptest::prelude::*;
+
+use super::super::incomplete::Incomplete;
+use super::super::sample::{BEGIN, Broken, SOUND, Sample};
+use super::super::usage::{By, Question, usage};
+use super::super::{programs, render};
+use super::{Finding, Outcome, check, intact};
+use crate::schema::{ALL, TableDef, io, loss, metadata, readings};
+use crate::tables::reader::Recording;
+use crate::tables::writer::table_path;
+
+/// The names of the invariants that fail, and those that cannot be verified.
+fn judge(dataset: bool, broken: &Broken) -> (Vec<&'static str>, Vec<&'static str>) {
+    let sample = Sample::new(dataset, broken);
+    let findings = check(&sample.open()).unwrap();
+    let mut lists = (Vec::new(), Vec::new());
+    for finding in findings {
+        match finding.outcome {
+            Outcome::Ok(_) => {}
+            Outcome::Failed(text) => {
+                println!("{}: {text}", finding.name);
+                lists.0.push(finding.name);
+            }
+            Outcome::NotHere(_) => lists.1.push(finding.name),
+        }
+    }
+    lists
+}
+
+fn fails(broken: &Broken) -> Vec<&'static str> {
+    judge(true, broken).0
+}
+
+#[test]
+fn a_sound_dataset_keeps_every_invariant() {
+    assert_eq!(judge(true, &SOUND), (vec![], vec![]));
+}
+
+#[test]
+fn a_sound_file_keeps_what_a_file_can_show() {
+    assert_eq!(judge(false, &SOUND), (vec![], vec!["time per tick", "raw agrees"]));
+}
+
+/// Deletes, or replaces, one table of a sound dataset.
+fn changed(change: impl Fn(&Sample, &Path)) -> Vec<(&'static str, Vec<(&'static str, String)>)> {
+    let change = |def: &&'static TableDef| {
+        let sample = Sample::new(true, &SOUND);
+        let recording = sample.open();
+        change(&sample, &table_path(&sample.path, def));
+        let failed = |finding: Finding| match finding.outcome {
+            Outcome::Failed(text) => Some((finding.name, text)),
+            Outcome::Ok(_) | Outcome::NotHere(_) => None,
+        };
+        let findings = check(&recording).map(|all| all.into_iter().filter_map(failed).collect());
+        (def.name, findings.unwrap_or_default())
+    };
+    ALL.iter().filter(|def| def.name != "fabric").map(change).collect()
+}
+
+#[test]
+fn a_table_that_is_missing_is_named() {
+    for (name, failed) in changed(|_, path| fs::remove_file(path).unwrap()) {
+        let missing = ("tables", format!("{name}.parquet is missing"));
+        assert!(failed.contains(&missing), "{name}: {failed:?}");
+    }
+}
+
+#[test]
+fn a_table_of_another_recording_is_named() {
+    let other = |pairs: &mut BTreeMap<String, String>| {
+        pairs.insert(metadata::HOST.to_owned(), "another".to_owned());
+    };
+    let other = Sample::new(true, &Broken { metadata: other, ..SOUND });
+    let replace = |_: &Sample, path: &Path| {
+        fs::copy(other.path.join(path.file_name().unwrap()), path).unwrap();
+    };
+    for (name, failed) in changed(replace) {
+        let replaced = ("tables", format!("{name}.parquet is of another recording"));
+        assert!(failed.contains(&replaced), "{name}: {failed:?}");
+    }
+}
+
+/// A changed byte went unnoticed where it made another name, time or count that could be.
+#[test]
+fn each_changed_byte_is_found_with_its_table() {
+    let sample = Sample::new(true, &SOUND);
+    let recording = sample.open();
+    for def in ALL {
+        let path = table_path(&sample.path, def);
+        let sound = fs::read(&path).unwrap();
+        for at in (0..sound.len()).step_by(97).chain(sound.len() - 20..sound.len()) {
+            let mut bytes = sound.clone();
+            bytes[at] ^= 1 << (at % 8);
+            fs::write(&path, bytes).unwrap();
+            match intact::bytes(&recording) {
+                Outcome::Failed(text) => {
+                    let file = format!("{}.parquet", def.name);
+                    assert!(text.contains(&file) && !text.contains('\n'), "{at}: {text}");
+                }
+                other => panic!("{} byte {at}: {other:?}", def.name),
+            }
+        }
+        fs::write(&path, sound).unwrap();
+    }
+    assert!(matches!(intact::bytes(&recording), Outcome::Ok(_)));
+}
+
+#[test]
+fn a_damaged_row_group_is_told_from_a_damaged_footer() {
+    let sample = Sample::new(true, &SOUND);
+    let path = table_path(&sample.path, &readings::TABLE);
+    let sound = fs::read(&path).unwrap();
+    for (at, words) in [
+        (1, "row group 0 (rows 0 to 6002) of"),
+        (sound.len() / 2, "row group 0 (rows 0 to 6002) of"),
+        (sound.len() - 200, "its footer is not what was written"),
+    ] {
+        let mut bytes = sound.clone();
+        bytes[at] ^= 0x10;
+        fs::write(&path, bytes).unwrap();
+        let outcome = intact::bytes(&sample.open());
+        let named = format!("{}", path.display());
+        assert!(
+            matches!(&outcome, Outcome::Failed(text) if text.contains(words) && text.contains(&named)),
+            "{at}: {outcome:?}"
+        );
+    }
+}
+
+#[test]
+fn a_value_that_vanished_breaks_conservation() {
+    let broken = Broken { fabric: |_, number| number != 1001, ..SOUND };
+    assert_eq!(fails(&broken), ["conservation"]);
+    let broken = Broken {
+        fabric: |row, number| {
+            row.value = row.value.map(|v| if number == 7 { v * (1.0 + 1e-7) } else { v });
+            true
+        },
+        ..SOUND
+    };
+    assert_eq!(fails(&broken), ["conservation"]);
+}
+
+#[test]
+fn a_row_of_io_that_cannot_be_is_found() {
+    let wrongs: [fn(&mut io::Row<'_>, usize); 4] = [
+        |row, tick| row.mono_ns -= if tick == 7 { 5_000_000 } else { 0 },
+        |row, tick| row.mono_ns += i64::from(tick == 7),
+        |row, _| row.owner = "device",
+        |row, tick| {
+            if tick == 7 {
+                (row.bytes, row.requests) = (0, 0);
+            }
+        },
+    ];
+    for wrong in wrongs {
+        assert_eq!(fails(&Broken { io: wrong, ..SOUND }), ["what was moved"]);
+    }
+}
+
+#[test]
+fn a_total_that_readings_do_not_make_is_found() {
+    let broken = Broken {
+        fabric: |row, _| {
+            row.value = row.value.map(|v| v * 1.000_001);
+            row.total = row.total.map(|v| v * 1.000_001);
+            true
+        },
+        ..SOUND
+    };
+    assert_eq!(fails(&broken), ["raw agrees"]);
+}
+
+#[test]
+fn a_lost_reading_is_no_disagreement() {
+    let broken = Broken { readings: |_, number| number % 50 != 7, ..SOUND };
+    assert_eq!(fails(&broken), Vec::<&str>::new());
+}
+
+#[test]
+fn a_multiplexed_counter_is_scaled_by_its_times() {
+    let broken = Broken {
+        readings: |row, _| {
+            let enabled = (row.mono_ns - BEGIN + 77) as u64;
+            row.value = row.value.map(|value| value / 2);
+            row.enabled = Some(enabled);
+            row.running = Some(enabled / 2);
+            row.counter != 1
+        },
+        fabric: |row, _| {
+            row.running = 0.5;
+            true
+        },
+        ..SOUND
+    };
+    assert_eq!(fails(&broken), Vec::<&str>::new());
+}
+
+#[test]
+fn silent_zeros_and_wrong_words_are_found() {
+    let never_ran: Broken = Broken {
+        fabric: |row, _| {
+            row.running = 0.0;
+            true
+        },
+        ..SOUND
+    };
+    assert_eq!(fails(&never_ran), ["no silent zero"]);
+    let nan = Broken {
+        fabric: |row, number| {
+            row.value = if number == 3 { Some(f64::NAN) } else { row.value };
+            true
+        },
+        ..SOUND
+    };
+    assert_eq!(fails(&nan), ["conservation", "no silent zero"]);
+    let word = Broken {
+        fabric: |row, number| {
+            row.owner = if number == 3 { "nobody" } else { row.owner };
+            true
+        },
+        ..SOUND
+    };
+    assert_eq!(fails(&word), ["no silent zero"]);
+    let nobody = Broken {
+        fabric: |row, number| {
+            row.pid = if number == 0 { None } else { row.pid };
+            true
+        },
+        ..SOUND
+    };
+    assert_eq!(fails(&nobody), ["no silent zero"]);
+}
+
+#[test]
+fn a_counter_that_never_ran_is_null_and_sound() {
+    let broken = Broken {
+        fabric: |row, _| {
+            (row.running, row.value, row.total) = (0.0, None, None);
+            row.method = "none";
+            true
+        },
+        ..SOUND
+    };
+    let (failed, unknown) = judge(true, &broken);
+    assert_eq!(failed, Vec::<&str>::new());
+    assert_eq!(unknown, ["conservation", "raw agrees"]);
+}
+
+#[test]
+fn a_gap_needs_a_loss() {
+    let gap =
+        |row: &mut crate::schema::fabric::Row<'_>, _: usize| row.mono_ns != BEGIN + 50_000_000;
+    let broken = Broken { fabric: gap, ..SOUND };
+    assert_eq!(fails(&broken), ["windows follow on"]);
+    let told = Broken {
+        fabric: gap,
+        loss: Some(loss::Row {
+            mono_ns: BEGIN + 50_000_000,
+            span_ns: 10_000_000,
+            cause: "late_tick",
+            cpu: Some(0),
+            counter: None,
+            count: 10,
+            detail: None,
+        }),
+        metadata: |pairs| {
+            pairs.insert(metadata::LOSS.to_owned(), r#"{"late_tick":10}"#.to_owned());
+        },
+        ..SOUND
+    };
+    assert_eq!(fails(&told), Vec::<&str>::new());
+}
+
+#[test]
+fn loss_that_is_hidden_is_found() {
+    let hidden = Broken {
+        metadata: |pairs| {
+            pairs.insert(metadata::LOSS.to_owned(), r#"{"ring_full":3}"#.to_owned());
+        },
+        ..SOUND
+    };
+    assert_eq!(fails(&hidden), ["loss is data"]);
+    let malformed = Broken {
+        metadata: |pairs| {
+            pairs.insert(metadata::LOSS.to_owned(), "[".to_owned());
+        },
+        ..SOUND
+    };
+    assert_eq!(fails(&malformed), ["loss is data"]);
+}
+
+#[test]
+fn time_that_does_not_add_up_is_found() {
+    let broken = Broken {
+        runtime: |row, tick| {
+            row.run_ns += if tick == 1234 && row.tid == 0 { 60_000 } else { 0 };
+            true
+        },
+        ..SOUND
+    };
+    assert_eq!(fails(&broken), ["time per tick"]);
+    let summed = Broken {
+        metadata: |pairs| {
+            let text =
+                pairs[metadata::CPU_TIME].replace("\"softirq_ns\":0", "\"softirq_ns\":99999");
+            pairs.insert(metadata::CPU_TIME.to_owned(), text);
+        },
+        ..SOUND
+    };
+    assert_eq!(fails(&summed), ["time adds up"]);
+}
+
+/// A recorder was killed after it had made `runtime` durable and before `irqs`.
+#[test]
+fn a_repaired_recording_may_lack_the_interrupts_of_its_last_ticks() {
+    let killed = Broken {
+        irqs: |tick| tick <= 2000,
+        metadata: |pairs| {
+            pairs.insert(metadata::REPAIRED.to_owned(), "true".to_owned());
+        },
+        ..SOUND
+    };
+    assert_eq!(fails(&killed), Vec::<&str>::new());
+    assert_eq!(fails(&Broken { metadata: SOUND.metadata, ..killed }), ["time per tick"]);
+    let early = Broken { irqs: |tick| tick > 100, ..killed };
+    assert_eq!(fails(&early), ["time per tick"]);
+}
+
+#[test]
+fn a_label_off_the_clock_is_found() {
+    let broken = Broken {
+        fabric: |row, number| {
+            row.ts += if number == 99 { 2_000_000 } else { 0 };
+            true
+        },
+        ..SOUND
+    };
+    assert_eq!(fails(&broken), ["one clock"]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+    /// A damaged file is an error, a failed invariant or still sound; it never panics a view.
+    #[test]
+    fn damaged_files_do_not_panic_the_views(
+        cut in proptest::option::of(0.0_f64..1.0),
+        flips in proptest::collection::vec((0.0_f64..1.0, 0_u8..8), 0..8),
+    ) {
+        let sample = Sample::new(true, &SOUND);
+        for table in ["fabric", "readings", "pmus", "runtime"] {
+            let path = sample.path.join(format!("{table}.parquet"));
+            let mut bytes = fs::read(&path).unwrap();
+            for (place, bit) in &flips {
+                let at = (bytes.len() as f64 * place) as usize;
+                bytes[at] ^= 1 << bit;
+            }
+            if let Some(cut) = cut {
+                bytes.truncate((bytes.len() as f64 * cut) as usize);
+            }
+            fs::write(&path, &bytes).unwrap();
+        }
+        let Ok(recording) = Recording::open(&sample.path) else { return Ok(()) };
+        for finding in check(&recording).into_iter().flatten() {
+            if let Outcome::Failed(text) = finding.outcome {
+                prop_assert!(!text.contains('\n'), "{}", text);
+            }
+        }
+        if let Ok(usage) = usage(&recording, &Question::by(By::Pid)) {
+            let incomplete = Incomplete::of(&recording).unwrap_or_default();
+            incomplete.as_ref().map(|incomplete| incomplete.line(usage.start_ns));
+            render::table(&usage, render::Style { ascii: false, width: Some(80) });
+            programs::json(&usage, incomplete.as_ref()).unwrap();
+            programs::csv(&usage, incomplete.as_ref());
+        }
+    }
+}
+
+#[test]
+fn foreign_files_are_refused_in_one_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let empty = dir.path().join("empty.parquet");
+    fs::write(&empty, b"").unwrap();
+    let text = dir.path().join("text.parquet");
+    fs::write(&text, b"ts,value\n1,2\n").unwrap();
+    let expected = [
+        (dir.path().join("missing"), "no such file or directory"),
+        (dir.path().to_owned(), "holds no recording"),
+        (empty, "is empty (0 bytes)"),
+        (text, "is not a readable Parquet file"),
+    ];
+    for (path, words) in expected {
+        let error = format!("{:#}", Recording::open(&path).unwrap_err());
+        assert!(error.contains(words) && !error.contains('\n'), "{error}");
+    }
+}
+
+#[test]
+fn parquet_of_another_tool_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("other.parquet");
+    let file = fs::File::create(&path).unwrap();
+    let schema = crate::schema::run::schema();
+    parquet::arrow::ArrowWriter::try_new(file, schema, None).unwrap().close().unwrap();
+    let error = format!("{:#}", Recording::open(&path).unwrap_err());
+    assert!(error.contains("not one that uncore-trace recorded"), "{error}");
+}

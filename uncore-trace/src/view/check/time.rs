@@ -1,0 +1,209 @@
+//! Time adds up: what each CPU spent on tasks, interrupts and idling is the time that passed.
+//!
+//! Tolerances. Over the recording: [`SHARE`] of it, and at least [`EDGE_NS`], because the first and
+//! the last slice are cut by a read that takes that long. Per window and per tick: [`EDGE_NS`], the
+//! width of a read on a loaded machine. Time that nobody used because it was not seen, or because the
+//! CPU was offline, must be told of by a `run_gap` or `cpu_offline` row. A recorder that is killed while
+//! it makes its tables durable has done so for some of them only: of a repaired recording the ticks
+//! that both tables reach are verified.
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+
+use super::facts::{CpuTime, Facts};
+use super::{First, Outcome};
+use crate::schema::columns::{get, i32s, i64s, words};
+use crate::schema::loss::Cause;
+use crate::schema::{irqs, loss, runtime};
+use crate::tables::reader::{Recording, Scan};
+
+/// Error allowed at the edge of a window or tick, ns.
+const EDGE_NS: i64 = 50_000;
+/// Error allowed over a whole recording, relative.
+const SHARE: f64 = 1e-6;
+/// How far behind the newest row a tick is taken to be whole, ns. CPUs flush independently.
+const SLACK_NS: i64 = 2_000_000_000;
+
+/// The totals of each CPU, from the metadata.
+pub(super) fn summed(facts: &Facts) -> Outcome {
+    let cpus = match &facts.cpu_time {
+        Ok(cpus) => cpus,
+        Err(reason) => return Outcome::NotHere(reason.clone()),
+    };
+    let mut first = First::default();
+    for cpu in cpus {
+        first.look(|| wrong(cpu));
+    }
+    first.outcome("CPUs")
+}
+
+fn wrong(time: &CpuTime) -> Option<String> {
+    let parts = [
+        time.task_ns,
+        time.irq_ns,
+        time.softirq_ns,
+        time.idle_ns,
+        time.unattributed_ns,
+        time.offline_ns,
+    ];
+    let cpu = time.cpu;
+    if parts.iter().any(|part| *part < 0) {
+        return Some(format!("CPU {cpu}: a negative time"));
+    }
+    let sum: i64 = parts.iter().fold(0_i64, |a, b| a.saturating_add(*b));
+    let span = time.end_ns.saturating_sub(time.begin_ns);
+    let allowed = EDGE_NS.max((span as f64 * SHARE) as i64);
+    if sum.abs_diff(span) > allowed as u64 {
+        return Some(format!("CPU {cpu}: the parts sum to {sum} ns, {span} ns passed"));
+    }
+    let worst = time.worst_window_error_ns;
+    (worst.unsigned_abs() > EDGE_NS as u64)
+        .then(|| format!("CPU {cpu}: one window is {worst} ns off (allowed: {EDGE_NS})"))
+}
+
+/// One tick of one CPU.
+type Key = (i64, i32);
+
+#[derive(Default)]
+struct Tick {
+    length: i64,
+    sum: i64,
+    /// Not seen, or offline.
+    nobody: i64,
+}
+
+/// Each CPU and tick, from `runtime` and `irqs`.
+pub(super) fn per_tick(recording: &Recording, facts: &Facts) -> Outcome {
+    if !recording.is_dataset() {
+        return Outcome::NotHere("a single file has no runtime and irqs tables".to_owned());
+    }
+    match join(recording, facts.repaired) {
+        Ok(first) => first.outcome("ticks in the runtime table"),
+        Err(error) => Outcome::Failed(format!("{error:#}")),
+    }
+}
+
+/// Goes over both tables in step and sums what belongs together.
+fn join(recording: &Recording, repaired: bool) -> Result<First> {
+    let mut first = First::default();
+    let gaps = gaps(recording)?;
+    let mut ticks: BTreeMap<Key, Tick> = BTreeMap::new();
+    let columns = |ns, owner| ["mono_ns", "tick_ns", "cpu", ns, owner];
+    let runtime = recording.table(&runtime::TABLE)?.scan(&columns("run_ns", "owner"))?;
+    let irqs = recording.table(&irqs::TABLE)?.scan(&columns("ns", "kind"))?;
+    let mut sides = [Side::new(runtime, "run_ns", "owner"), Side::new(irqs, "ns", "kind")];
+    // The side that is behind goes on; a tick both are well past is whole.
+    while let Some(side) = sides.iter_mut().filter(|s| !s.done).min_by_key(|s| s.newest) {
+        side.step(&mut ticks)?;
+        let behind = sides.iter().filter(|s| !s.done).map(|s| s.newest).min();
+        if let Some(limit) = behind.map(|newest| newest.saturating_sub(SLACK_NS)) {
+            let limit = if repaired { limit.min(common(&sides)) } else { limit };
+            let rest = ticks.split_off(&(limit, i32::MIN));
+            judge(&std::mem::replace(&mut ticks, rest), &gaps, &mut first);
+        }
+    }
+    if repaired {
+        ticks.split_off(&(common(&sides).saturating_add(1), i32::MIN));
+    }
+    judge(&ticks, &gaps, &mut first);
+    Ok(first)
+}
+
+/// The newest tick that both tables have rows of, or come after.
+fn common(sides: &[Side; 2]) -> i64 {
+    sides.iter().map(|side| side.newest).min().unwrap_or(i64::MIN)
+}
+
+/// The causes of rows that tell of a CPU's time.
+const TOLD: [&str; 2] = [Cause::RunGap.name(), Cause::CpuOffline.name()];
+
+/// Stretches of each CPU's time that the loss table tells of, in order of time.
+type Gaps = BTreeMap<i32, Vec<(i64, i64)>>;
+
+fn gaps(recording: &Recording) -> Result<Gaps> {
+    let mut gaps = Gaps::new();
+    let wanted = ["mono_ns", "span_ns", "cause", "cpu"];
+    for batch in recording.table(&loss::TABLE)?.scan(&wanted)? {
+        let batch = batch?;
+        let (mono_ns, span_ns) = (i64s(&batch, "mono_ns")?, i64s(&batch, "span_ns")?);
+        let (cause, cpu) = (words(&batch, "cause")?, i32s(&batch, "cpu")?);
+        for row in
+            (0..batch.num_rows()).filter(|&row| TOLD.contains(&cause.get(row).unwrap_or_default()))
+        {
+            let end = mono_ns.value(row);
+            let gap = (end.saturating_sub(span_ns.value(row)), end);
+            gaps.entry(get(cpu, row).unwrap_or(-1)).or_default().push(gap);
+        }
+    }
+    for gaps in gaps.values_mut() {
+        gaps.sort_unstable();
+    }
+    Ok(gaps)
+}
+
+/// How much of the time of a CPU the gaps tell of.
+fn told(gaps: &Gaps, cpu: i32, begin: i64, end: i64) -> i64 {
+    let gaps = gaps.get(&cpu).map(Vec::as_slice).unwrap_or_default();
+    let first = gaps.partition_point(|gap| gap.1 <= begin);
+    let inside = gaps.iter().skip(first).take_while(|gap| gap.0 < end);
+    inside.map(|gap| gap.1.min(end) - gap.0.max(begin)).sum()
+}
+
+fn judge(ticks: &BTreeMap<Key, Tick>, gaps: &Gaps, first: &mut First) {
+    for (&(mono_ns, cpu), tick) in ticks {
+        first.look(|| {
+            let told = told(gaps, cpu, mono_ns.saturating_sub(tick.length), mono_ns);
+            let missing = tick.length.saturating_sub(tick.sum);
+            if missing < -EDGE_NS || missing > told.saturating_add(EDGE_NS) {
+                return Some(format!(
+                    "CPU {cpu}, tick ending at mono_ns {mono_ns}: {} ns of {} are accounted for",
+                    tick.sum, tick.length
+                ));
+            }
+            let all = tick.sum.saturating_add(tick.nobody);
+            (all.abs_diff(tick.length) > EDGE_NS as u64).then(|| {
+                format!(
+                    "CPU {cpu}, tick ending at mono_ns {mono_ns}: the rows sum to {all} ns of {}",
+                    tick.length
+                )
+            })
+        });
+    }
+}
+
+struct Side {
+    scan: Scan,
+    ns: &'static str,
+    owner: &'static str,
+    newest: i64,
+    done: bool,
+}
+
+impl Side {
+    fn new(scan: Scan, ns: &'static str, owner: &'static str) -> Side {
+        Side { scan, ns, owner, newest: i64::MIN, done: false }
+    }
+
+    fn step(&mut self, ticks: &mut BTreeMap<Key, Tick>) -> Result<()> {
+        let Some(batch) = self.scan.next().transpose()? else {
+            self.done = true;
+            return Ok(());
+        };
+        let (mono_ns, tick_ns) = (i64s(&batch, "mono_ns")?, i64s(&batch, "tick_ns")?);
+        let (cpu, ns) = (i32s(&batch, "cpu")?, i64s(&batch, self.ns)?);
+        let owner = words(&batch, self.owner)?;
+        for row in 0..batch.num_rows() {
+            let tick = ticks.entry((mono_ns.value(row), cpu.value(row))).or_default();
+            tick.length = tick_ns.value(row);
+            let nobody = [runtime::UNATTRIBUTED, runtime::OFFLINE];
+            let part = match owner.get(row) {
+                Some(owner) if nobody.contains(&owner) => &mut tick.nobody,
+                _ => &mut tick.sum,
+            };
+            *part = part.saturating_add(ns.value(row));
+            self.newest = self.newest.max(mono_ns.value(row));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,167 @@
+//! Puts fabric rows together to windows of one counter, a batch at a time.
+//!
+//! Guarantee: memory is one open window per counter; a counter is an instance, event, filter and
+//! owner CPU.
+
+use std::collections::HashMap;
+
+use anyhow::Result;
+use arrow::array::{Float32Array, Float64Array, Int32Array, Int64Array, RecordBatch};
+
+use crate::schema::columns::{self, Words, get};
+
+/// The columns a window is made of.
+pub(super) const COLUMNS: [&str; 9] =
+    ["mono_ns", "window_ns", "cpu", "pmu", "event", "filter", "value", "total", "running"];
+
+/// Which counter, as fabric names it: instance, event, filter, owner CPU.
+pub(super) type Name = (String, String, String, i32);
+
+/// One window of one counter.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Window {
+    /// Index into [`Windows::names`].
+    pub(super) counter: usize,
+    pub(super) begin_ns: i64,
+    pub(super) end_ns: i64,
+    pub(super) total: Option<f64>,
+    pub(super) running: f32,
+    /// Sum of the owners' values and of their sizes; rows without a value are in neither.
+    pub(super) sum: f64,
+    pub(super) size: f64,
+    /// Whether some row had no value.
+    pub(super) missing: bool,
+    /// Whether the rows disagree on what they must share.
+    pub(super) torn: bool,
+}
+
+/// Collects windows.
+#[derive(Debug, Default)]
+pub(super) struct Windows {
+    names: Vec<Name>,
+    index: HashMap<Name, usize>,
+    open: Vec<Option<Window>>,
+}
+
+struct Columns<'a> {
+    mono_ns: &'a Int64Array,
+    window_ns: &'a Int64Array,
+    cpu: &'a Int32Array,
+    pmu: Words<'a>,
+    event: Words<'a>,
+    filter: Words<'a>,
+    value: &'a Float64Array,
+    total: &'a Float64Array,
+    running: &'a Float32Array,
+}
+
+impl Windows {
+    /// The name of a counter index.
+    pub(super) fn name(&self, counter: usize) -> &Name {
+        &self.names[counter]
+    }
+
+    /// A counter and the end of its window, for people.
+    pub(super) fn describe(&self, window: &Window) -> String {
+        let (pmu, event, filter, cpu) = &self.names[window.counter];
+        let filter = if filter.is_empty() { String::new() } else { format!("/{filter}") };
+        format!("{pmu}/{event}{filter} on CPU {cpu}, window ending at mono_ns {}", window.end_ns)
+    }
+
+    /// Adds the rows of a batch; windows that are whole by then go to `done`.
+    pub(super) fn add(
+        &mut self,
+        batch: &RecordBatch,
+        mut done: impl FnMut(&Self, &Window),
+    ) -> Result<()> {
+        let columns = Columns {
+            mono_ns: columns::i64s(batch, "mono_ns")?,
+            window_ns: columns::i64s(batch, "window_ns")?,
+            cpu: columns::i32s(batch, "cpu")?,
+            pmu: columns::words(batch, "pmu")?,
+            event: columns::words(batch, "event")?,
+            filter: columns::words(batch, "filter")?,
+            value: columns::f64s(batch, "value")?,
+            total: columns::f64s(batch, "total")?,
+            running: columns::f32s(batch, "running")?,
+        };
+        let mut known = HashMap::new();
+        for row in 0..batch.num_rows() {
+            let quick = (
+                columns.pmu.key(row),
+                columns.event.key(row),
+                columns.filter.key(row),
+                columns.cpu.value(row),
+            );
+            let counter = *known.entry(quick).or_insert_with(|| self.find(&columns, row));
+            let end_ns = columns.mono_ns.value(row);
+            match &mut self.open[counter] {
+                Some(window) if window.end_ns == end_ns => window.add(&columns, row),
+                slot => {
+                    let mut window = Window::new(counter, &columns, row);
+                    window.add(&columns, row);
+                    if let Some(whole) = slot.replace(window) {
+                        done(self, &whole);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands out the windows that are still open.
+    pub(super) fn finish(&mut self, mut done: impl FnMut(&Self, &Window)) {
+        for window in std::mem::take(&mut self.open).into_iter().flatten() {
+            done(self, &window);
+        }
+    }
+
+    fn find(&mut self, columns: &Columns<'_>, row: usize) -> usize {
+        let word = |words: &Words<'_>| words.get(row).unwrap_or_default().to_owned();
+        let name = (
+            word(&columns.pmu),
+            word(&columns.event),
+            word(&columns.filter),
+            columns.cpu.value(row),
+        );
+        if let Some(counter) = self.index.get(&name) {
+            return *counter;
+        }
+        self.index.insert(name.clone(), self.names.len());
+        self.names.push(name);
+        self.open.push(None);
+        self.names.len() - 1
+    }
+}
+
+impl Window {
+    fn new(counter: usize, columns: &Columns<'_>, row: usize) -> Window {
+        let end_ns = columns.mono_ns.value(row);
+        Window {
+            counter,
+            begin_ns: end_ns.saturating_sub(columns.window_ns.value(row)),
+            end_ns,
+            total: get(columns.total, row),
+            running: columns.running.value(row),
+            sum: 0.0,
+            size: 0.0,
+            missing: false,
+            torn: false,
+        }
+    }
+
+    fn add(&mut self, columns: &Columns<'_>, row: usize) {
+        match get(columns.value, row) {
+            Some(value) => {
+                self.sum += value;
+                self.size += value.abs();
+            }
+            None => self.missing = true,
+        }
+        let begin_ns = self.end_ns.saturating_sub(columns.window_ns.value(row));
+        let same = begin_ns == self.begin_ns
+            && get(columns.total, row).map(f64::to_bits) == self.total.map(f64::to_bits)
+            && columns.running.value(row).to_bits() == self.running.to_bits();
+        self.torn |= !same;
+    }
+}

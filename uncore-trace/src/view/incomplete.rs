@@ -1,0 +1,243 @@
+//! What a recording lacks, as its metadata and its loss table have it.
+//!
+//! Guarantee: a recording that cannot show that it is complete is not shown as complete.
+
+use std::cmp::Reverse;
+
+use anyhow::Result;
+use serde::Serialize;
+
+use super::check::facts::Facts;
+use super::losses::{self, Total};
+use crate::schema::fabric;
+use crate::schema::loss;
+use crate::tables::reader::Recording;
+
+/// What is missing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Incomplete {
+    /// The recorder was killed, and `uncore-trace repair` made the file of what was left.
+    pub killed: bool,
+    /// Pieces of the recording that `repair` could not read and left out.
+    pub left_out: u64,
+    /// End of the last window, `CLOCK_MONOTONIC` ns; null where there is none.
+    pub end_ns: Option<i64>,
+    /// What was lost, the most first; causes that cost precision only are left out. Null where that
+    /// is not known.
+    pub losses: Option<Vec<Loss>>,
+}
+
+/// What was lost for one cause.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Loss {
+    /// As in the table `loss`.
+    pub cause: String,
+    /// How many.
+    pub count: i64,
+    /// When the first may have begun, `CLOCK_MONOTONIC` ns; null where that is not known.
+    pub first_ns: Option<i64>,
+}
+
+impl Incomplete {
+    /// What `recording` lacks; none if it is complete.
+    ///
+    /// # Errors
+    ///
+    /// The timeline cannot be read.
+    pub fn of(recording: &Recording) -> Result<Option<Incomplete>> {
+        let table = recording.table(&fabric::TABLE)?;
+        let facts = Facts::of(table.metadata());
+        let losses = losses(recording, &facts);
+        let lost = losses.as_ref().is_none_or(|losses| !losses.is_empty());
+        if !lost && !facts.repaired && facts.left_out == 0 && facts.complete == Ok(true) {
+            return Ok(None);
+        }
+        Ok(Some(Incomplete {
+            killed: facts.repaired,
+            left_out: facts.left_out,
+            end_ns: table.bounds("mono_ns").map(|(_, last)| last),
+            losses,
+        }))
+    }
+
+    /// In one line, with times in seconds after `start_ns`, the begin of the recording. Causes are as
+    /// the file has them: print it through [`crate::text::printable`].
+    pub fn line(&self, start_ns: i64) -> String {
+        let after = |ns: i64| ns.saturating_sub(start_ns) as f64 / 1e9;
+        let mut parts = Vec::new();
+        if self.killed {
+            parts.push(match self.end_ns {
+                Some(end) => format!("the recorder was killed, nothing after {:.3} s", after(end)),
+                None => "the recorder was killed".to_owned(),
+            });
+        }
+        if self.left_out > 0 {
+            parts.push(format!("{} damaged pieces left out", self.left_out));
+        }
+        match self.losses.as_deref() {
+            None => parts.push("what was lost is not known".to_owned()),
+            Some([]) if parts.is_empty() => parts.push("why is not known".to_owned()),
+            Some([]) => {}
+            Some(losses) => {
+                let losses: Vec<String> = losses.iter().map(|loss| loss.words(after)).collect();
+                parts.push(losses.join(", "));
+            }
+        }
+        format!("incomplete: {}", parts.join("; "))
+    }
+}
+
+impl Loss {
+    fn words(&self, after: impl Fn(i64) -> f64) -> String {
+        let Loss { cause, count, first_ns } = self;
+        match first_ns.map(after) {
+            Some(first) if first > 0.0 => format!("{count} {cause} (first at {first:.3} s)"),
+            Some(_) => format!("{count} {cause} (from the start)"),
+            None => format!("{count} {cause}"),
+        }
+    }
+}
+
+/// What was lost for causes that cost more than precision; none where that is not known. A dataset's
+/// own table is preferred: of a killed recording it may be a flush ahead of the metadata.
+fn losses(recording: &Recording, facts: &Facts) -> Option<Vec<Loss>> {
+    let mut losses: Vec<Loss> = match (losses::totals(recording), &facts.loss) {
+        (Ok(totals), _) => {
+            let of = |(cause, total): (String, Total)| Loss {
+                cause,
+                count: total.count,
+                first_ns: Some(total.first_ns),
+            };
+            totals.into_iter().map(of).collect()
+        }
+        (Err(_), Ok(totals)) => {
+            let of = |(cause, count): (&String, &i64)| Loss {
+                cause: cause.clone(),
+                count: *count,
+                first_ns: facts.loss_first.get(cause).copied(),
+            };
+            totals.iter().map(of).collect()
+        }
+        (Err(_), Err(_)) => return None,
+    };
+    losses.retain(|loss| loss.count > 0 && !loss::is_precision(&loss.cause));
+    losses.sort_by_key(|loss| Reverse(loss.count));
+    Some(losses)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::super::sample::{BEGIN, Broken, SOUND, Sample, WINDOWS};
+    use super::*;
+    use crate::schema::metadata;
+
+    fn incomplete(dataset: bool, broken: &Broken) -> Option<Incomplete> {
+        Incomplete::of(&Sample::new(dataset, broken).open()).unwrap()
+    }
+
+    fn line(dataset: bool, broken: &Broken) -> String {
+        incomplete(dataset, broken).unwrap().line(BEGIN)
+    }
+
+    /// A CPU that was offline and a late tick, which cost precision, and samples lost twice.
+    fn lossy(pairs: &mut BTreeMap<String, String>) {
+        let loss =
+            r#"{"late_tick":12,"lost_sample":5286,"not_opened":2,"ring_full":3,"run_gap":0}"#;
+        let first = r#"{"late_tick":5100000000,"lost_sample":5412000000,"not_opened":4900000000}"#;
+        for (key, value) in
+            [(metadata::COMPLETE, "false"), (metadata::LOSS, loss), (metadata::LOSS_FIRST, first)]
+        {
+            pairs.insert(key.to_owned(), value.to_owned());
+        }
+    }
+
+    fn killed(pairs: &mut BTreeMap<String, String>) {
+        pairs.insert(metadata::COMPLETE.to_owned(), "false".to_owned());
+        pairs.insert(metadata::REPAIRED.to_owned(), "true".to_owned());
+    }
+
+    #[test]
+    fn a_complete_recording_lacks_nothing() {
+        for dataset in [false, true] {
+            assert_eq!(incomplete(dataset, &SOUND), None);
+        }
+        let precision = Broken {
+            metadata: |pairs| {
+                pairs.insert(metadata::LOSS.to_owned(), r#"{"late_tick":12}"#.to_owned());
+            },
+            ..SOUND
+        };
+        assert_eq!(incomplete(false, &precision), None);
+    }
+
+    #[test]
+    fn a_file_has_how_much_and_since_when_in_its_metadata() {
+        let lossy = Broken { metadata: lossy, ..SOUND };
+        // A counter that could not be opened is missing from the begin.
+        assert_eq!(
+            line(false, &lossy),
+            "incomplete: 5286 lost_sample (first at 0.412 s), 3 ring_full, 2 not_opened (from the start)"
+        );
+    }
+
+    #[test]
+    fn a_dataset_has_it_in_its_table() {
+        let row = loss::Row {
+            mono_ns: BEGIN + 1_500_000_000,
+            span_ns: 500_000_000,
+            cause: "run_gap",
+            cpu: Some(1),
+            counter: None,
+            count: 7,
+            detail: None,
+        };
+        let gap = Broken { loss: Some(row), ..SOUND };
+        assert_eq!(line(true, &gap), "incomplete: 7 run_gap (first at 1.000 s)");
+    }
+
+    #[test]
+    fn a_killed_recorder_is_named_with_the_time_it_came_to() {
+        let unknown = Broken {
+            metadata: |pairs| {
+                killed(pairs);
+                pairs.remove(metadata::LOSS);
+            },
+            ..SOUND
+        };
+        let at_the_end = "incomplete: the recorder was killed, nothing after 3.000 s";
+        assert_eq!(line(false, &unknown), format!("{at_the_end}; what was lost is not known"));
+        let nothing = Broken { metadata: killed, ..SOUND };
+        assert_eq!(line(false, &nothing), at_the_end);
+        let lossy = Broken {
+            metadata: |pairs| {
+                lossy(pairs);
+                killed(pairs);
+                pairs.insert(metadata::LEFT_OUT.to_owned(), "2".to_owned());
+            },
+            ..SOUND
+        };
+        assert_eq!(
+            line(false, &lossy),
+            format!(
+                "{at_the_end}; 2 damaged pieces left out; 5286 lost_sample (first at 0.412 s), \
+                 3 ring_full, 2 not_opened (from the start)"
+            )
+        );
+        let incomplete = incomplete(false, &lossy).unwrap();
+        assert_eq!(incomplete.end_ns, Some(BEGIN + WINDOWS * 10_000_000));
+    }
+
+    #[test]
+    fn what_does_not_say_that_it_is_complete_is_not() {
+        let unsure: [fn(&mut BTreeMap<String, String>); 2] = [
+            |pairs| drop(pairs.insert(metadata::COMPLETE.to_owned(), "false".to_owned())),
+            |pairs| drop(pairs.remove(metadata::COMPLETE)),
+        ];
+        for metadata in unsure {
+            let broken = Broken { metadata, ..SOUND };
+            assert_eq!(line(false, &broken), "incomplete: why is not known");
+        }
+    }
+}

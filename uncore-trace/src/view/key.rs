@@ -1,0 +1,244 @@
+//! What the lines of a report are by, and the columns that tell the line of a row.
+
+use anyhow::Result;
+use arrow::array::{
+    Array as _, Float32Array, Float64Array, Int32Array, Int64Array, RecordBatch, UInt64Array,
+};
+
+use crate::schema::cgroups::ancestor;
+use crate::schema::columns::{self, Words, get};
+
+/// What the lines are by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum By {
+    /// One line a cgroup.
+    Cgroup,
+    /// One line a container.
+    Container,
+    /// One line a pod.
+    Pod,
+    /// One line a process.
+    Pid,
+    /// One line a PMU instance, all owners together.
+    Pmu,
+    /// One line a root port, as the counter's filter names it, all owners together.
+    Port,
+    /// One line a device that moved data by itself.
+    Device,
+    /// One line an owner: task, irq, softirq, idle, device, unattributed.
+    Owner,
+}
+
+impl By {
+    /// Every way to ask.
+    pub const ALL: [By; 8] =
+        [By::Cgroup, By::Container, By::Pod, By::Pid, By::Pmu, By::Port, By::Device, By::Owner];
+
+    /// Its name in the output.
+    pub fn name(self) -> &'static str {
+        match self {
+            By::Cgroup => "cgroup",
+            By::Container => "container",
+            By::Pod => "pod",
+            By::Pid => "pid",
+            By::Pmu => "pmu",
+            By::Port => "port",
+            By::Device => "device",
+            By::Owner => "owner",
+        }
+    }
+
+    /// Whether a line has one owner.
+    pub fn has_owner(self) -> bool {
+        !matches!(self, By::Pmu | By::Port)
+    }
+
+    /// The columns that are read; no other is decoded.
+    pub fn columns(self) -> Vec<&'static str> {
+        let own: &[&str] = match self {
+            By::Cgroup => &["owner", "cgroup_id", "cgroup"],
+            By::Container => &["owner", "container"],
+            By::Pod => &["owner", "pod"],
+            By::Pid => &["owner", "pid", "comm"],
+            By::Pmu | By::Port => &["pmu"],
+            By::Device => &["owner", "comm"],
+            By::Owner => &["owner"],
+        };
+        [&COMMON[..], own].concat()
+    }
+}
+
+const COMMON: [&str; 9] =
+    ["mono_ns", "window_ns", "event", "filter", "unit", "value", "running", "method", "confidence"];
+
+/// Terms of a filter that choose root ports: of `nvidia_pcie` (Grace, Tegra410), of `intel_iio`,
+/// and of `hisi_pcie` (drivers/perf, Linux 7.2).
+const PORT_TERMS: [&str; 5] = ["root_port", "src_rp_mask", "dst_rp_mask", "ch_mask", "port"];
+
+/// A batch's columns.
+#[derive(Debug)]
+pub struct Columns<'a> {
+    /// Rows.
+    pub rows: usize,
+    /// End of the window.
+    pub mono_ns: &'a Int64Array,
+    /// Its length.
+    pub window_ns: &'a Int64Array,
+    /// Part of the count.
+    pub value: &'a Float64Array,
+    /// Part of the time the counter ran.
+    pub running: &'a Float32Array,
+    /// How the share was made.
+    pub method: Words<'a>,
+    /// How sure it is.
+    pub confidence: &'a Float32Array,
+    event: Words<'a>,
+    filter: Words<'a>,
+    unit: Words<'a>,
+    owner: Option<Words<'a>>,
+    /// The column that has the line's name.
+    name: Option<Words<'a>>,
+    pid: Option<&'a Int32Array>,
+    cgroup_id: Option<&'a UInt64Array>,
+    by: By,
+    depth: Option<usize>,
+}
+
+/// Numbers that tell the row's line within one batch without touching a string.
+pub type Quick = ([i32; 3], i32, i32, i64);
+
+impl<'a> Columns<'a> {
+    /// The columns for lines that are by `by`, of cgroups at most `depth` deep.
+    pub fn new(batch: &'a RecordBatch, by: By, depth: Option<usize>) -> Result<Columns<'a>> {
+        let name = match by {
+            By::Cgroup => Some("cgroup"),
+            By::Container => Some("container"),
+            By::Pod => Some("pod"),
+            By::Pid | By::Device => Some("comm"),
+            By::Pmu | By::Port => Some("pmu"),
+            By::Owner => None,
+        };
+        Ok(Columns {
+            rows: batch.num_rows(),
+            mono_ns: columns::i64s(batch, "mono_ns")?,
+            window_ns: columns::i64s(batch, "window_ns")?,
+            value: columns::f64s(batch, "value")?,
+            running: columns::f32s(batch, "running")?,
+            method: columns::words(batch, "method")?,
+            confidence: columns::f32s(batch, "confidence")?,
+            event: columns::words(batch, "event")?,
+            filter: columns::words(batch, "filter")?,
+            unit: columns::words(batch, "unit")?,
+            owner: by.has_owner().then(|| columns::words(batch, "owner")).transpose()?,
+            name: name.map(|name| columns::words(batch, name)).transpose()?,
+            pid: (by == By::Pid).then(|| columns::i32s(batch, "pid")).transpose()?,
+            cgroup_id: (by == By::Cgroup).then(|| columns::u64s(batch, "cgroup_id")).transpose()?,
+            by,
+            depth,
+        })
+    }
+
+    /// The owner of a row; empty where lines are of all owners.
+    pub fn owner(&self, row: usize) -> &'a str {
+        self.owner.and_then(|owner| owner.get(row)).unwrap_or_default()
+    }
+
+    /// The unit of a row.
+    pub fn unit(&self, row: usize) -> &'a str {
+        self.unit.get(row).unwrap_or_default()
+    }
+
+    /// The event of a row with its filter in brackets. By port, the filter's ports are `*`: what
+    /// was counted of all ports at once stays apart, or it would be counted twice.
+    pub fn event(&self, row: usize) -> String {
+        let event = self.event.get(row).unwrap_or_default();
+        match self.filter.get(row).unwrap_or_default() {
+            "" => event.to_owned(),
+            filter if self.by == By::Port => format!("{event}[{}]", any_port(filter)),
+            filter => format!("{event}[{filter}]"),
+        }
+    }
+
+    /// What the row's line is keyed by and called.
+    pub fn key(&self, row: usize) -> String {
+        let owner = self.owner(row);
+        let name = self.name.and_then(|name| name.get(row));
+        match self.by {
+            By::Pmu => name.unwrap_or_default().to_owned(),
+            By::Port => port(name.unwrap_or_default(), self.filter.get(row).unwrap_or_default()),
+            By::Cgroup if owner == "task" => match (name, self.depth) {
+                (Some(path), Some(depth)) => ancestor(path, depth).to_owned(),
+                (Some(path), None) => path.to_owned(),
+                (None, _) => self
+                    .cgroup_id
+                    .and_then(|ids| get(ids, row))
+                    .map_or_else(|| "(no cgroup)".to_owned(), |id| format!("(cgroup id {id})")),
+            },
+            By::Container | By::Pod if owner == "task" => {
+                name.map_or_else(|| format!("(no {})", self.by.name()), str::to_owned)
+            }
+            By::Pid if owner == "task" => {
+                let comm = name.unwrap_or("?");
+                self.pid
+                    .and_then(|pids| get(pids, row))
+                    .map_or_else(|| "(no pid)".to_owned(), |pid| format!("{comm} ({pid})"))
+            }
+            By::Pid => name.unwrap_or(owner).to_owned(),
+            By::Device if owner == "device" => name.unwrap_or(owner).to_owned(),
+            By::Owner | By::Cgroup | By::Container | By::Pod | By::Device => owner.to_owned(),
+        }
+    }
+
+    /// See [`Quick`].
+    pub fn quick(&self, row: usize) -> Quick {
+        let name = self.name.map_or(0, |name| name.key(row));
+        let number = match (self.pid, self.cgroup_id) {
+            (Some(pids), _) => get(pids, row).map_or(-1, i64::from),
+            (_, Some(ids)) if ids.is_valid(row) && name == -1 => ids.value(row) as i64,
+            _ => -1,
+        };
+        let event = [self.event.key(row), self.filter.key(row), self.unit.key(row)];
+        (event, self.owner.map_or(0, |owner| owner.key(row)), name, number)
+    }
+}
+
+/// `TERM=VALUE` of a filter that chooses ports.
+fn is_port(term: &str) -> bool {
+    let name = term.split_once('=').map_or(term, |(name, _)| name);
+    PORT_TERMS.contains(&name)
+}
+
+/// The filter with `*` for the ports.
+fn any_port(filter: &str) -> String {
+    let terms = filter.split(',').map(|term| match term.split_once('=') {
+        Some((name, _)) if is_port(term) => format!("{name}=*"),
+        _ => term.to_owned(),
+    });
+    terms.collect::<Vec<_>>().join(",")
+}
+
+/// `PMU/TERM=VALUE`, or the PMU alone where it is one port or all are counted together.
+fn port(pmu: &str, filter: &str) -> String {
+    let ports: Vec<&str> = filter.split(',').filter(|term| is_port(term)).collect();
+    if ports.is_empty() { pmu.to_owned() } else { format!("{pmu}/{}", ports.join(",")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_are_told_by_the_filter() {
+        for (filter, key, event) in [
+            ("root_port=0x1", "pcie_0/root_port=0x1", "root_port=*"),
+            ("dst_loc=1,src_rp_mask=0x3", "pcie_0/src_rp_mask=0x3", "dst_loc=1,src_rp_mask=*"),
+            ("dst_loc=1", "pcie_0", "dst_loc=1"),
+            ("", "pcie_0", ""),
+        ] {
+            assert_eq!(
+                (port("pcie_0", filter), any_port(filter)),
+                (key.to_owned(), event.to_owned())
+            );
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! The table `loss` of a dataset, summed by cause.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, Result};
+
+use crate::schema::columns::{i64s, words};
+use crate::schema::loss;
+use crate::tables::reader::Recording;
+
+/// What the rows of one cause amount to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Total {
+    /// Sum of their counts.
+    pub count: i64,
+    /// Begin of the first time that one of them may affect, `CLOCK_MONOTONIC`, ns.
+    pub first_ns: i64,
+}
+
+/// The rows of a dataset's table, summed by cause.
+///
+/// # Errors
+///
+/// The table is not there or cannot be read.
+pub fn totals(recording: &Recording) -> Result<BTreeMap<String, Total>> {
+    let mut totals: BTreeMap<String, Total> = BTreeMap::new();
+    for batch in recording.table(&loss::TABLE)?.scan(&["mono_ns", "span_ns", "cause", "count"])? {
+        let batch = batch?;
+        let (ends, spans) = (i64s(&batch, "mono_ns")?, i64s(&batch, "span_ns")?);
+        let (causes, counts) = (words(&batch, "cause")?, i64s(&batch, "count")?);
+        for row in 0..batch.num_rows() {
+            let cause = causes.get(row).context("a loss row without a cause")?;
+            let first_ns = ends.value(row).saturating_sub(spans.value(row));
+            let new = Total { count: 0, first_ns };
+            let total = totals.entry(cause.to_owned()).or_insert(new);
+            total.count = total.count.saturating_add(counts.value(row));
+            total.first_ns = total.first_ns.min(first_ns);
+        }
+    }
+    Ok(totals)
+}

@@ -1,0 +1,18 @@
+//! Stage 7, VIEWS: questions put to a recording's tables.
+//!
+//! Views read tables only, so live and recorded answers cannot disagree. One question per file.
+//! Guarantee: memory grows with the number of different answers, never with the recording's length.
+
+pub mod check;
+pub mod heat;
+pub mod incomplete;
+pub mod key;
+mod layout;
+mod losses;
+pub mod programs;
+pub mod render;
+pub mod span;
+pub mod usage;
+
+#[cfg(test)]
+mod sample;

@@ -1,0 +1,284 @@
+//! A small recording that keeps every invariant, and ways to break it, for the tests of the views.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use crate::schema::{
+    SCHEMA_VERSION, counters, fabric, io, irqs, loss, metadata, readings, runtime,
+};
+use crate::tables::reader::Recording;
+use crate::tables::writer::{Create, Target, Writer};
+
+/// Begin of the recording, `CLOCK_MONOTONIC` ns.
+pub(super) const BEGIN: i64 = 5_000_000_000;
+/// Wall time at monotonic 0, ns.
+pub(super) const WALL: i64 = 1_700_000_000_000_000_000;
+const WINDOW: i64 = 10_000_000;
+const TICK: i64 = 1_000_000;
+/// Windows.
+pub(super) const WINDOWS: i64 = 300;
+
+/// Changes a row before it is written; `false` leaves it out. The number is the row's.
+pub(super) struct Broken {
+    pub(super) fabric: fn(&mut fabric::Row<'_>, usize) -> bool,
+    pub(super) readings: fn(&mut readings::Row<'_>, usize) -> bool,
+    pub(super) runtime: fn(&mut runtime::Row<'_>, usize) -> bool,
+    pub(super) irqs: fn(usize) -> bool,
+    pub(super) io: fn(&mut io::Row<'_>, usize),
+    pub(super) loss: Option<loss::Row<'static>>,
+    pub(super) metadata: fn(&mut BTreeMap<String, String>),
+}
+
+/// Nothing broken.
+pub(super) const SOUND: Broken = Broken {
+    fabric: |_, _| true,
+    readings: |_, _| true,
+    runtime: |_, _| true,
+    irqs: |_| true,
+    io: |_, _| {},
+    loss: None,
+    metadata: |_| {},
+};
+
+/// A recording and the directory that goes with it.
+pub(super) struct Sample {
+    pub(super) path: PathBuf,
+    _dir: tempfile::TempDir,
+}
+
+impl Sample {
+    /// A dataset, or a file with the fabric table only.
+    pub(super) fn new(dataset: bool, broken: &Broken) -> Sample {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(if dataset { "run" } else { "run.parquet" });
+        let target =
+            if dataset { Target::Dataset(path.clone()) } else { Target::File(path.clone()) };
+        let mut pairs = pairs();
+        (broken.metadata)(&mut pairs);
+        let mut writer = Writer::create(target, Create::default(), &pairs).unwrap();
+        write_fabric(&mut writer, broken);
+        write_raw(&mut writer, broken);
+        writer.finish(&pairs).unwrap();
+        Sample { path, _dir: dir }
+    }
+
+    pub(super) fn open(&self) -> Recording {
+        Recording::open(Path::new(&self.path)).unwrap()
+    }
+}
+
+fn pairs() -> BTreeMap<String, String> {
+    let end = BEGIN + WINDOWS * WINDOW;
+    let span = WINDOWS * WINDOW;
+    let clocks = format!(
+        r#"[{{"mono_ns":{BEGIN},"wall_ns":{}}},{{"mono_ns":{end},"wall_ns":{}}}]"#,
+        WALL + BEGIN,
+        WALL + end
+    );
+    let cpu_time = format!(
+        r#"[{{"cpu":0,"begin_ns":{BEGIN},"end_ns":{end},"task_ns":{},"irq_ns":{},"softirq_ns":0,
+            "idle_ns":{},"unattributed_ns":0,"worst_window_error_ns":900}}]"#,
+        span / 2,
+        span / 10,
+        span - span / 2 - span / 10
+    );
+    BTreeMap::from([
+        (metadata::SCHEMA_VERSION.to_owned(), SCHEMA_VERSION.to_string()),
+        (metadata::COMPLETE.to_owned(), "true".to_owned()),
+        (metadata::TICK_NS.to_owned(), TICK.to_string()),
+        (metadata::LOSS.to_owned(), r#"{"late_tick":0}"#.to_owned()),
+        (metadata::CLOCKS.to_owned(), clocks),
+        (metadata::CPU_TIME.to_owned(), cpu_time),
+    ])
+}
+
+/// Two counters: one counts 1000 a tick in units of 64 bytes, the other 3 a tick.
+const COUNTERS: [(&str, &str, f64, u64); 2] =
+    [("read_bytes", "bytes", 64.0, 1000), ("page-faults", "count", 1.0, 3)];
+/// Their owners' parts.
+#[expect(clippy::type_complexity, reason = "a table of literals, read once")]
+const OWNERS: [(&str, Option<i32>, Option<&str>, Option<&str>, f64); 4] = [
+    ("task", Some(100), Some("train"), Some("/tenant\u{1b}[2J"), 0.5),
+    ("task", Some(200), Some("serve"), Some("/other"), 0.25),
+    ("irq", None, Some("irq:nvme0q1"), None, 0.125),
+    ("idle", None, None, None, 0.125),
+];
+
+fn write_fabric(writer: &mut Writer, broken: &Broken) {
+    let mut builder = fabric::Builder::default();
+    let mut number = 0;
+    for window in 1..=WINDOWS {
+        let mono_ns = BEGIN + window * WINDOW;
+        for (event, unit, scale, per_tick) in COUNTERS {
+            let total = per_tick as f64 * (WINDOW / TICK) as f64 * scale;
+            for (owner, pid, comm, cgroup, part) in OWNERS {
+                let mut row = fabric::Row {
+                    ts: WALL + mono_ns,
+                    mono_ns,
+                    window_ns: WINDOW,
+                    socket: Some(0),
+                    cpu: 0,
+                    group: "host",
+                    pmu: "test_pmu_0",
+                    event,
+                    filter: "",
+                    unit,
+                    owner,
+                    pid,
+                    comm,
+                    cgroup_id: cgroup.map(|path| path.len() as u64),
+                    cgroup,
+                    container: cgroup.map(|_| "web@3f4e5d6c7b8a"),
+                    pod: pid.filter(|pid| *pid == 100).map(|_| "shop/web-0"),
+                    value: Some(total * part),
+                    total: Some(total),
+                    running: 1.0,
+                    method: "residency",
+                    confidence: Some(0.5),
+                };
+                if (broken.fabric)(&mut row, number) {
+                    builder.append(&row);
+                }
+                number += 1;
+            }
+        }
+        if window % 100 == 0 {
+            writer.write(&fabric::TABLE, &builder.finish()).unwrap();
+            writer.seal().unwrap();
+        }
+    }
+}
+
+fn write_raw(writer: &mut Writer, broken: &Broken) {
+    let mut raw = readings::Builder::default();
+    let mut run = runtime::Builder::default();
+    let (mut irq, mut moved) = (irqs::Builder::default(), io::Builder::default());
+    let mut number = 0;
+    let ticks = WINDOWS * WINDOW / TICK;
+    for tick in 0..=ticks {
+        let mono_ns = BEGIN + tick * TICK;
+        for (counter, (_, _, _, per_tick)) in COUNTERS.into_iter().enumerate() {
+            let mut row =
+                reading(mono_ns, BEGIN / TICK + tick, counter as i32, per_tick * tick as u64);
+            if (broken.readings)(&mut row, number) {
+                raw.append(&row);
+            }
+            number += 1;
+        }
+        for (tid, run_ns) in [(0, 400_000), (100, 500_000)].into_iter().filter(|_| tick > 0) {
+            let mut row = runtime::Row {
+                mono_ns,
+                tick_ns: TICK,
+                cpu: 0,
+                owner: if tid == 0 { "idle" } else { "task" },
+                tid,
+                pid: tid,
+                comm: if tid == 0 { "swapper/0" } else { "train" },
+                cgroup_id: 1,
+                run_ns,
+                slices: 1,
+                process: (tid != 0).then_some("train"),
+                owner_cgroup_id: (tid != 0).then_some(1),
+            };
+            if (broken.runtime)(&mut row, tick as usize) {
+                run.append(&row);
+            }
+        }
+        if tick > 0 {
+            let mut row = io::Row {
+                mono_ns,
+                tick_ns: TICK,
+                device: "nvme0n1",
+                bdf: Some("0000:01:00.0"),
+                direction: "read",
+                owner: "task",
+                pid: Some(100),
+                comm: Some("train"),
+                cgroup_id: Some(1),
+                number: None,
+                bytes: 4096,
+                requests: 1,
+            };
+            (broken.io)(&mut row, tick as usize);
+            moved.append(&row);
+            let row = irqs::Row {
+                mono_ns,
+                tick_ns: TICK,
+                cpu: 0,
+                kind: "irq",
+                number: 30,
+                name: "nvme0q1",
+                ns: 100_000,
+                count: 2,
+            };
+            if (broken.irqs)(tick as usize) {
+                irq.append(&row);
+            }
+        }
+        if tick % 1000 == 0 {
+            writer.write(&readings::TABLE, &raw.finish()).unwrap();
+            writer.write(&runtime::TABLE, &run.finish()).unwrap();
+            writer.write(&irqs::TABLE, &irq.finish()).unwrap();
+            writer.write(&io::TABLE, &moved.finish()).unwrap();
+            writer.seal().unwrap();
+        }
+    }
+    write_counters(writer);
+    if let Some(row) = broken.loss {
+        let mut builder = loss::Builder::default();
+        builder.append(&row);
+        writer.write(&loss::TABLE, &builder.finish()).unwrap();
+    }
+}
+
+fn reading(mono_ns: i64, tick: i64, counter: i32, value: u64) -> readings::Row<'static> {
+    readings::Row {
+        mono_ns,
+        tick,
+        counter,
+        cpu: 0,
+        value: Some(value),
+        enabled: None,
+        running: None,
+        width_ns: 1500,
+        trigger: "timer",
+        error: None,
+        pid: None,
+        tid: None,
+        cgroup_id: None,
+        owner: None,
+        process: None,
+        owner_cgroup_id: None,
+        number: None,
+    }
+}
+
+fn write_counters(writer: &mut Writer) {
+    let mut builder = counters::Builder::default();
+    for (counter, (event, unit, scale, _)) in COUNTERS.into_iter().enumerate() {
+        builder.append(&counters::Row {
+            counter: counter as i32,
+            pmu: "test_pmu_0",
+            family: "test_pmu",
+            attr_type: 40,
+            group: "host",
+            event,
+            filter: "",
+            unit,
+            scale,
+            config: 1,
+            config1: 0,
+            config2: 0,
+            config3: 0,
+            config4: 0,
+            cpu: 0,
+            socket: Some(0),
+            sees: "0-1",
+            leader: None,
+            role: "counted",
+            state: "opened",
+            error: None,
+        });
+    }
+    writer.write(&counters::TABLE, &builder.finish()).unwrap();
+}

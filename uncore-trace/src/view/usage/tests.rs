@@ -1,0 +1,181 @@
+//! The sums as a whole: nothing vanishes, whatever is asked.
+
+use proptest::prelude::*;
+
+use super::super::sample::{BEGIN, Broken, SOUND, Sample, WINDOWS};
+use super::*;
+use crate::schema::{SCHEMA_VERSION, metadata};
+use crate::tables::writer::{Create, Target, Writer};
+
+fn sums(usage: &Usage) -> Vec<f64> {
+    usage.events.iter().map(|event| event.lines.iter().map(|line| line.value).sum()).collect()
+}
+
+#[test]
+fn spans_that_meet_divide_the_recording() {
+    let sample = Sample::new(false, &SOUND);
+    let of = |from: Option<&str>, to: Option<&str>| {
+        let moment = |text: Option<&str>| text.map(|text| text.parse().unwrap());
+        let question = Question { from: moment(from), to: moment(to), ..Question::by(By::Pid) };
+        sums(&usage(&sample.open(), &question).unwrap())
+    };
+    let whole = of(None, None);
+    assert_eq!(whole[1].to_bits(), (WINDOWS as f64 * 640_000.0).to_bits());
+    for at in ["0.995s", "1s", "1.0000001", "2995ms"] {
+        let (first, rest) = (of(None, Some(at)), of(Some(at), None));
+        let parts = first.iter().zip(&rest).map(|(first, rest)| first + rest);
+        assert_eq!(parts.collect::<Vec<_>>(), whole, "{at}");
+    }
+    assert_eq!(of(Some("1s"), Some("1010ms"))[1].to_bits(), 640_000.0_f64.to_bits());
+}
+
+#[test]
+fn the_peak_is_that_of_the_best_window() {
+    let broken = Broken {
+        fabric: |row, number| {
+            if row.pid == Some(200) && number / 8 == 100 {
+                row.value = row.value.map(|value| value * 3.0);
+            }
+            true
+        },
+        ..SOUND
+    };
+    let sample = Sample::new(false, &broken);
+    let usage = usage(&sample.open(), &Question::by(By::Container)).unwrap();
+    let line = &usage.events[1].lines[0];
+    assert_eq!((line.key.as_str(), line.owner.as_str()), ("web@3f4e5d6c7b8a", "task"));
+    assert_eq!(line.peak, Some(640_000.0 * (0.5 + 3.0 * 0.25) * 100.0));
+    assert_eq!(line.active, Some((BEGIN, BEGIN + WINDOWS * 10_000_000)));
+}
+
+#[test]
+fn cgroups_roll_up() {
+    let broken = Broken {
+        fabric: |row, _| {
+            row.cgroup = row.cgroup.map(|path| if path == "/other" { "/a/b/c" } else { "/a/b/d" });
+            true
+        },
+        ..SOUND
+    };
+    let sample = Sample::new(false, &broken);
+    let tasks = |depth| -> Vec<(String, f64)> {
+        let question = Question { cgroup_depth: Some(depth), ..Question::by(By::Cgroup) };
+        let lines = usage(&sample.open(), &question).unwrap().events.remove(1).lines;
+        let tasks = lines.into_iter().filter(|line| line.owner == "task");
+        tasks.map(|line| (line.key, line.value / (WINDOWS as f64 * 640_000.0))).collect()
+    };
+    assert_eq!(tasks(0), [("/".to_owned(), 0.75)]);
+    assert_eq!(tasks(2), [("/a/b".to_owned(), 0.75)]);
+    assert_eq!(tasks(3), [("/a/b/d".to_owned(), 0.5), ("/a/b/c".to_owned(), 0.25)]);
+}
+
+/// A row: window, event, filter, owner, the number its names are made of, value.
+type Drawn = (i64, usize, usize, usize, u32, Option<f64>);
+
+fn recording(dir: &std::path::Path, rows: &[Drawn]) -> Recording {
+    let path = dir.join("run.parquet");
+    let version = (metadata::SCHEMA_VERSION.to_owned(), SCHEMA_VERSION.to_string());
+    let pairs = std::collections::BTreeMap::from([version]);
+    let mut writer = Writer::create(
+        Target::File(path.clone()),
+        Create { overwrite: true, ..Create::default() },
+        &pairs,
+    )
+    .unwrap();
+    let mut builder = fabric::Builder::default();
+    for (number, &(window, event, filter, owner, name, value)) in rows.iter().enumerate() {
+        let owner = ["task", "irq", "softirq", "idle", "device", "unattributed"][owner];
+        let text = (name > 0).then(|| format!("/n{}/x{name}", name % 3));
+        builder.append(&fabric::Row {
+            ts: window,
+            mono_ns: window,
+            window_ns: 1 + i64::from(name),
+            socket: None,
+            cpu: 0,
+            group: "pcie",
+            pmu: ["pcie_0", "pcie_1"][name as usize % 2],
+            event: ["rd", "wr"][event],
+            filter: ["", "root_port=1", "root_port=2", "src=1,root_port=2"][filter],
+            unit: "bytes",
+            owner,
+            pid: (owner == "task" && name > 1).then_some(name as i32),
+            comm: text.as_deref(),
+            cgroup_id: (name > 2).then_some(u64::from(name)),
+            cgroup: text.as_deref(),
+            container: text.as_deref().filter(|_| name > 3),
+            pod: text.as_deref().filter(|_| name > 4),
+            value,
+            total: value,
+            running: 1.0,
+            method: "residency",
+            confidence: None,
+        });
+        if number % 20 == 19 {
+            writer.write(&fabric::TABLE, &builder.finish()).unwrap();
+            writer.seal().unwrap();
+        }
+    }
+    writer.write(&fabric::TABLE, &builder.finish()).unwrap();
+    writer.finish(&pairs).unwrap();
+    Recording::open(&path).unwrap()
+}
+
+fn row() -> impl Strategy<Value = Drawn> {
+    let value = prop::option::weighted(0.9, 0.0..1e12);
+    (1_i64..1000, 0_usize..2, 0_usize..4, 0_usize..6, 0_u32..8, value)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+    #[test]
+    fn the_total_is_the_same_whatever_the_lines_are_by(
+        mut rows in prop::collection::vec(row(), 1..60),
+        from in 0_i64..1000,
+        depth in prop::option::of(0_usize..3),
+        count in 0_usize..4,
+    ) {
+        rows.sort_by_key(|row| row.0);
+        let dir = tempfile::tempdir().unwrap();
+        let recording = recording(dir.path(), &rows);
+        let from = rows.iter().map(|row| row.0 - 1 - i64::from(row.4)).min().unwrap() + from;
+        let inside = || rows.iter().filter(|row| row.0 > from);
+        let total: f64 = inside().filter_map(|row| row.5).sum();
+        for by in By::ALL {
+            let after = Some(Moment::Wall(from));
+            let question = Question { by, from: after, to: None, cgroup_depth: depth };
+            let Ok(mut usage) = usage(&recording, &question) else {
+                prop_assert_eq!(inside().count(), 0);
+                continue;
+            };
+            top(&mut usage.events, count);
+            let lines = || usage.events.iter().flat_map(|event| &event.lines);
+            let sum: f64 = lines().map(|line| line.value).sum();
+            prop_assert!((sum - total).abs() <= total * 1e-9, "{by:?}: {sum} of {total}");
+            let heat: f64 = lines().flat_map(|line| line.heat.steps()).flatten().sum();
+            prop_assert!((heat - total).abs() <= total * 1e-9, "{by:?}: {heat} of {total}");
+            let counted: u64 = lines().map(|line| line.rows + line.missing).sum();
+            prop_assert_eq!(counted as usize, inside().count(), "{:?}", by);
+        }
+    }
+}
+
+/// A file that another tool sorted otherwise is still counted in full.
+#[test]
+fn rows_in_any_order_are_all_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let rows: Vec<Drawn> = (1..60).rev().map(|end| (end * 10, 0, 0, 0, 1, Some(1.0))).collect();
+    let usage = usage(&recording(dir.path(), &rows), &Question::by(By::Pid)).unwrap();
+    assert_eq!(usage.events[0].lines[0].rows, 59);
+}
+
+/// The one row of a window that is not known is nobody's, and says that of everybody's.
+#[test]
+fn what_is_not_known_of_a_window_is_not_known_of_any_owner() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut rows: Vec<Drawn> = (1..=32).map(|end| (end, 0, 0, 0, 0, Some(1.0))).collect();
+    rows[7] = (8, 0, 0, 5, 0, None);
+    let usage = usage(&recording(dir.path(), &rows), &Question::by(By::Pid)).unwrap();
+    let line = usage.events[0].lines.iter().find(|line| line.owner == "task").unwrap();
+    let known: Vec<bool> = line.heat.steps().map(|step| step.is_some()).collect();
+    assert_eq!(known.iter().position(|known| !known), Some(7));
+}
