@@ -46,12 +46,18 @@ fn files(dir: &Path, found: &mut Vec<PathBuf>) -> io::Result<()> {
 fn imports(text: &str) -> Vec<String> {
     let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
     let lines = code.lines().filter(|line| !line.trim_start().starts_with("//"));
+    let name = |rest: &str| {
+        let end = rest.find(|c: char| !c.is_ascii_lowercase() && c != '_');
+        rest[..end.unwrap_or(rest.len())].to_owned()
+    };
     let mut found = Vec::new();
     for line in lines {
         for (at, path) in line.match_indices("crate::") {
             let rest = &line[at + path.len()..];
-            let end = rest.find(|c: char| !c.is_ascii_lowercase() && c != '_');
-            found.push(rest[..end.unwrap_or(rest.len())].to_owned());
+            match rest.strip_prefix('{').and_then(|rest| rest.split_once('}')) {
+                Some((several, _)) => found.extend(several.split(", ").map(name)),
+                None => found.push(name(rest)),
+            }
         }
     }
     found
