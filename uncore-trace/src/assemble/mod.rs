@@ -6,6 +6,7 @@
 //! before a horizon up to which all records have been fed.
 
 pub mod cpu;
+mod cpus;
 mod cputime;
 mod io;
 mod looks;
@@ -21,6 +22,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 
+use self::cpus::Cpus;
 pub use self::cputime::CpuTime;
 use self::cputime::CpuTimes;
 use self::io::IoUse;
@@ -33,6 +35,7 @@ pub use self::sink::Sink;
 use crate::assemble::cpu::{Bin, CpuTrack};
 use crate::clock::Snapshot;
 use crate::count::Count;
+use crate::discover::cpus::Place;
 use crate::drain::{
     CgroupChange, CgroupEvent, Context, Peek, Record, Run, Sample, Slot, TaskChange, TaskEvent,
 };
@@ -65,8 +68,10 @@ pub struct Setup<'a> {
     pub plan: &'a Plan,
     /// What each owner CPU reads.
     pub layouts: &'a BTreeMap<u32, Layout>,
-    /// CPUs whose time is accounted.
+    /// CPUs whose time is accounted: those that are online.
     pub cpus: &'a [u32],
+    /// Where each possible CPU is.
+    pub places: &'a BTreeMap<u32, Place>,
     /// First tick; everything before it is left out.
     pub start_tick: u64,
     /// Labels times.
@@ -96,6 +101,7 @@ pub struct Timeline {
     consumer: Box<dyn Consumer>,
     times: CpuTimes,
     io: Option<IoUse>,
+    cpus: Cpus,
     offline: Offline,
     /// Cgroups that own something and have no entry in the log yet.
     unnamed: HashSet<u64>,
@@ -116,7 +122,7 @@ pub struct Timeline {
 impl Timeline {
     /// An empty time line whose log goes to `consumer`; what that and `sink` want decides how fine
     /// the bins are.
-    pub fn new(setup: &Setup<'_>, consumer: Box<dyn Consumer>, sink: &Sink) -> Self {
+    pub fn new(setup: &Setup<'_>, consumer: Box<dyn Consumer>, sink: &mut Sink) -> Self {
         let (tick_ns, window_ns) = (setup.plan.tick_ns, setup.plan.window_ns);
         let start = setup.start_tick * tick_ns;
         let raw = sink.wants(&runtime::TABLE);
@@ -124,6 +130,10 @@ impl Timeline {
         let bin_ns = if by_tick { tick_ns } else { window_ns };
         let tracks = setup.cpus.iter().map(|&cpu| (cpu, CpuTrack::new(start, bin_ns))).collect();
         let cgroups = Cgroups::new(setup.cgroup_mount, setup.root);
+        let mut cpus = Cpus::new(setup.places, setup.cpus, setup.layouts);
+        if raw {
+            cpus.rows(start, sink);
+        }
         Self {
             tick_ns,
             bin_ns,
@@ -137,6 +147,7 @@ impl Timeline {
             times: CpuTimes::new(setup.cpus, start),
             io: setup.io.then(|| IoUse::new(setup.root, tick_ns, start)),
             unnamed: HashSet::new(),
+            cpus,
             offline: Offline::default(),
             closed: start,
             newest: start,
@@ -205,6 +216,10 @@ impl Timeline {
                 self.times.join(cpu, self.closed);
                 self.ledger.not_planned(now, cpu);
             }
+        }
+        self.cpus.follow(change);
+        if self.raw {
+            self.cpus.rows(now, sink);
         }
         let (readers, mut output, ledger) = self.output(sink);
         readers.follow(change, now, ledger, &mut output);

@@ -20,6 +20,9 @@ pub struct Place {
     pub die: Option<i16>,
     /// NUMA node.
     pub node: Option<u32>,
+    /// Core within the package: hardware threads of one core have the same number.
+    #[serde(skip)]
+    pub core: Option<i32>,
 }
 
 /// All CPUs of the machine.
@@ -49,7 +52,8 @@ impl Cpus {
             };
             packages.extend(id("physical_package_id").map(|id| (cpu, id)));
             let die = id("die_id").and_then(|id| i16::try_from(id).ok());
-            places.insert(cpu, Place { package: None, die, node: None });
+            let core = id("core_id");
+            places.insert(cpu, Place { package: None, die, node: None, core });
         }
         for (cpu, package) in numbered(&packages) {
             places.entry(cpu).or_default().package = Some(package);
@@ -137,8 +141,8 @@ mod tests {
         let mut problems = Problems::default();
         let cpus = Cpus::read(root, &mut problems);
         assert!(problems.0.is_empty(), "{problems:?}");
-        assert_eq!(cpus.place(0), Place { package: Some(1), die: None, node: None });
-        assert_eq!(cpus.place(1), Place { package: None, die: None, node: Some(3) });
+        assert_eq!(cpus.place(0), Place { package: Some(1), ..Place::default() });
+        assert_eq!(cpus.place(1), Place { node: Some(3), ..Place::default() });
         assert_eq!(cpus.place(2), Place::default());
         assert_eq!(cpus.sharing(0, |p| p.package).unwrap().to_string(), "0");
         assert_eq!(cpus.sharing(1, |p| p.package), None);

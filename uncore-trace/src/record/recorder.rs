@@ -106,6 +106,7 @@ pub async fn record(
         plan,
         layouts: &session.layouts().clone(),
         cpus: &online,
+        places: &machine.cpus.places,
         start_tick,
         clock,
         root: &machine.root,
@@ -124,7 +125,7 @@ pub async fn record(
         start_tick,
         clock,
     });
-    let mut timeline = Timeline::new(&setup, Box::new(attributor), &sink);
+    let mut timeline = Timeline::new(&setup, Box::new(attributor), &mut sink);
     metadata::unopened(&mut timeline.ledger, session.unopened(), mono_ns() as u64);
     for unseen in session.unseen() {
         timeline.ledger.explain(Cause::IoUnseen, mono_ns() as u64, None, unseen);

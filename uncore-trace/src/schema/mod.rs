@@ -14,6 +14,7 @@ use parquet::schema::types::ColumnPath;
 pub mod cgroups;
 pub mod columns;
 pub mod counters;
+pub mod cpus;
 pub mod fabric;
 pub mod io;
 pub mod irqs;
@@ -76,6 +77,7 @@ tables! {
     tasks,
     cgroups,
     counters,
+    cpus,
     loss,
     run,
     fabric,

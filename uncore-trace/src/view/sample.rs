@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::schema::{
-    SCHEMA_VERSION, counters, fabric, io, irqs, loss, metadata, readings, runtime,
+    SCHEMA_VERSION, counters, cpus, fabric, io, irqs, loss, metadata, readings, runtime,
 };
 use crate::tables::reader::Recording;
 use crate::tables::writer::{Create, Target, Writer};
@@ -224,6 +224,7 @@ fn write_raw(writer: &mut Writer, broken: &Broken) {
         }
     }
     write_counters(writer);
+    write_cpus(writer);
     if let Some(row) = broken.loss {
         let mut builder = loss::Builder::default();
         builder.append(&row);
@@ -251,6 +252,20 @@ fn reading(mono_ns: i64, tick: i64, counter: i32, value: u64) -> readings::Row<'
         owner_cgroup_id: None,
         number: None,
     }
+}
+
+fn write_cpus(writer: &mut Writer) {
+    let mut builder = cpus::Builder::default();
+    builder.append(&cpus::Row {
+        mono_ns: BEGIN,
+        cpu: 0,
+        state: cpus::ONLINE,
+        socket: Some(0),
+        node: Some(0),
+        core: Some(0),
+        counters: "0-9",
+    });
+    writer.write(&cpus::TABLE, &builder.finish()).unwrap();
 }
 
 fn write_counters(writer: &mut Writer) {

@@ -13,6 +13,7 @@ pub(super) mod facts;
 mod intact;
 mod io;
 mod raw;
+mod readers;
 mod rows;
 mod time;
 mod window;
@@ -83,6 +84,8 @@ pub fn check(recording: &Recording) -> Result<Vec<Finding>> {
         finding("raw agrees", raw::compare(recording)),
         finding("one clock", rows.clock),
     ];
+    findings
+        .extend(readers::readings(recording).map(|outcome| finding("read where said", outcome)));
     findings.extend(io::rows(recording).map(|outcome| finding("what was moved", outcome)));
     Ok(findings)
 }

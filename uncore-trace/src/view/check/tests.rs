@@ -297,6 +297,18 @@ fn loss_that_is_hidden_is_found() {
 }
 
 #[test]
+fn a_reading_on_a_cpu_that_reads_no_such_counter_is_found() {
+    let elsewhere = Broken {
+        readings: |row, at| {
+            row.cpu = if at == 3 { 1 } else { 0 };
+            true
+        },
+        ..SOUND
+    };
+    assert_eq!(fails(&elsewhere), ["read where said"]);
+}
+
+#[test]
 fn time_that_does_not_add_up_is_found() {
     let broken = Broken {
         runtime: |row, tick| {

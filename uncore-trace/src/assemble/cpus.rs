@@ -1,0 +1,117 @@
+//! States of the CPUs, as rows of `cpus`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::sink::Sink;
+use crate::discover::CpuList;
+use crate::discover::cpus::Place;
+use crate::open::{Change, Layout};
+use crate::schema::cpus;
+
+/// What the table has last said of each CPU.
+#[derive(Debug, Default)]
+pub struct Cpus {
+    places: BTreeMap<u32, Place>,
+    online: BTreeSet<u32>,
+    layouts: BTreeMap<u32, Layout>,
+    /// State and counters.
+    told: BTreeMap<u32, (&'static str, String)>,
+}
+
+impl Cpus {
+    /// CPUs at these places, those in `online` running, with these counters to read.
+    pub fn new(
+        places: &BTreeMap<u32, Place>,
+        online: &[u32],
+        layouts: &BTreeMap<u32, Layout>,
+    ) -> Self {
+        Self {
+            places: places.clone(),
+            online: online.iter().copied().collect(),
+            layouts: layouts.clone(),
+            told: BTreeMap::new(),
+        }
+    }
+
+    /// Takes a change of CPUs or of the counters that they read.
+    pub fn follow(&mut self, change: &Change) {
+        self.online.extend(&change.came);
+        for cpu in &change.gone {
+            self.online.remove(cpu);
+        }
+        if let Some(layouts) = &change.layouts {
+            self.layouts.clone_from(layouts);
+        }
+    }
+
+    /// Rows of what has changed until `time`, ns.
+    pub fn rows(&mut self, time: u64, sink: &mut Sink) {
+        let cpus: BTreeSet<u32> = self.places.keys().chain(&self.online).copied().collect();
+        for cpu in cpus {
+            let is_online = self.online.contains(&cpu);
+            let state = if is_online { cpus::ONLINE } else { cpus::OFFLINE };
+            let layout = self.layouts.get(&cpu).filter(|_| is_online);
+            // A list of counters is written as a list of CPUs is.
+            let counters: CpuList = layout.into_iter().flat_map(Layout::ids).collect();
+            let new = (state, counters.to_string());
+            if self.told.get(&cpu) == Some(&new) {
+                continue;
+            }
+            let place = self.places.get(&cpu).copied().unwrap_or_default();
+            sink.rows.cpus.append(&cpus::Row {
+                mono_ns: time as i64,
+                cpu: cpu as i32,
+                state,
+                socket: place.package,
+                node: place.node.map(|node| node as i32),
+                core: place.core,
+                counters: &new.1,
+            });
+            self.told.insert(cpu, new);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{AsArray as _, RecordBatch};
+
+    use super::*;
+    use crate::open::Placed;
+    use crate::schema::columns;
+
+    fn layout(ids: &[u32]) -> Layout {
+        let placed = |&id: &u32| Placed { id, base: crate::count::Count::default() };
+        Layout { counters: ids.iter().map(placed).collect(), ..Layout::default() }
+    }
+
+    /// CPU, state and counters of each row.
+    fn texts(rows: &RecordBatch) -> Vec<String> {
+        let cpu = columns::i32s(rows, "cpu").unwrap();
+        let state = columns::words(rows, "state").unwrap();
+        let counters = rows.column_by_name("counters").unwrap().as_string::<i32>();
+        let text = |row| format!("{} {:?} {}", cpu.value(row), state.get(row), counters.value(row));
+        (0..rows.num_rows()).map(text).collect()
+    }
+
+    #[test]
+    fn only_changes_have_rows() {
+        let places = (0..3).map(|cpu| (cpu, Place::default())).collect();
+        let layouts = BTreeMap::from([(0, layout(&[0, 1, 2])), (1, layout(&[3]))]);
+        let mut sink = Sink::default();
+        let mut cpus = Cpus::new(&places, &[0, 1], &layouts);
+        cpus.rows(5, &mut sink);
+        cpus.rows(6, &mut sink);
+        let first = texts(&sink.rows.cpus.finish());
+        assert_eq!(
+            first,
+            ["0 Some(\"online\") 0-2", "1 Some(\"online\") 3", "2 Some(\"offline\") "]
+        );
+        let moved = BTreeMap::from([(0, layout(&[0, 1, 2, 3]))]);
+        let change = Change { gone: vec![1], layouts: Some(moved), ..Change::default() };
+        cpus.follow(&change);
+        cpus.rows(7, &mut sink);
+        let second = texts(&sink.rows.cpus.finish());
+        assert_eq!(second, ["0 Some(\"online\") 0-3", "1 Some(\"offline\") "]);
+    }
+}

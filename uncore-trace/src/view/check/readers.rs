@@ -1,0 +1,60 @@
+//! Every reading was made on a CPU that `cpus` names as the reader of its counter.
+
+use std::collections::HashSet;
+
+use anyhow::{Context as _, Result};
+use arrow::array::Array as _;
+
+use super::{First, Outcome};
+use crate::schema::columns::{i32s, texts};
+use crate::schema::{cpus, readings};
+use crate::tables::reader::Recording;
+
+/// Goes over the rows; `None` where the recording has no such table.
+pub(super) fn readings(recording: &Recording) -> Option<Outcome> {
+    recording.tables().iter().find(|table| table.name == cpus::TABLE.name)?;
+    Some(match scan(recording) {
+        Ok(first) => first.outcome("readings"),
+        Err(error) => Outcome::Failed(format!("{error:#}")),
+    })
+}
+
+fn scan(recording: &Recording) -> Result<First> {
+    let readers = readers(recording)?;
+    let mut first = First::default();
+    for batch in recording.table(&readings::TABLE)?.scan(&["mono_ns", "counter", "cpu"])? {
+        let batch = batch?;
+        let (counter, cpu) = (i32s(&batch, "counter")?, i32s(&batch, "cpu")?);
+        for row in 0..batch.num_rows() {
+            let (counter, cpu) = (counter.value(row), cpu.value(row));
+            first.look(|| {
+                let is_reader = readers.contains(&(counter, cpu));
+                (!is_reader).then(|| {
+                    format!("counter {counter} was read on CPU {cpu}, which does not read it")
+                })
+            });
+        }
+    }
+    Ok(first)
+}
+
+/// The counters and the CPUs that read them at some time.
+fn readers(recording: &Recording) -> Result<HashSet<(i32, i32)>> {
+    let mut readers = HashSet::new();
+    for batch in recording.table(&cpus::TABLE)?.scan(&["cpu", "counters"])? {
+        let batch = batch?;
+        let (cpu, counters) = (i32s(&batch, "cpu")?, texts(&batch, "counters")?);
+        for row in (0..batch.num_rows()).filter(|&row| counters.is_valid(row)) {
+            for part in counters.value(row).split(',').filter(|part| !part.is_empty()) {
+                let (begin, end) = part.split_once('-').unwrap_or((part, part));
+                let number = |text: &str| {
+                    text.parse::<i32>().with_context(|| format!("'{part}' is no list of counters"))
+                };
+                // A damaged list must not take all memory.
+                let (begin, end) = (number(begin)?, number(end)?.min(1 << 20));
+                readers.extend((begin..=end).map(|counter| (counter, cpu.value(row))));
+            }
+        }
+    }
+    Ok(readers)
+}
