@@ -6,17 +6,29 @@
 
 use std::os::fd::{AsFd as _, AsRawFd as _};
 
-use anyhow::{Context as _, Result};
-use aya::programs::{Program, RawTracePoint};
+use anyhow::Result;
+use aya::programs::Program;
 use aya::{Ebpf, EbpfLoader};
 use uncore_trace_common::config::{self, MISSING};
 
 use super::btf::Types;
-use super::programs::{find, loaded};
+use super::programs::attach_raw;
 
 /// Requests under way whose owners are remembered: 64 queues of the depth that the driver of NVM Express
 /// asks for (1024, `io_queue_depth` in drivers/nvme/host/pci.c, Linux 6.18). 7 MiB of kernel memory.
 const REQUESTS: u32 = 1 << 16;
+
+/// The programs that see I/O: they have the names of their tracepoints, and not all are attached.
+pub const PROGRAMS: [&str; 8] = [
+    "block_io_start",
+    "block_rq_insert",
+    "block_rq_issue",
+    "block_rq_merge",
+    "block_rq_complete",
+    "net_dev_start_xmit",
+    "netif_receive_skb",
+    "skb_copy_datagram_iovec",
+];
 
 /// A member within members: the offset is their sum.
 type Path = &'static [(&'static str, &'static str)];
@@ -130,11 +142,7 @@ impl Kernel {
     /// Loads and attaches the programs.
     pub fn attach(&self, ebpf: &mut Ebpf) -> Result<()> {
         for name in &self.programs {
-            let program: &mut RawTracePoint = find(ebpf, name)?;
-            loaded(name, program.load())?;
-            program
-                .attach(name)
-                .with_context(|| format!("cannot attach to the tracepoint {name}"))?;
+            attach_raw(ebpf, name)?;
         }
         Ok(())
     }

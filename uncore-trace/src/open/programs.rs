@@ -1,5 +1,7 @@
 //! Loads the BPF object and attaches its programs, in a stated order.
 
+use std::collections::BTreeSet;
+
 use anyhow::{Context as _, Result, anyhow, bail};
 use aya::maps::{Map, MapData};
 use aya::programs::{BtfTracePoint, Program, ProgramError, RawTracePoint};
@@ -14,19 +16,8 @@ use super::options::Options;
 /// The object that the build script put here.
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/uncore-trace.bpf.o"));
 
-/// Raw tracepoint programs and their tracepoints, which have the programs' names. Those that only
-/// keep names right come first, so that no task is accounted before its exec would be seen.
-const RAW_TRACEPOINTS: [&str; 9] = [
-    "cgroup_mkdir",
-    "cgroup_rmdir",
-    "cgroup_attach_task",
-    "sched_process_exec",
-    "sched_process_exit",
-    "irq_handler_entry",
-    "irq_handler_exit",
-    "softirq_entry",
-    "softirq_exit",
-];
+/// Raw tracepoint programs that are run on a CPU by `BPF_PROG_TEST_RUN` and never attached.
+const RUN_ON_CPU: [&str; 2] = ["probe", "run_on_cpu"];
 
 /// Structure members whose offsets the programs need, with their globals.
 const OFFSETS: [(&str, (&str, &str)); 5] = [
@@ -88,16 +79,32 @@ fn replace(map: &MapData, counters: &CounterArray) -> Result<()> {
     counters.take_place_of(map.fd().as_fd()).context("cannot put the perf event array in its place")
 }
 
-/// Loads and attaches everything that records, `sched_switch` last: time is accounted from there.
+/// Loads and attaches everything that records whatever is asked for: each raw tracepoint program of
+/// the object, at the tracepoint of its name, but those of I/O. `sched_switch` is last: time is
+/// accounted from there, when the programs that keep names right see every change.
 pub fn attach(ebpf: &mut Ebpf, kernel: &Btf) -> Result<()> {
-    for name in RAW_TRACEPOINTS {
-        let program: &mut RawTracePoint = find(ebpf, name)?;
-        loaded(name, program.load())?;
-        program.attach(name).with_context(|| format!("cannot attach to the tracepoint {name}"))?;
+    let others = |name: &&str| !RUN_ON_CPU.contains(name) && !io::PROGRAMS.contains(name);
+    let names: BTreeSet<String> = ebpf
+        .programs()
+        .filter(|(_, program)| matches!(program, Program::RawTracePoint(_)))
+        .map(|(name, _)| name)
+        .filter(others)
+        .map(str::to_owned)
+        .collect();
+    for name in &names {
+        attach_raw(ebpf, name)?;
     }
     let program: &mut BtfTracePoint = find(ebpf, "sched_switch")?;
     loaded("sched_switch", program.load("sched_switch", kernel))?;
     program.attach().context("cannot attach to the tracepoint sched_switch")?;
+    Ok(())
+}
+
+/// Loads a raw tracepoint program and attaches it to the tracepoint of its name.
+pub fn attach_raw(ebpf: &mut Ebpf, name: &str) -> Result<()> {
+    let program: &mut RawTracePoint = find(ebpf, name)?;
+    loaded(name, program.load())?;
+    program.attach(name).with_context(|| format!("cannot attach to the tracepoint {name}"))?;
     Ok(())
 }
 
