@@ -16,7 +16,7 @@ use uncore_trace::schema::{SCHEMA_VERSION, fabric, metadata};
 use uncore_trace::tables::reader::Recording;
 use uncore_trace::tables::writer::{Create, Target, Writer};
 
-use crate::command::{Answer, NOBODY, Place, machine};
+use crate::command::{Answer, NOBODY, Place};
 use crate::harness::has_root;
 use crate::skip;
 
@@ -53,7 +53,7 @@ fn unknown_names_are_named_with_what_there_is() {
 #[test]
 fn a_value_too_large_says_the_maximum() {
     let place = Place::new();
-    let root = machine("grace-2s");
+    let root = place.machine("grace-2s");
     let plan = |event| ["record", "--dry-run", "--root", &root, "-e", event].map(str::to_owned);
     let line = place.refuses(plan("nvidia_pcie_pmu_0/rd_bytes_loc,root_port=0x1000/"));
     assert!(line.contains("0x1000 is too large") && line.contains("maximum is 0x3ff"), "{line}");
@@ -64,7 +64,7 @@ fn a_value_too_large_says_the_maximum() {
 #[test]
 fn a_group_without_a_pmu_says_which_groups_there_are() {
     let place = Place::new();
-    let root = machine("vm-no-uncore");
+    let root = place.machine("vm-no-uncore");
     let line = place.refuses(["record", "--dry-run", "--root", &root, "-p", "pcie"]);
     assert!(line.contains("group pcie") && line.contains("groups here are host"), "{line}");
     let list = place.typed("list groups --json").ok();
@@ -164,8 +164,8 @@ fn without_privileges_it_says_which_are_needed() {
 
 #[test]
 fn a_captured_machine_is_planned_and_not_recorded() {
-    let place = Place::new();
-    let root = machine("grace-2s");
+    let (place, elsewhere) = (Place::new(), Place::new());
+    let root = elsewhere.machine("grace-2s");
     let line = place.refuses(["record", "--root", &root, "-p", "pcie", "-o", "x.parquet"]);
     assert!(line.contains("not the running machine") && line.contains("--dry-run"), "{line}");
     let plan = place.run(["record", "--root", &root, "-p", "pcie", "--dry-run"]).ok();
@@ -193,7 +193,7 @@ fn nine_ports(place: &Place, name: &str) -> PathBuf {
 #[test]
 fn a_family_from_outside_replaces_the_embedded_one() {
     let place = Place::new();
-    let root = machine("grace-2s");
+    let root = place.machine("grace-2s");
     let plan = ["record", "--dry-run", "--root", &root, "-p", "pcie"];
     assert!(place.run(plan).ok().contains("root_port=0x3ff"));
     nine_ports(&place, "given");
@@ -234,7 +234,7 @@ fn a_recording_names_the_families_from_outside() {
 #[test]
 fn a_catalog_that_cannot_be_used_is_refused_with_its_name() {
     let place = Place::new();
-    let root = machine("grace-2s");
+    let root = place.machine("grace-2s");
     let refuses = |words: &[&str]| {
         for verb in ["record --dry-run -p pcie", "list"] {
             let args = verb.split(' ').chain(["--root", &root, "--catalog", "given"]);
@@ -260,7 +260,8 @@ fn a_catalog_that_cannot_be_used_is_refused_with_its_name() {
 
 #[test]
 fn doctor_says_what_a_machine_without_bpf_lacks() {
-    let answer = Place::new().run(["doctor", "--root", &machine("vm-no-uncore")]);
+    let place = Place::new();
+    let answer = place.run(["doctor", "--root", &place.machine("vm-no-uncore")]);
     assert_eq!(answer.code, 2);
     assert!(answer.out.contains("FAIL  BTF"), "{answer:?}");
     assert!(answer.out.contains("CONFIG_BPF_SYSCALL=y"), "{answer:?}");
@@ -271,7 +272,7 @@ fn doctor_says_what_a_machine_without_bpf_lacks() {
 fn doctor_begins_as_list_does() {
     let place = Place::new();
     for name in ["vm-no-uncore", "grace-2s"] {
-        let root = machine(name);
+        let root = place.machine(name);
         let begin = |command| {
             let text = place.run([command, "--root", &root]).out;
             text.lines().take(5).map(str::to_owned).collect::<Vec<_>>()
@@ -287,10 +288,10 @@ fn doctor_begins_as_list_does() {
 #[test]
 fn all_metrics_are_those_that_are_here_or_refused_in_short() {
     let place = Place::new();
-    let grace = machine("grace-2s");
+    let grace = place.machine("grace-2s");
     let plan = place.run(["record", "--root", &grace, "--dry-run", "-M", "*"]).ok();
     assert!(plan.contains("pcie_read_bandwidth") && plan.contains("backend_stalled"), "{plan}");
-    let root = machine("vm-no-uncore");
+    let root = place.machine("vm-no-uncore");
     let line = place.refuses(["record", "--root", &root, "--dry-run", "-M", "*"]);
     assert!(line.len() < 400 && line.contains("none of the"), "{line}");
     assert!(line.contains("more;") && line.contains("-p host"), "{line}");
@@ -480,7 +481,7 @@ fn names_in_a_recording_cannot_steer_the_terminal() {
 fn a_closed_pipe_is_no_error() {
     let place = Place::new();
     small_recording(&place.path("x.parquet"));
-    let root = machine("all-drivers-acpi");
+    let root = place.machine("all-drivers-acpi");
     let commands: [&[&str]; 7] = [
         &["report", "x.parquet"],
         &["report", "x.parquet", "--json"],

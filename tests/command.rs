@@ -12,6 +12,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use uncore_trace_lab::fixtures;
+
 /// Where the user's own catalog would be: whoever runs the tests may have one.
 pub const NO_CONFIG: &str = "/nonexistent";
 
@@ -132,10 +134,11 @@ impl Place {
         }
         copy
     }
-}
 
-/// A captured machine.
-pub fn machine(name: &str) -> String {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/machines").join(name);
-    dir.to_str().unwrap().to_owned()
+    /// A captured machine, unpacked here: the value of `--root`.
+    pub fn machine(&self, name: &str) -> String {
+        let dir = self.path(name);
+        fixtures::machine(name).unwrap().unpack(&dir).unwrap();
+        dir.to_str().unwrap().to_owned()
+    }
 }

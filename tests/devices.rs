@@ -6,14 +6,13 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use std::process::Command;
 
 use uncore_trace::catalog::Catalog;
 use uncore_trace::cmd::list::{Form, View, What, list};
 use uncore_trace::discover::{self, Machine};
 use uncore_trace::plan::{Plan, Request, plan};
 
-use crate::machines::{brief, request, root};
+use crate::machines::{brief, captured, request, unpacked};
 
 /// A function: its path in `sys/devices`, class, vendor, and the socket, root complex and port that
 /// a Tegra410 root port tells.
@@ -29,10 +28,7 @@ pub fn with_devices(
     functions: &[Function<'_>],
     names: &[(&str, &str, &str)],
 ) -> (tempfile::TempDir, Machine) {
-    let dir = tempfile::tempdir().unwrap();
-    let copied =
-        Command::new("cp").arg("-r").arg(root(name).join(".")).arg(dir.path()).status().unwrap();
-    assert!(copied.success());
+    let dir = unpacked(name);
     let write = |path: &Path, text: &[u8]| {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();
@@ -262,7 +258,7 @@ fn counters_are_split_by_root_port() {
         planned(machine, &asked)
     };
     // No devices are known: all ten.
-    let bare = discover::machine(&root("grace-2s")).unwrap();
+    let bare = captured("grace-2s");
     let plan = split(&bare);
     assert_eq!(plan.counters.len(), 2 * 4 * 10);
     assert!(plan.counters.iter().any(|c| c.filter == "root_port=0x200"));
@@ -279,11 +275,11 @@ fn counters_are_split_by_root_port() {
     assert_eq!(of("nvidia_pcie_tgt_pmu_0_rc_4"), ["dst_rp_mask=0x2", "dst_rp_mask=0x4"]);
     assert_eq!(of("nvidia_pcie_pmu_1_rc_9").len(), 8);
     // Two of sixteen at a time.
-    let intel = split(&discover::machine(&root("icelake-2s")).unwrap());
+    let intel = split(&captured("icelake-2s"));
     assert_eq!(intel.counters.len(), 6 * 2 * 8 * 2);
     assert!(intel.notes.iter().any(|note| note.contains("about 12 % of the time")));
     // An instance is a port.
-    assert_eq!(split(&discover::machine(&root("yitian")).unwrap()).counters.len(), 4);
+    assert_eq!(split(&captured("yitian")).counters.len(), 4);
     let group = "{nvidia_pcie_pmu_0/rd_bytes_loc/,nvidia_pcie_pmu_0/wr_bytes_loc/}";
     let asked = Request { per_port: true, ..request(&[], &[group]) };
     assert!(refused(&bare, &asked).contains("leave out the braces"));
@@ -341,7 +337,7 @@ fn metrics_are_of_one_device_or_of_each_port() {
     assert!(plan.counters.iter().all(|c| !c.event.starts_with("wr_")), "{}", plan.render());
     let asked = Request { metrics: vec!["c2c_bandwidth".to_owned()], ..of_devices(&["lo"], &[]) };
     assert!(refused(&machine, &asked).contains("not on PCI"));
-    let bare = discover::machine(&root("grace-2s")).unwrap();
+    let bare = captured("grace-2s");
     let asked = Request { per_port: true, metrics, ..request(&[], &[]) };
     let plan = planned(&bare, &asked);
     let of = |name: &str| plan.metrics.iter().filter(|m| m.name == name).count();

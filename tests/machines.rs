@@ -5,33 +5,33 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
-use std::path::{Path, PathBuf};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
+use tempfile::TempDir;
 use uncore_trace::catalog::Catalog;
 use uncore_trace::catalog::group::Group;
 use uncore_trace::cmd::list::{Form, View, What, list};
 use uncore_trace::discover::{Machine, machine};
 use uncore_trace::plan::{Plan, Request, plan};
+use uncore_trace_lab::fixtures;
 
-const MACHINES: [&str; 10] = [
-    "all-drivers-acpi",
-    "bare",
-    "grace-2s",
-    "icelake-2s",
-    "sapphire-rapids-2s",
-    "t410-2s",
-    "vm-no-uncore",
-    "yitian",
-    "zen4-2s",
-    "zen5-2s",
-];
-
-pub fn root(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/machines").join(name)
+/// The files of a captured machine in a directory of their own, for `--root`, which the test may
+/// change.
+pub fn unpacked(name: &str) -> TempDir {
+    let dir = TempDir::new().unwrap();
+    fixtures::machine(name).unwrap().fill(dir.path()).unwrap();
+    dir
 }
 
+/// A captured machine as it is discovered. It is unpacked and read once a process; its files are
+/// removed then, so that what reads them later (`list absent`) takes [`unpacked`].
 pub fn captured(name: &str) -> Machine {
-    machine(&root(name)).unwrap()
+    static FOUND: Mutex<BTreeMap<String, Machine>> = Mutex::new(BTreeMap::new());
+    let mut found = FOUND.lock().unwrap_or_else(PoisonError::into_inner);
+    let discovered = || machine(unpacked(name).path()).unwrap();
+    found.entry(name.to_owned()).or_insert_with(discovered).clone()
 }
 
 pub fn request(groups: &[&str], events: &[&str]) -> Request {
@@ -95,8 +95,9 @@ fn one_requester_holds_for_a_whole_root_complex() {
 #[test]
 fn every_machine_lists() {
     let catalog = Catalog::embedded().unwrap();
-    for name in MACHINES {
-        let machine = captured(name);
+    for name in &fixtures::names().unwrap() {
+        let root = unpacked(name);
+        let machine = machine(root.path()).unwrap();
         let problems = machine.problems.iter().filter(|line| !line.contains("mountinfo")).count();
         assert_eq!(problems, 0, "{name}: {:#?}", machine.problems);
         for (what, part) in [
@@ -107,8 +108,7 @@ fn every_machine_lists() {
             (What::Absent, "absent"),
         ] {
             let mut text = list(&machine, &catalog, what, Form::Text(View::default())).unwrap();
-            // Its path is that of the checkout.
-            text = text.replace(&root(name).display().to_string(), "ROOT");
+            text = text.replace(&root.path().display().to_string(), "ROOT");
             insta::assert_snapshot!(format!("list-{name}-{part}"), text);
         }
         if !machine.devices.pci.is_empty() {
@@ -126,14 +126,15 @@ fn every_machine_lists() {
 #[test]
 fn no_line_of_a_list_is_wider_than_the_terminal() {
     let catalog = Catalog::embedded().unwrap();
-    for name in MACHINES {
-        let machine = captured(name);
+    for name in &fixtures::names().unwrap() {
+        let root = unpacked(name);
+        let machine = machine(root.path()).unwrap();
         for (all, width) in [(false, 80), (true, 80), (false, 60)] {
             let view = View { all, width: Some(width) };
             let text = list(&machine, &catalog, What::All, Form::Text(view)).unwrap();
             for line in text.lines() {
-                // The path of the checkout may be longer, and is not broken.
-                let path = line.contains(&*root(name).display().to_string());
+                // The path of the machine's files may be longer, and is not broken.
+                let path = line.contains(&root.path().display().to_string());
                 assert!(line.chars().count() <= width || path, "{name} {width}: {line}");
             }
         }
@@ -173,7 +174,7 @@ fn what_is_absent_is_one_line_and_all_of_it_with_all() {
 fn the_first_five_lines_say_what_can_be_counted_and_what_a_confidence_is_worth() {
     let catalog = Catalog::embedded().unwrap();
     let mut begins = Vec::new();
-    for name in MACHINES {
+    for name in &fixtures::names().unwrap() {
         let text = list(&captured(name), &catalog, What::All, Form::Text(View::default())).unwrap();
         let begin: Vec<_> = text.lines().take_while(|line| !line.is_empty()).collect();
         assert_eq!(begin.len(), 5, "{name}: {begin:#?}");
@@ -185,7 +186,7 @@ fn the_first_five_lines_say_what_can_be_counted_and_what_a_confidence_is_worth()
 
 #[test]
 fn every_group_plans_or_says_why_not() {
-    for name in MACHINES {
+    for name in &fixtures::names().unwrap() {
         for group in Group::ALL.iter().map(|(_, group)| *group).chain(["all"]) {
             let text = match try_plan(name, &[group], &[]) {
                 Ok(plan) => plan.render(),
@@ -200,7 +201,7 @@ fn every_group_plans_or_says_why_not() {
 /// one of two `ali_drw` events is refused.
 #[test]
 fn a_plan_is_consistent() {
-    for name in MACHINES {
+    for name in &fixtures::names().unwrap() {
         let machine = captured(name);
         let plan = planned(name, &["all"], &[]);
         let mut seen = std::collections::BTreeSet::new();
@@ -233,7 +234,7 @@ fn the_machine_at_hand_can_be_planned() {
 /// The kernel's own counters are read on every CPU of every machine.
 #[test]
 fn host_works_everywhere() {
-    for name in MACHINES {
+    for name in &fixtures::names().unwrap() {
         let plan = planned(name, &["host"], &[]);
         let switches: Vec<_> =
             plan.counters.iter().filter(|c| c.event == "context-switches").collect();
@@ -335,14 +336,7 @@ fn a_sibling_leaves_the_filter_to_its_leader() {
 /// Kernels up to 6.12 have no `port` file for C2C: they count both ports, whatever the bits.
 #[test]
 fn a_filter_that_the_kernel_has_no_field_for_is_left_out() {
-    let dir = tempfile::tempdir().unwrap();
-    let copied = std::process::Command::new("cp")
-        .arg("-r")
-        .arg(root("grace-2s").join("."))
-        .arg(dir.path())
-        .status()
-        .unwrap();
-    assert!(copied.success());
+    let dir = unpacked("grace-2s");
     let pmu = dir.path().join("sys/bus/event_source/devices/nvidia_nvlink_c2c0_pmu_0");
     std::fs::remove_file(pmu.join("format/port")).unwrap();
     let machine = machine(dir.path()).unwrap();
@@ -428,7 +422,7 @@ fn offline_owners_are_named() {
 }
 
 /// A machine of two CPUs with the PMUs given as (file below the device folder, text).
-pub fn made(files: &[(&str, &str)]) -> (tempfile::TempDir, Machine) {
+pub fn made(files: &[(&str, &str)]) -> (TempDir, Machine) {
     let dir = tempfile::tempdir().unwrap();
     let cpus = ("../../../devices/system/cpu/online", "0-1\n");
     for (file, text) in files.iter().chain([&cpus]) {

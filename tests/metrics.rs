@@ -3,17 +3,13 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use uncore_trace::catalog::Catalog;
 use uncore_trace::catalog::metric::{DURATION_NS, Planned, Value, evaluate};
-use uncore_trace::discover::{Machine, machine};
+use uncore_trace::discover::Machine;
 use uncore_trace::plan::{Plan, Request, plan};
 
-fn captured(name: &str) -> Machine {
-    let machines = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/machines");
-    machine(&machines.join(name)).unwrap()
-}
+use crate::machines::captured;
 
 fn request(events: &[&str], metrics: &[&str]) -> Request {
     let owned = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect();

@@ -1,5 +1,5 @@
-//! `cargo xtask capture`: copies what discovery and planning read of a machine, for a fixture or for
-//! somebody else to look at.
+//! `cargo xtask capture`: copies what discovery and planning read of a machine into one text, for a
+//! fixture or for somebody else to look at.
 #![expect(clippy::print_stdout, reason = "a task tells what it did")]
 
 use std::path::PathBuf;
@@ -7,11 +7,13 @@ use std::path::PathBuf;
 use anyhow::Result;
 use uncore_trace_lab::capture::capture;
 
+use crate::fixture;
+
 /// Options of `cargo xtask capture`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Directory to make, e.g. tests/fixtures/machines/NAME
-    to: PathBuf,
+    /// File to make, such as tests/fixtures/machines/NAME.toml
+    file: PathBuf,
     /// Read the machine's files under this directory
     #[arg(long, value_name = "DIR", default_value = "/", hide_default_value = true)]
     root: PathBuf,
@@ -19,8 +21,12 @@ pub struct Args {
 
 /// Copies and says what to do with it.
 pub fn run(args: &Args) -> Result<()> {
-    let pmus = capture(&args.root, &args.to)?;
-    let to = args.to.display();
-    println!("capture: {pmus} PMUs in {to}; look at it with `uncore-trace --root {to} list`");
+    let (tree, pmus) = capture(&args.root)?;
+    fixture::write_new(&tree, &args.file)?;
+    let file = args.file.display();
+    println!(
+        "capture: {pmus} PMUs in {file}; look at it with `cargo xtask unpack {file} DIR` and \
+         `uncore-trace list --root DIR`"
+    );
     Ok(())
 }

@@ -4,11 +4,15 @@
 //! it starts from; one that fails is left in `target/fuzz/TARGET-failed/`.
 #![expect(clippy::print_stdout, reason = "a task tells what it did")]
 
+use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
 use uncore_trace_ebpf::stamp::workspace_root;
+use uncore_trace_lab::capture::PMUS;
+use uncore_trace_lab::fixtures;
+use uncore_trace_lab::tree::Entry;
 
 use crate::command::quietly;
 use crate::target;
@@ -23,13 +27,21 @@ pub struct Args {
     seconds: u32,
 }
 
-/// Directories with files that each target must understand, `*` for any one name.
-const SEEDS: &[(&str, &[&str])] = &[
-    ("event_file", &["tests/fixtures/machines/*/sys/bus/event_source/devices/*/events"]),
-    ("format_file", &["tests/fixtures/machines/*/sys/bus/event_source/devices/*/format"]),
-    ("catalog_file", &["uncore-trace/catalog"]),
-    ("event_text", &["tests/fuzz/seeds/event_text"]),
-    ("formula", &["tests/fuzz/seeds/formula"]),
+/// Files that a target must understand.
+enum Seeds {
+    /// Those of a directory of the repository.
+    Dir(&'static str),
+    /// Those of all captured PMUs in their directory of this name.
+    OfPmus(&'static str),
+}
+
+/// Each target with its seeds.
+const SEEDS: &[(&str, Seeds)] = &[
+    ("event_file", Seeds::OfPmus("events")),
+    ("format_file", Seeds::OfPmus("format")),
+    ("catalog_file", Seeds::Dir("uncore-trace/catalog")),
+    ("event_text", Seeds::Dir("tests/fuzz/seeds/event_text")),
+    ("formula", Seeds::Dir("tests/fuzz/seeds/formula")),
 ];
 
 /// Longest input: a catalog file is a few kB.
@@ -52,7 +64,7 @@ pub fn run(args: &Args) -> Result<()> {
 
 fn run_one(name: &str, seconds: u32) -> Result<()> {
     let known = SEEDS.iter().find(|(known, _)| *known == name);
-    let known = known.map(|(_, seeds)| *seeds);
+    let known = known.map(|(_, seeds)| seeds);
     let names = || SEEDS.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
     let seeds =
         known.with_context(|| format!("there is none of this name; there are {}", names()))?;
@@ -66,11 +78,11 @@ fn run_one(name: &str, seconds: u32) -> Result<()> {
     // it takes a third of the time to build, and the checks for overflow are on.
     command.args(["fuzz", "run", "--fuzz-dir", "tests/fuzz", "--dev", "--sanitizer", "none", name]);
     command.arg(&found);
-    for pattern in seeds {
-        let dirs = directories(&workspace_root(), pattern);
-        ensure!(!dirs.is_empty(), "no directory {pattern}");
-        command.args(dirs);
-    }
+    let unpacked = tempfile::tempdir().context("cannot make a temporary directory")?;
+    match seeds {
+        Seeds::Dir(dir) => command.arg(workspace_root().join(dir)),
+        Seeds::OfPmus(dir) => command.arg(of_pmus(dir, unpacked.path())?),
+    };
     command.arg("--");
     command.arg(format!("-max_total_time={seconds}"));
     command.arg(format!("-max_len={LONGEST}"));
@@ -82,21 +94,40 @@ fn run_one(name: &str, seconds: u32) -> Result<()> {
     Ok(())
 }
 
-/// The directories that a pattern names.
-fn directories(root: &Path, pattern: &str) -> Vec<PathBuf> {
-    let mut found = vec![root.to_owned()];
-    for part in pattern.split('/') {
-        found = found.into_iter().flat_map(|dir| below(&dir, part)).collect();
+/// Writes the different files that captured PMUs have in their directory `name` into `to`.
+fn of_pmus<'a>(name: &str, to: &'a Path) -> Result<&'a Path> {
+    let mut found = BTreeSet::new();
+    for machine in fixtures::names()? {
+        for (path, entry) in fixtures::machine(&machine)?.entries() {
+            if let Entry::File(bytes) = entry
+                && path.starts_with(PMUS)
+                && path.parent().is_some_and(|dir| dir.ends_with(name))
+            {
+                found.insert(bytes.clone());
+            }
+        }
     }
-    found
+    ensure!(!found.is_empty(), "no captured PMU has {name}");
+    for (number, bytes) in found.iter().enumerate() {
+        fs::write(to.join(number.to_string()), bytes).context("cannot write the seeds")?;
+    }
+    Ok(to)
 }
 
-fn below(dir: &Path, part: &str) -> Vec<PathBuf> {
-    let entries = match part {
-        "*" => fs::read_dir(dir).into_iter().flatten().flatten().map(|it| it.path()).collect(),
-        name => vec![dir.join(name)],
-    };
-    let mut dirs: Vec<PathBuf> = entries.into_iter().filter(|path| path.is_dir()).collect();
-    dirs.sort();
-    dirs
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seeds_are_of_all_captured_pmus() {
+        for (name, text, least) in [("events", "event=0x2", 300), ("format", "config:0-7", 30)] {
+            let dir = tempfile::tempdir().unwrap();
+            of_pmus(name, dir.path()).unwrap();
+            let files = fs::read_dir(dir.path()).unwrap().map(|file| file.unwrap().path());
+            let texts: Vec<_> = files.map(|file| fs::read_to_string(file).unwrap()).collect();
+            assert!(texts.len() >= least, "{name}: {}", texts.len());
+            assert!(texts.iter().any(|found| found.trim() == text), "{name}: {texts:?}");
+        }
+        assert!(of_pmus("nothing", Path::new("/nonexistent")).is_err());
+    }
 }

@@ -11,6 +11,7 @@ mod bench;
 mod bpf;
 mod capture;
 mod command;
+mod fixture;
 mod fuzz;
 mod lab;
 mod setup;
@@ -32,7 +33,7 @@ enum Task {
         #[arg(long)]
         check: bool,
     },
-    /// Copy what is read of a machine to plan a recording, as a fixture
+    /// Copy what is read of a machine to plan a recording into a text, as a fixture
     Capture(capture::Args),
     /// Measure what recording costs
     #[command(subcommand)]
@@ -41,8 +42,12 @@ enum Task {
     Fuzz(fuzz::Args),
     /// Test with the real uncore drivers in emulated guests
     Lab(lab::Args),
+    /// Make the text of a captured machine from such a directory
+    Pack(fixture::Pack),
     /// Install what building the BPF programs and running the tests need
     Setup(setup::Args),
+    /// Make the directory that `--root` reads from the text of a captured machine
+    Unpack(fixture::Unpack),
 }
 
 fn main() -> ExitCode {
@@ -62,6 +67,8 @@ fn run(task: Task) -> Result<()> {
         Task::Bench(bench) => bench::run(&bench),
         Task::Fuzz(args) => fuzz::run(&args),
         Task::Lab(args) => lab::run(&args),
+        Task::Pack(args) => fixture::pack(&args),
         Task::Setup(args) => setup::run(&args),
+        Task::Unpack(args) => fixture::unpack(&args),
     }
 }

@@ -101,6 +101,14 @@ pub fn machine(root: &Path) -> Result<Machine> {
     })
 }
 
+/// A machine of `tests/fixtures/machines`. Its files are removed before this returns.
+#[cfg(test)]
+pub(crate) fn captured(name: &str) -> Machine {
+    let dir = tempfile::tempdir().unwrap();
+    uncore_trace_lab::fixtures::machine(name).unwrap().fill(dir.path()).unwrap();
+    machine(dir.path()).unwrap()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

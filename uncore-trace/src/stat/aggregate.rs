@@ -198,11 +198,9 @@ pub fn rate(value: f64, unit: &str, counted_ns: u64) -> Option<Rate> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
     use crate::count::Count;
-    use crate::discover::{CpuList, cpus, machine};
+    use crate::discover::{CpuList, captured, cpus};
     use crate::plan::{Request, Role, plan};
 
     fn counter(id: u32, pmu: &str, event: &str, cpu: u32) -> Counter {
@@ -328,7 +326,6 @@ mod tests {
     /// What `-p GROUP` counts on captured machines, as lines.
     #[test]
     fn lines_of_real_machines() {
-        let machines = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/machines");
         let catalog = Catalog::embedded().unwrap();
         let mut shown = Vec::new();
         for (name, group, by) in [
@@ -338,7 +335,7 @@ mod tests {
             ("yitian", "pcie", By::Machine),
             ("icelake-2s", "mem", By::Machine),
         ] {
-            let machine = machine(&machines.join(name)).unwrap();
+            let machine = captured(name);
             let request = Request {
                 groups: vec![group.to_owned()],
                 tick_ns: 1_000_000,

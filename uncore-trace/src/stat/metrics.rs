@@ -105,20 +105,16 @@ impl MetricLine {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
     use crate::catalog::Catalog;
     use crate::count::Count;
-    use crate::discover::machine;
+    use crate::discover::captured;
     use crate::plan::{Request, plan};
     use crate::stat::aggregate::By;
 
     /// The captured machine with two Grace sockets.
     fn grace(metric: &str) -> (Plan, Cpus) {
-        let root =
-            Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/machines/grace-2s");
-        let machine = machine(&root).unwrap();
+        let machine = captured("grace-2s");
         let request = Request {
             metrics: vec![metric.to_owned()],
             tick_ns: 1_000_000,

@@ -1,17 +1,19 @@
-//! Copies what discovery and planning read of a machine into a directory that `--root` takes: the
-//! form of the fixtures in `tests/fixtures/machines`.
+//! Copies what discovery and planning read of a machine, as the tree of a fixture in
+//! `tests/fixtures/machines`.
 //!
 //! Guarantees that nothing else is copied: PMUs, what the processor is, CPU numbers, NUMA nodes, the
 //! names and places of PCI, block and network devices, the kernel's release and where cgroups are
 //! mounted; no other mount, no process, no serial number, no network or memory address.
 
-use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::{fs, io};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 
-const PMUS: &str = "sys/bus/event_source/devices";
+use crate::tree::{self, Entry, Tree};
+
+/// The directory with a directory for each PMU.
+pub const PMUS: &str = "sys/bus/event_source/devices";
 const SYSTEM: &str = "sys/devices/system";
 
 /// Files of a PMU.
@@ -54,14 +56,15 @@ const PARTS: &[(&str, &str, &[&str])] = &[
     ("node", "node", &["cpulist"]),
 ];
 
-/// Copies from `root` to `to`, which must not exist yet. Returns how many PMUs there were.
+/// Reads what is needed below `root`, and counts its PMUs.
 ///
 /// # Errors
 ///
-/// `to` exists or cannot be written, or `root` has no list of PMUs. What a machine does not have
-/// is left out.
-pub fn capture(root: &Path, to: &Path) -> Result<usize> {
-    ensure!(!to.exists(), "{} exists: name a new directory", to.display());
+/// `root` has no list of PMUs, or a link target is not UTF-8. What a machine does not have is left
+/// out.
+pub fn capture(root: &Path) -> Result<(Tree, usize)> {
+    let mut tree = Tree::default();
+    let to = &mut tree;
     let pmus = names(&root.join(PMUS))
         .with_context(|| format!("cannot list the PMUs in {}", root.join(PMUS).display()))?;
     for pmu in &pmus {
@@ -95,7 +98,7 @@ pub fn capture(root: &Path, to: &Path) -> Result<usize> {
     processor(root, to)?;
     devices(root, to)?;
     cgroup_mounts(root, to)?;
-    Ok(pmus.len())
+    Ok((tree, pmus.len()))
 }
 
 /// Whether a name is `prefix` and a number.
@@ -105,7 +108,7 @@ fn numbered(name: &str, prefix: &str) -> bool {
 }
 
 /// What the first processor is and whether it is a virtual one.
-fn processor(root: &Path, to: &Path) -> Result<()> {
+fn processor(root: &Path, to: &mut Tree) -> Result<()> {
     let file = Path::new("proc/cpuinfo");
     let Ok(text) = fs::read_to_string(root.join(file)) else {
         return Ok(());
@@ -125,23 +128,23 @@ fn processor(root: &Path, to: &Path) -> Result<()> {
     }
     // So that the last one ends too.
     kept.push(String::new());
-    write(&to.join(file), kept.join("\n").as_bytes())
+    add(to, file, kept.join("\n"))
 }
 
 /// The links that say where devices are, and what devices are made of.
-fn devices(root: &Path, to: &Path) -> Result<()> {
+fn devices(root: &Path, to: &mut Tree) -> Result<()> {
     for dir in LINKS {
         for name in names(&root.join(dir)).unwrap_or_default() {
             let link = Path::new(dir).join(&name);
             let Ok(target) = fs::read_link(root.join(&link)) else {
                 continue;
             };
-            make_link(&to.join(&link), &target)?;
-            let Some(place) = target.to_str().and_then(|target| target.split_once("devices/"))
+            to.add(&link, tree::link(&target)?)?;
+            let Some((_, place)) = target.to_str().and_then(|target| target.split_once("devices/"))
             else {
                 continue;
             };
-            let place = Path::new("sys/devices").join(place.1);
+            let place = Path::new("sys/devices").join(place);
             if dir.ends_with("pci/devices") {
                 function(root, to, &place)?;
             } else if place.starts_with("sys/devices/virtual") {
@@ -153,7 +156,7 @@ fn devices(root: &Path, to: &Path) -> Result<()> {
 }
 
 /// A PCI function; of NVIDIA's root ports, which say there where they are, also the configuration.
-fn function(root: &Path, to: &Path, place: &Path) -> Result<()> {
+fn function(root: &Path, to: &mut Tree, place: &Path) -> Result<()> {
     for file in FUNCTION_FILES {
         copy(root, to, &place.join(file))?;
     }
@@ -169,13 +172,13 @@ fn function(root: &Path, to: &Path, place: &Path) -> Result<()> {
 }
 
 /// The names of the devices that a virtual one is made of: as empty files, the links lead nowhere.
-fn made_of(root: &Path, to: &Path, place: &Path) -> Result<()> {
+fn made_of(root: &Path, to: &mut Tree, place: &Path) -> Result<()> {
     for slave in names(&root.join(place).join("slaves")).unwrap_or_default() {
-        write(&to.join(place).join("slaves").join(slave), b"")?;
+        add(to, &place.join("slaves").join(slave), "")?;
     }
     for name in names(&root.join(place)).unwrap_or_default() {
         if name.starts_with("lower_") {
-            write(&to.join(place).join(name), b"")?;
+            add(to, &place.join(name), "")?;
         }
     }
     let subsystem = place.parent().filter(|dir| {
@@ -183,21 +186,14 @@ fn made_of(root: &Path, to: &Path, place: &Path) -> Result<()> {
     });
     for name in subsystem.map_or_else(Vec::new, |dir| names(&root.join(dir)).unwrap_or_default()) {
         if let Some(dir) = subsystem.filter(|_| numbered(&name, "nvme")) {
-            write(&to.join(dir).join(name), b"")?;
+            add(to, &dir.join(name), "")?;
         }
     }
     Ok(())
 }
 
-fn make_link(link: &Path, target: &Path) -> Result<()> {
-    if let Some(dir) = link.parent() {
-        fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
-    }
-    symlink(target, link).with_context(|| format!("cannot make {}", link.display()))
-}
-
 /// The mounts of cgroup file systems; all others are nobody's business.
-fn cgroup_mounts(root: &Path, to: &Path) -> Result<()> {
+fn cgroup_mounts(root: &Path, to: &mut Tree) -> Result<()> {
     let file = Path::new("proc/self/mountinfo");
     let Ok(text) = fs::read_to_string(root.join(file)) else {
         return Ok(());
@@ -207,7 +203,7 @@ fn cgroup_mounts(root: &Path, to: &Path) -> Result<()> {
     let mut lines: Vec<&str> = text.lines().filter(is_cgroup).collect();
     // So that the last one ends too.
     lines.push("");
-    write(&to.join(file), lines.join("\n").as_bytes())
+    add(to, file, lines.join("\n"))
 }
 
 fn names(dir: &Path) -> io::Result<Vec<String>> {
@@ -219,28 +215,27 @@ fn names(dir: &Path) -> io::Result<Vec<String>> {
 }
 
 /// Copies a file's bytes, if it can be read: sysfs files say nothing true about their length.
-fn copy(root: &Path, to: &Path, file: &Path) -> Result<()> {
+fn copy(root: &Path, to: &mut Tree, file: &Path) -> Result<()> {
     match fs::read(root.join(file)) {
-        Ok(bytes) => write(&to.join(file), &bytes),
+        Ok(bytes) => add(to, file, bytes),
         Err(_absent) => Ok(()),
     }
 }
 
-fn write(path: &PathBuf, bytes: &[u8]) -> Result<()> {
-    if let Some(dir) = path.parent() {
-        fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
-    }
-    fs::write(path, bytes).with_context(|| format!("cannot write {}", path.display()))
+fn add(to: &mut Tree, file: &Path, bytes: impl Into<Vec<u8>>) -> Result<()> {
+    to.add(file, Entry::File(bytes.into()))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     #[test]
     fn what_is_needed_is_copied_and_nothing_else() {
         let dir = std::env::temp_dir().join(format!("capture-{}", std::process::id()));
-        let (root, to) = (dir.join("root"), dir.join("to"));
+        let mut machine = Tree::default();
         for (file, text) in [
             ("sys/bus/event_source/devices/x_0/type", "9\n"),
             ("sys/bus/event_source/devices/x_0/events/a.scale", "0.5"),
@@ -265,7 +260,7 @@ mod tests {
             ("sys/devices/virtual/nvme-subsystem/nvme-subsys0/serial", "secret"),
             ("proc/self/mountinfo", "1 0 / /cg rw - cgroup2 c rw\n2 0 / /home rw - ext4 x rw\n"),
         ] {
-            write(&root.join(file), text.as_bytes()).unwrap();
+            add(&mut machine, Path::new(file), text).unwrap();
         }
         let port = "pci0000:00/0000:00:01.0";
         for (link, target) in [
@@ -276,41 +271,41 @@ mod tests {
                 "sys/class/block/nvme0n1",
                 "../../devices/virtual/nvme-subsystem/nvme-subsys0/nvme0n1".to_owned(),
             ),
+            (
+                "sys/class/block/nvme0n2",
+                "../../devices/virtual/nvme-subsystem/nvme-subsys0/nvme0n2".to_owned(),
+            ),
         ] {
-            make_link(&root.join(link), Path::new(&target)).unwrap();
+            machine.add(Path::new(link), Entry::Link(target)).unwrap();
         }
-        assert_eq!(capture(&root, &to).unwrap(), 1);
-        let mut found = Vec::new();
-        let mut dirs = vec![to.clone()];
-        while let Some(dir) = dirs.pop() {
-            for entry in fs::read_dir(dir).unwrap() {
-                let entry = entry.unwrap();
-                let kind = entry.file_type().unwrap();
-                if kind.is_dir() {
-                    dirs.push(entry.path());
-                } else if kind.is_file() {
-                    let text = fs::read_to_string(entry.path()).unwrap();
-                    assert!(!text.contains("secret"), "{}", entry.path().display());
-                    found.push(entry.path());
-                }
-            }
-        }
-        let has = |file: &str| found.contains(&to.join(file));
-        assert!(has("sys/devices/pci0000:00/0000:00:01.0/config"), "{found:?}");
-        assert!(has("sys/devices/virtual/net/bond0/lower_eth0"), "{found:?}");
-        assert!(has("sys/devices/virtual/nvme-subsystem/nvme-subsys0/nvme3"), "{found:?}");
-        assert!(has("sys/bus/event_source/devices/x_0/die1"), "{found:?}");
-        let link = fs::read_link(to.join("sys/bus/pci/devices/0000:01:00.0")).unwrap();
-        assert!(link.ends_with("0000:00:01.0/0000:01:00.0"));
-        let read = |file: &str| fs::read_to_string(to.join(file)).unwrap();
-        assert_eq!(read("sys/bus/event_source/devices/x_0/events/a.scale"), "0.5");
-        assert_eq!(read("sys/devices/system/cpu/cpu3/topology/die_id"), "1\n");
-        assert_eq!(read("sys/devices/system/node/node0/cpulist"), "0-3\n");
-        assert_eq!(read("proc/cpuinfo"), "vendor_id\t: AuthenticAMD\nflags\t: hypervisor\n");
-        assert_eq!(read("proc/self/mountinfo"), "1 0 / /cg rw - cgroup2 c rw\n");
-        assert!(!to.join("sys/bus/event_source/devices/x_0/uevent").exists());
-        assert!(!to.join("sys/devices/system/cpu/cpufreq").exists());
-        assert!(capture(&root, &to).unwrap_err().to_string().contains("exists"));
+        machine.unpack(&dir).unwrap();
+        let (tree, pmus) = capture(&dir).unwrap();
         fs::remove_dir_all(&dir).unwrap();
+        assert_eq!(pmus, 1);
+        let found: BTreeMap<_, _> = tree.entries().collect();
+        for (path, entry) in &found {
+            assert!(!format!("{entry:?}").contains("secret"), "{}", path.display());
+        }
+        let file = |text: &str| Entry::File(text.into());
+        for (path, entry) in [
+            ("sys/devices/pci0000:00/0000:00:01.0/config", file("port")),
+            ("sys/devices/virtual/net/bond0/lower_eth0", file("")),
+            ("sys/devices/virtual/nvme-subsystem/nvme-subsys0/nvme3", file("")),
+            ("sys/bus/event_source/devices/x_0/die1", file("0000:40\n")),
+            ("sys/bus/event_source/devices/x_0/events/a.scale", file("0.5")),
+            ("sys/devices/system/cpu/cpu3/topology/die_id", file("1\n")),
+            ("sys/devices/system/node/node0/cpulist", file("0-3\n")),
+            ("proc/cpuinfo", file("vendor_id\t: AuthenticAMD\nflags\t: hypervisor\n")),
+            ("proc/self/mountinfo", file("1 0 / /cg rw - cgroup2 c rw\n")),
+            (
+                "sys/bus/pci/devices/0000:01:00.0",
+                Entry::Link(format!("../../../devices/{port}/0000:01:00.0")),
+            ),
+        ] {
+            assert_eq!(found.get(Path::new(path)), Some(&&entry), "{path}");
+        }
+        let has = |path: &str| found.keys().any(|found| found.starts_with(path));
+        assert!(!has("sys/bus/event_source/devices/x_0/uevent"));
+        assert!(!has("sys/devices/system/cpu/cpufreq"));
     }
 }

@@ -102,7 +102,8 @@ fn describe(out: &Path) -> Result<()> {
     let pmus: String = present()?.into_iter().map(|name| name + "\n").collect();
     fs::write(out.join("pmus.txt"), pmus)?;
     fs::write(out.join("dmesg.txt"), Messages::all()?.take()?)?;
-    capture(Path::new("/"), &out.join("root"))?;
+    let (tree, _pmus) = capture(Path::new("/"))?;
+    fs::write(out.join("machine.toml"), tree.render())?;
     Ok(())
 }
 

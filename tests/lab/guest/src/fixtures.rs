@@ -1,0 +1,74 @@
+//! The machines of `tests/fixtures/machines`, one text each.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::tree::Tree;
+
+/// The directory of the files `NAME.toml`.
+#[must_use]
+pub fn dir() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/machines")
+}
+
+/// The names of all machines, sorted.
+///
+/// # Errors
+///
+/// The directory cannot be read, or there is no machine in it.
+pub fn names() -> Result<Vec<String>> {
+    let dir = dir();
+    let unreadable = || format!("cannot read {}", dir.display());
+    let mut names = Vec::new();
+    for entry in fs::read_dir(&dir).with_context(unreadable)? {
+        let file = entry.with_context(unreadable)?.file_name();
+        names.extend(file.to_str().and_then(|file| file.strip_suffix(".toml")).map(str::to_owned));
+    }
+    names.sort();
+    ensure!(!names.is_empty(), "no machine in {}", dir.display());
+    Ok(names)
+}
+
+/// The machine of this name.
+///
+/// # Errors
+///
+/// There is none, or it cannot be read.
+pub fn machine(name: &str) -> Result<Tree> {
+    read(&dir().join(format!("{name}.toml")))
+}
+
+/// The machine in this file.
+///
+/// # Errors
+///
+/// The file cannot be read, or it has another form.
+pub fn read(path: &Path) -> Result<Tree> {
+    let text =
+        fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    Tree::parse(&text).with_context(|| format!("cannot use {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A text that is edited by hand keeps the form that the tool writes, so that a later capture
+    /// shows only what differs.
+    #[test]
+    fn each_machine_is_the_text_that_is_written_of_its_files() {
+        for name in names().unwrap() {
+            let dir = std::env::temp_dir().join(format!("{name}-{}", std::process::id()));
+            machine(&name).unwrap().unpack(&dir).unwrap();
+            let packed = Tree::pack(&dir).unwrap();
+            fs::remove_dir_all(&dir).unwrap();
+            assert_eq!(packed, machine(&name).unwrap(), "{name}");
+            let file = super::dir().join(format!("{name}.toml"));
+            let text = fs::read_to_string(&file).unwrap();
+            let mend = "run `cargo xtask unpack` and `cargo xtask pack`";
+            assert!(packed.render() == text, "{} has another form: {mend}", file.display());
+        }
+    }
+}
