@@ -1,6 +1,6 @@
 //! The tests that need more than one module. `machines`, `devices`, `misses` and `traps` plan on captured
-//! machines, `cli` types what is wrong and `recording` what is right into the real binary, `readme`
-//! compares README.md with the code; the others record for real on the kernel at hand, as root, and
+//! machines, `cli` types what is wrong and `recording` what is right into the real binary, `docs`
+//! compares the documents with the code; the others record for real on the kernel at hand, as root, and
 //! skip with a reason where they cannot.
 
 mod attribute;
@@ -10,6 +10,7 @@ mod command;
 mod containers;
 mod cost;
 mod devices;
+mod docs;
 mod doctor;
 mod exact;
 mod harness;
@@ -23,7 +24,6 @@ mod names;
 mod output;
 mod perf_stat;
 mod readers;
-mod readme;
 mod recording;
 mod shares;
 mod signals;

@@ -166,3 +166,6 @@ impl TableDef {
         ALL.iter().copied().find(|table| table.name == name)
     }
 }
+
+#[cfg(test)]
+mod document;

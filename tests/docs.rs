@@ -1,0 +1,279 @@
+//! The documents say what the code does: links and paths exist, commands parse, the catalog's keys are
+//! those that are read, and README.md stays short.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use clap::Subcommand as _;
+use uncore_trace::catalog::Catalog;
+use uncore_trace::catalog::overlay::FamilyFile;
+use uncore_trace::cmd::Command;
+
+const README_LINES: usize = 160;
+
+/// Folders that relative paths in backticks may begin in, beside the document's own.
+const BASES: [&str; 4] = ["", "uncore-trace/src", "uncore-trace-ebpf/src", "xtask/src"];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap()
+}
+
+/// Every document of the repository, by its path below the root.
+fn documents() -> Vec<(PathBuf, String)> {
+    let mut found = Vec::new();
+    let mut folders = vec![root()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_str().unwrap();
+            let is_generated = name == "target" || name == ".git";
+            if path.is_dir() && !path.is_symlink() && !is_generated && name != "machines" {
+                folders.push(path);
+            } else if name.ends_with(".md") {
+                let text = fs::read_to_string(&path).unwrap();
+                found.push((path.strip_prefix(root()).unwrap().to_owned(), text));
+            }
+        }
+    }
+    found.sort();
+    assert!(found.len() > 10, "{found:?}");
+    found
+}
+
+/// The lines of fenced blocks, with the language of each block, and all other lines.
+fn blocks(text: &str) -> (Vec<(&str, String)>, Vec<&str>) {
+    let (mut fenced, mut prose) = (Vec::new(), Vec::new());
+    let mut open = false;
+    for line in text.lines() {
+        if let Some(language) = line.trim_start().strip_prefix("```") {
+            open = !open;
+            if open {
+                fenced.push((language, String::new()));
+            }
+        } else if let (true, Some((_, block))) = (open, fenced.last_mut()) {
+            block.push_str(line);
+            block.push('\n');
+        } else {
+            prose.push(line);
+        }
+    }
+    assert!(!open, "a block is not closed");
+    (fenced, prose)
+}
+
+/// The id that GitHub gives a heading.
+fn anchor(heading: &str) -> String {
+    let kept = heading.trim().to_lowercase();
+    let kept = kept.chars().filter(|it| it.is_alphanumeric() || " -_".contains(*it));
+    kept.map(|it| if it == ' ' { '-' } else { it }).collect()
+}
+
+fn anchors(text: &str) -> BTreeSet<String> {
+    let (_, prose) = blocks(text);
+    let headings = prose.iter().filter(|line| line.starts_with('#'));
+    headings.map(|line| anchor(line.trim_start_matches('#'))).collect()
+}
+
+#[test]
+fn relative_links_lead_somewhere() {
+    let mut wrong = Vec::new();
+    for (path, text) in documents() {
+        let (_, prose) = blocks(&text);
+        let targets = prose.iter().flat_map(|line| line.split("](").skip(1));
+        for target in targets.filter_map(|rest| rest.split(')').next()) {
+            if target.contains("://") {
+                continue;
+            }
+            let (file, id) = target.split_once('#').unwrap_or((target, ""));
+            let folder = root().join(path.parent().unwrap());
+            let file = if file.is_empty() { root().join(&path) } else { folder.join(file) };
+            let has_id =
+                || id.is_empty() || anchors(&fs::read_to_string(&file).unwrap()).contains(id);
+            if !file.exists() || !has_id() {
+                wrong.push(format!("{}: {target}", path.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// Whether a path, `*` standing for any part of a name, exists below a folder.
+fn exists(folder: &Path, path: &str) -> bool {
+    let (name, rest) = path.split_once('/').map_or((path, ""), |(name, rest)| (name, rest));
+    let Some((before, after)) = name.split_once('*') else {
+        let next = folder.join(name);
+        return if rest.is_empty() { next.exists() } else { exists(&next, rest) };
+    };
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    names
+        .filter(|name| name.len() >= before.len() + after.len())
+        .filter(|name| name.starts_with(before) && name.ends_with(after))
+        .any(|name| rest.is_empty() || exists(&folder.join(name), rest))
+}
+
+/// Whether what stands in backticks is a path in this repository: one of its folders with something
+/// below it, or a source file.
+fn is_path(code: &str) -> bool {
+    let plain = |it: char| it.is_alphanumeric() || "-_./*".contains(it);
+    let source = [".rs", ".toml", ".py", ".c", ".h", ".sh", ".svg"];
+    let folders = [
+        "docs/",
+        "tests/",
+        "xtask/",
+        "uncore-trace/",
+        "uncore-trace-common/",
+        "uncore-trace-ebpf/",
+        ".ci/",
+        ".github/",
+    ];
+    code.chars().all(plain)
+        && (folders.iter().any(|folder| code.starts_with(folder))
+            || code.contains('/')
+                && source.iter().any(|end| code.ends_with(end))
+                && !code.starts_with(['/', '.']))
+}
+
+#[test]
+fn paths_that_are_named_exist() {
+    let mut wrong = Vec::new();
+    for (path, text) in documents() {
+        let (_, prose) = blocks(&text);
+        let folder = root().join(path.parent().unwrap());
+        for code in prose.iter().flat_map(|line| line.split('`').skip(1).step_by(2)) {
+            let code = code.trim_end_matches('/');
+            let bases = BASES.iter().map(|base| root().join(base)).chain([folder.clone()]);
+            if is_path(code) && !bases.into_iter().any(|base| exists(&base, code)) {
+                wrong.push(format!("{}: {code}", path.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// The words of a command line, as a shell has them: up to a comment, a redirection or an `&&`.
+fn words(line: &str) -> Vec<String> {
+    let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
+    for it in line.chars().chain([' ']) {
+        match (it, quote) {
+            (_, Some(open)) if it == open => quote = None,
+            ('\'' | '"', None) => {
+                quote = Some(it);
+                word.get_or_insert_default();
+            }
+            (' ', None) => match word.take() {
+                Some(end) if ["#", "&&", ">", "|"].contains(&end.as_str()) => return words,
+                Some(whole) => words.push(whole),
+                None => {}
+            },
+            _ => word.get_or_insert_default().push(it),
+        }
+    }
+    words
+}
+
+#[test]
+fn commands_that_are_shown_parse() {
+    let (mut tried, mut wrong) = (0, Vec::new());
+    for (path, text) in documents() {
+        let (fenced, prose) = blocks(&text);
+        let fenced = fenced.iter().filter(|(language, _)| ["", "sh"].contains(language));
+        let fenced = fenced.flat_map(|(_, block)| block.lines());
+        let indented = prose.iter().filter_map(|line| line.strip_prefix("    "));
+        for line in fenced.chain(indented) {
+            let line = line.trim_start_matches("$ ").trim_start_matches("sudo ");
+            let words = match line.strip_prefix("cargo run --release -- ") {
+                Some(rest) => [vec!["uncore-trace".to_owned()], words(rest)].concat(),
+                None => words(line),
+            };
+            if words.first().is_none_or(|first| first != "uncore-trace") {
+                continue;
+            }
+            tried += 1;
+            let parser = Command::augment_subcommands(clap::Command::new("uncore-trace"));
+            if let Err(error) = parser.try_get_matches_from(&words) {
+                wrong.push(format!("{}: {line}\n{error}", path.display()));
+            }
+        }
+    }
+    assert!(tried >= 10, "only {tried} commands were found");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn readme_is_short() {
+    let lines = fs::read_to_string(root().join("README.md")).unwrap().lines().count();
+    assert!(lines <= README_LINES, "README.md has {lines} lines: move something to docs/");
+}
+
+fn catalog_document() -> String {
+    fs::read_to_string(root().join("docs/catalog.md")).unwrap()
+}
+
+/// The families of the program with one more file.
+fn overlay(text: &str) -> Result<Catalog, String> {
+    let mut catalog = Catalog::embedded().unwrap();
+    let file = FamilyFile { name: "it".to_owned(), text: text.to_owned() };
+    catalog.overlay(vec![file]).map_err(|error| format!("{error:#}"))?;
+    Ok(catalog)
+}
+
+#[test]
+fn the_families_of_the_catalog_document_are_read() {
+    let text = catalog_document();
+    let (fenced, _) = blocks(&text);
+    let files: Vec<_> = fenced.iter().filter(|(language, _)| *language == "toml").collect();
+    assert!(!files.is_empty());
+    for (_, file) in files {
+        let catalog = overlay(file).unwrap();
+        let family = &catalog.families[0];
+        assert!(family.outside.is_some() && !family.metrics.is_empty(), "{}", family.family);
+    }
+}
+
+/// The keys that a file may have where `unknown` stands, as the reader's error lists them.
+fn keys(before: &str) -> BTreeSet<String> {
+    let file = format!(
+        "family = 'it'\nabout = 'it'\nnames = ['it']\ngroup = 'mem'\n{before}unknown = 1\n"
+    );
+    let error = overlay(&file).unwrap_err();
+    let (_, expected) = error.split_once(", expected ").unwrap_or_else(|| panic!("{error}"));
+    let expected = expected.split(", in `").next().unwrap();
+    expected.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+/// The names in the first cells of the tables below a heading.
+fn first_cells(text: &str, heading: &str) -> BTreeSet<String> {
+    let below = text.split_once(&format!("\n### {heading}\n")).unwrap().1;
+    let section = below.split("\n#").next().unwrap();
+    let cells = section.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
+    cells.map(str::to_owned).collect()
+}
+
+#[test]
+fn the_catalog_document_has_every_key() {
+    let text = catalog_document();
+    let of = |heading: &str| first_cells(&text, heading);
+    assert_eq!(of("The family"), keys(""));
+    for table in [
+        "unit",
+        "filter",
+        "event",
+        "budget",
+        "source",
+        "about_event",
+        "twice",
+        "constant",
+        "metric",
+    ] {
+        assert_eq!(of(&format!("`{table}`")), keys(&format!("[[{table}]]\n")), "{table}");
+    }
+    for table in ["one_value", "ports"] {
+        assert_eq!(of(&format!("`{table}`")), keys(&format!("[{table}]\n")), "{table}");
+    }
+    let both = &keys("[[needs]]\n") | &keys("[[excludes]]\n");
+    assert_eq!(of("`needs` and `excludes`"), both);
+}
