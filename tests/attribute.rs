@@ -11,7 +11,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use arrow::array::{ArrayRef, AsArray as _};
-use arrow::datatypes::{Int64Type, TimestampNanosecondType};
+use arrow::datatypes::{Int64Type, TimestampMicrosecondType};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use uncore_trace::schema::fabric;
 use uncore_trace::tables::reader::Recording;
@@ -33,7 +33,7 @@ fn rows(recording: &Path) -> Vec<String> {
     for batch in table.scan(&names).unwrap() {
         let batch = batch.unwrap();
         // Wall clock times as the numbers they are.
-        let ts = batch.column(0).as_primitive::<TimestampNanosecondType>().clone();
+        let ts = batch.column(0).as_primitive::<TimestampMicrosecondType>().clone();
         let ts: ArrayRef = Arc::new(ts.reinterpret_cast::<Int64Type>());
         let others = batch.columns().iter().skip(1);
         let columns: Vec<_> = std::iter::once(&ts)

@@ -12,6 +12,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use arrow::array::RecordBatch;
 use uncore_trace::schema::{SCHEMA_VERSION, fabric, metadata};
 use uncore_trace::tables::reader::Recording;
 use uncore_trace::tables::writer::{Create, Target, Writer};
@@ -318,20 +319,31 @@ fn small_recording_with(target: Target, more: &[(&str, &str)]) {
     let more = more.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
     let pairs: BTreeMap<_, _> = [version].into_iter().chain(more).collect();
     let mut writer = Writer::create(target, Create::default(), &pairs).unwrap();
+    writer.write(&fabric::TABLE, &one_row()).unwrap();
+    writer.finish(&pairs).unwrap();
+}
+
+/// A row of `fabric` with hostile names.
+fn one_row() -> RecordBatch {
     let mut rows = fabric::Builder::default();
     rows.append(&fabric::Row {
         ts: 1_700_000_000_000_000_000,
         mono_ns: 10_000_000,
         window_ns: 10_000_000,
+        host: "test",
+        boot_id: "3f4e5d6c",
+        cluster: None,
+        counter: 0,
         socket: None,
         cpu: 0,
-        group: "host",
+        subsystem: "host",
         pmu: "software",
         event: "page-faults",
         filter: "",
         unit: "count",
         owner: "task",
         pid: Some(7),
+        number: None,
         comm: Some("a\u{1b}[2Jb\nc"),
         cgroup_id: Some(1),
         cgroup: Some("/x\u{1b}]0;title\u{7}\u{202e}"),
@@ -343,8 +355,7 @@ fn small_recording_with(target: Target, more: &[(&str, &str)]) {
         method: "exact",
         confidence: Some(1.0),
     });
-    writer.write(&fabric::TABLE, &rows.finish()).unwrap();
-    writer.finish(&pairs).unwrap();
+    rows.finish()
 }
 
 #[test]
@@ -385,6 +396,57 @@ fn files_that_are_no_recording_are_refused() {
             assert!(line.contains(name) && line.contains(word), "{verb} {name}: {line}");
         }
     }
+}
+
+/// A recording of another schema is refused by every command, and the line says who wrote it.
+#[test]
+fn a_recording_of_another_schema_is_refused() {
+    let place = Place::new();
+    let old = [(metadata::SCHEMA_VERSION, "1"), (metadata::TOOL_VERSION, "0.0.9\u{1b}[2J")];
+    small_recording_with(Target::File(place.path("file.parquet")), &old);
+    small_recording_with(Target::Dataset(place.path("run")), &old);
+    let pairs = old.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+    let target = Target::File(place.path("killed.parquet"));
+    let mut killed = Writer::create(target, Create::default(), &pairs).unwrap();
+    killed.write(&fabric::TABLE, &one_row()).unwrap();
+    killed.seal().unwrap();
+    drop(killed);
+    let before = fs::read_dir(place.path("killed.parquet.partial")).unwrap().count();
+    for typed in [
+        "report file.parquet",
+        "check file.parquet",
+        "repair file.parquet",
+        "repair killed.parquet",
+        "report run",
+        "check run",
+        "repair run",
+        "attribute run -o again.parquet",
+    ] {
+        let line = place.typed(typed).refused();
+        assert!(line.contains("schema version 1, written by uncore-trace 0.0.9"), "{line}");
+        assert!(line.contains("record again with this version"), "{line}");
+        assert!(line.contains(&format!("schema version {SCHEMA_VERSION}")), "{line}");
+    }
+    assert!(!place.path("again.parquet").exists() && !place.path("killed.parquet").exists());
+    let after = fs::read_dir(place.path("killed.parquet.partial")).unwrap().count();
+    assert_eq!(before, after, "what was recorded is kept");
+}
+
+/// Shares that are made from the tables of two recordings would look sound.
+#[test]
+fn a_missing_or_foreign_table_is_not_attributed() {
+    let place = Place::new();
+    for name in ["run", "other"] {
+        small_recording_with(Target::Dataset(place.path(name)), &[(metadata::HOST, name)]);
+    }
+    let table = place.path("run/runtime.parquet");
+    fs::copy(place.path("other/runtime.parquet"), &table).unwrap();
+    let line = place.typed("attribute run -o again.parquet").refused();
+    assert!(line.contains("runtime.parquet is of another recording; put its own"), "{line}");
+    fs::remove_file(&table).unwrap();
+    let line = place.typed("attribute run -o again.parquet").refused();
+    assert!(line.contains("runtime.parquet is missing; put its own table back"), "{line}");
+    assert!(!place.path("again.parquet").exists());
 }
 
 /// A table of numbers from which some are missing looks like any other.
@@ -430,7 +492,7 @@ fn a_report_says_first_what_is_missing() {
 }
 
 fn foreign(path: &Path) {
-    use arrow::array::{Int32Array, RecordBatch};
+    use arrow::array::Int32Array;
     use std::sync::Arc;
     let column: arrow::array::ArrayRef = Arc::new(Int32Array::from(vec![1, 2]));
     let batch = RecordBatch::try_from_iter([("a", column)]).unwrap();

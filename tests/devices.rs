@@ -145,9 +145,9 @@ fn grace_finds_the_root_port_by_the_domain() {
     );
     // Two devices are two counters; other groups stay whole.
     let plan = planned(&machine, &of_devices(&["nvme0n1", "eth0"], &["pcie", "mem"]));
-    assert_eq!(plan.counters.iter().filter(|c| c.group == "pcie").count(), 8);
+    assert_eq!(plan.counters.iter().filter(|c| c.subsystem == "pcie").count(), 8);
     assert_eq!(
-        plan.counters.iter().filter(|c| c.group == "mem").count(),
+        plan.counters.iter().filter(|c| c.subsystem == "mem").count(),
         planned(&machine, &request(&["mem"], &[])).counters.len()
     );
 }

@@ -52,7 +52,7 @@ def conservation(file):
                FROM (SELECT sum(value) AS value, max(total) AS total,
                             max(total) - min(total) AS spread
                      FROM read_parquet(?) WHERE total IS NOT NULL
-                     GROUP BY mono_ns, cpu, pmu, event, filter)
+                     GROUP BY mono_ns, counter)
                WHERE total <> 0"""
     return list(duckdb_rows(query, file)[0])
 

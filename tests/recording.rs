@@ -96,7 +96,7 @@ fn a_cgroup_that_is_not_there_is_said() {
     if cgroup_mount().is_some() {
         assert!(answer.err.contains("warning: there is no cgroup /no/such/cgroup"), "{answer:?}");
     }
-    assert!(place.typed("report x.parquet").ok().contains("(other)"));
+    assert!(place.typed("report x.parquet").ok().contains("other_tasks"));
 }
 
 /// Where the v2 hierarchy is.

@@ -139,16 +139,18 @@ fn only_the_cgroup_that_was_asked_for_has_rows_of_its_own() {
     let dir = tempfile::tempdir().unwrap();
     let shares = recorded_for(&wanted, &dir.path().join("run.parquet"));
     let mut rest: BTreeMap<(i64, i32, &str), usize> = BTreeMap::new();
-    for share in shares.iter().filter(|share| share.owner == "task") {
-        match share.cgroup.as_deref() {
-            Some("(other)") => {
+    for share in &shares {
+        match share.owner.as_str() {
+            "other_tasks" => {
                 assert!(share.pid.is_none() && share.comm.is_none(), "{share:?}");
+                assert_eq!(share.cgroup, None, "{share:?}");
                 *rest.entry((share.mono_ns, share.cpu, &share.event)).or_default() += 1;
             }
-            cgroup => {
-                assert_eq!(cgroup, Some(wanted.path.as_str()), "{share:?}");
+            "task" => {
+                assert_eq!(share.cgroup.as_deref(), Some(wanted.path.as_str()), "{share:?}");
                 assert_eq!(share.pid, Some(spinners[0].pid()), "{share:?}");
             }
+            _ => {}
         }
     }
     assert!(value(&shares, "cpu-clock", cpu, &wanted) > 1e8, "the spinner ran");

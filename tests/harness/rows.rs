@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use arrow::array::RecordBatch;
-use uncore_trace::schema::columns::{f64s, get, i32s, i64s, texts, u64s, words};
+use uncore_trace::schema::columns::{bits, f64s, get, i32s, i64s, texts, words};
 use uncore_trace::schema::{
     TableDef, cgroups, fabric, io, irqs, loss, metadata, readings, runtime, tasks,
 };
@@ -211,7 +211,7 @@ pub fn cgroups(recording: &Path) -> BTreeMap<String, (Option<String>, Option<Str
 pub fn moved(recording: &Path) -> Vec<Moved> {
     let paths: BTreeMap<u64, String> =
         rows(recording, &cgroups::TABLE, &["id", "path"], |batch, row| {
-            let id = u64s(batch, "id").unwrap().value(row);
+            let id = bits(batch, "id").unwrap().value(row);
             (id, texts(batch, "path").unwrap().value(row).to_owned())
         })
         .into_iter()
@@ -226,8 +226,8 @@ pub fn moved(recording: &Path) -> Vec<Moved> {
         owner: word(batch, "owner", row).unwrap(),
         pid: short(batch, "pid", row),
         comm: word(batch, "comm", row).unwrap_or_default(),
-        cgroup: get(u64s(batch, "cgroup_id").unwrap(), row).and_then(|id| paths.get(&id).cloned()),
-        bytes: u64s(batch, "bytes").unwrap().value(row),
+        cgroup: bits(batch, "cgroup_id").unwrap().get(row).and_then(|id| paths.get(&id).cloned()),
+        bytes: bits(batch, "bytes").unwrap().value(row),
     })
 }
 

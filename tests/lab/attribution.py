@@ -60,11 +60,14 @@ class Counter:
                 seen &= np.isin(truth[field], values)
         moves = np.sort(truth[seen], order="time")
         number, scale = db.execute(
-            "SELECT counter, scale FROM pmus WHERE pmu = ? AND event = ?", [self.pmu, self.event]
+            "SELECT counter, scale FROM counters WHERE pmu = ? AND event = ?",
+            [self.pmu, self.event],
         ).fetchone()
         self.times = moves["time"].astype(np.int64)
         self.bytes = moves["amount"] * float(which["factor"]) * scale
-        self.cgroups, self.cgroup = np.unique(moves["cgroup"], return_inverse=True)
+        self.cgroups, self.cgroup = np.unique(
+            moves["cgroup"].astype(np.int64), return_inverse=True
+        )
         self.pids, self.pid = np.unique(moves["pid"], return_inverse=True)
         read = db.execute(
             """SELECT tick, mono_ns + width_ns // 2 AS time FROM readings
@@ -182,7 +185,7 @@ def dataset(task, all_found):
     truth = np.fromfile(directory / "truth.bin", TRUTH)
     db = duckdb.connect()
     run = directory / "run"
-    for table in ("pmus", "readings"):
+    for table in ("counters", "readings"):
         db.execute(f"CREATE VIEW {table} AS SELECT * FROM read_parquet('{run / table}.parquet')")
     tick_ns = int(
         db.execute(

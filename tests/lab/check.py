@@ -33,7 +33,7 @@ class Step:
         self.log = (self.dir / "log.txt").read_text(errors="replace")
         self.db = duckdb.connect()
         if self.recorded():
-            for table in ("pmus", "readings", "fabric", "loss", "runtime", "slices", "cgroups"):
+            for table in ("counters", "readings", "fabric", "loss", "runtime", "slices", "cgroups"):
                 file = self.dir / "run" / f"{table}.parquet"
                 self.db.execute(f"CREATE VIEW {table} AS SELECT * FROM read_parquet('{file}')")
 
@@ -84,7 +84,7 @@ class Step:
     def counter(self, check):
         """(scale, scaled total, raw total) of a counter, which must be the one that was meant."""
         found = self.rows(
-            "SELECT pmu, event, state, error FROM pmus WHERE counter = ?", check["counter"]
+            "SELECT pmu, event, state, error FROM counters WHERE counter = ?", check["counter"]
         )
         expect(found, f"there is no counter {check['counter']}")
         pmu, event, state, error = found[0]
@@ -127,7 +127,7 @@ def exact(step, check):
     expect(counted == truth, f"counted {counted}, moved {truth} ({counted - truth:+})")
     ahead = check["truth"]["ahead"]
     follows(good_readings(step, check["counter"]), Between(moves), (0, 0), ahead)
-    scale = step.rows("SELECT scale FROM pmus WHERE counter = ?", check["counter"])[0][0]
+    scale = step.rows("SELECT scale FROM counters WHERE counter = ?", check["counter"])[0][0]
     total = windows_total(step, check["counter"])
     expect(
         total is not None and abs(total - truth * scale) <= truth * scale * 1e-9,
@@ -199,7 +199,7 @@ def resumed(step, check):
             expect(least <= most, f"CPU {cpus}: {least} to {most} were lost in the gap")
         follows(stay, between, (least, most), ahead)
     total, truth = windows_total(step, check["counter"]), between.until(2**63)
-    scale = step.rows("SELECT scale FROM pmus WHERE counter = ?", check["counter"])[0][0]
+    scale = step.rows("SELECT scale FROM counters WHERE counter = ?", check["counter"])[0][0]
     expect(
         (truth - most) * scale * (1 - 1e-9) <= total <= (truth - least + ahead) * scale,
         f"the windows sum to {total}, moved {truth * scale}, lost in the gap {least} to {most}",
@@ -218,8 +218,8 @@ def near(step, check):
     truth = sum(amount for _, amount in step.moves(check["truth"]))
     rows = step.rows(
         """SELECT sum(total / scale) FROM (
-             SELECT DISTINCT f.mono_ns, f.total, p.scale FROM fabric f
-             JOIN pmus p USING (pmu, event, filter) WHERE p.counter = ?)""",
+             SELECT DISTINCT f.mono_ns, f.total, c.scale FROM fabric f
+             JOIN counters c USING (counter) WHERE counter = ?)""",
         check["counter"],
     )
     counted = rows[0][0] or 0
@@ -252,16 +252,16 @@ def conserved(step, check):
     worst, spread, windows = step.rows(
         """SELECT max(abs(parts - total) / greatest(abs(total), 1)), max(spread), count(*) FROM (
              SELECT sum(value) AS parts, max(total) AS total, max(total) - min(total) AS spread
-             FROM fabric WHERE total IS NOT NULL GROUP BY mono_ns, cpu, pmu, event, filter)"""
+             FROM fabric WHERE total IS NOT NULL GROUP BY mono_ns, counter)"""
     )[0]
     expect(windows > 0, "there is no window: this proves nothing")
     expect(worst <= 1e-9 and spread == 0, f"parts and whole differ by {worst:.1e} in a window")
     # What the last reading within the last window says must be in the windows: with the reading of
     # its end missing, that window may hold more.
     for counter, scale, first, last in step.rows(
-        """SELECT p.counter, p.scale, min(r.value), max(r.value)
-           FROM pmus p JOIN readings r USING (counter)
-           WHERE p.role <> 'weight' AND r.mono_ns <= (SELECT max(mono_ns) FROM fabric) GROUP BY ALL
+        """SELECT c.counter, c.scale, min(r.value), max(r.value)
+           FROM counters c JOIN readings r USING (counter)
+           WHERE c.role <> 'weight' AND r.mono_ns <= (SELECT max(mono_ns) FROM fabric) GROUP BY ALL
            HAVING bool_and(r.enabled IS NULL OR r.enabled = r.running)"""
     ):
         if last is not None:
@@ -275,28 +275,26 @@ def conserved(step, check):
 def windows_total(step, counter):
     """The sum over all windows, in the counter's unit."""
     return step.rows(
-        """SELECT sum(total) FROM (SELECT DISTINCT f.mono_ns, f.total FROM fabric f
-           JOIN pmus p USING (pmu, event, filter)
-           WHERE p.counter = ? AND (f.cpu = p.cpu OR NOT EXISTS (
-             SELECT * FROM pmus q WHERE q.counter <> p.counter
-             AND (q.pmu, q.event, q.filter) = (p.pmu, p.event, p.filter))))""",
+        """SELECT sum(total) FROM (SELECT DISTINCT mono_ns, total FROM fabric
+           WHERE counter = ?)""",
         counter,
     )[0][0]
 
 
 def on_owners(step, check):
     twice = step.rows(
-        "SELECT pmu, event, filter FROM pmus GROUP BY ALL HAVING count(*) > 1"
+        "SELECT pmu, event, filter FROM counters GROUP BY ALL HAVING count(*) > 1"
     )
     expect(not twice, f"opened twice: {twice}")
     expected = {owned["pmu"]: owned["cpus"] for owned in check["pmus"]}
-    opened = {row[0] for row in step.rows("SELECT DISTINCT pmu FROM pmus WHERE state = 'opened'")}
+    found = step.rows("SELECT DISTINCT pmu FROM counters WHERE state = 'opened'")
+    opened = {row[0] for row in found}
     expect(opened == set(expected), f"opened {sorted(opened)}, not {sorted(expected)}")
-    for pmu, cpu in step.rows("SELECT DISTINCT pmu, cpu FROM pmus"):
+    for pmu, cpu in step.rows("SELECT DISTINCT pmu, cpu FROM counters"):
         expect(cpu in expected[pmu], f"{pmu} is read on CPU {cpu}, not one of {expected[pmu]}")
     for pmu, cpu, owner, error in step.rows(
-        """SELECT DISTINCT p.pmu, r.cpu, p.cpu, r.error FROM readings r JOIN pmus p USING (counter)
-           WHERE r.cpu <> p.cpu OR r.error IS NOT NULL"""
+        """SELECT DISTINCT c.pmu, r.cpu, c.cpu, r.error FROM readings r
+           JOIN counters c USING (counter) WHERE r.cpu <> c.cpu OR r.error IS NOT NULL"""
     ):
         raise Failed(f"{pmu} of CPU {owner} was read on CPU {cpu}, errno {error}")
 
@@ -318,7 +316,7 @@ def attributed(step, check):
 
 def given(step, check):
     truth = step.by_cgroup(check["truth"])
-    scale = step.rows("SELECT DISTINCT scale FROM pmus WHERE event = ?", check["event"])
+    scale = step.rows("SELECT DISTINCT scale FROM counters WHERE event = ?", check["event"])
     of_cgroup = dict(
         step.rows(
             """SELECT cgroup, sum(value) FROM fabric

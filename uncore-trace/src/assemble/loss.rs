@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::sink::{Dropped, Sink};
 use crate::log::{Lack, Missing};
 use crate::schema::loss::{Cause, Losses, Row};
+use crate::schema::origin::Origin;
 
 /// One loss.
 #[derive(Clone, Debug)]
@@ -138,8 +139,12 @@ impl Ledger {
         for dropped in sink.take_dropped() {
             self.dropped(dropped);
         }
+        let Origin { host, boot_id, cluster } = &sink.origin;
         for entry in self.pending.drain(..) {
             sink.rows.loss.append(&Row {
+                host,
+                boot_id,
+                cluster: cluster.as_deref(),
                 mono_ns: entry.time as i64,
                 span_ns: entry.span as i64,
                 cause: entry.cause.name(),

@@ -5,7 +5,7 @@ use crate::assemble::cpu::Bin;
 use crate::drain::{Context, Run};
 use crate::identity::irqs::IrqNames;
 use crate::log::{Columns, Owner, softirq};
-use crate::schema::{irqs, runtime, slices};
+use crate::schema::{irqs, owner, runtime, slices};
 
 /// Rows for one bin of one CPU; `owners` are those of its tasks. Their times sum to the length of
 /// the bin.
@@ -29,13 +29,13 @@ pub fn rows(cpu: u32, bin: &Bin, owners: &[Owner], irq_names: &mut IrqNames, sin
             owner_cgroup_id: cgroup_id,
         });
     }
-    for (owner, ns) in [(runtime::UNATTRIBUTED, bin.unknown), (runtime::OFFLINE, bin.offline)] {
+    for (kind, ns) in [(owner::UNATTRIBUTED, bin.unknown), (runtime::OFFLINE, bin.offline)] {
         if ns > 0 {
             sink.rows.runtime.append(&runtime::Row {
                 mono_ns,
                 tick_ns,
                 cpu,
-                owner,
+                owner: kind,
                 tid: 0,
                 pid: 0,
                 comm: "",
@@ -50,10 +50,10 @@ pub fn rows(cpu: u32, bin: &Bin, owners: &[Owner], irq_names: &mut IrqNames, sin
     for irq in &bin.irqs {
         let softirq_name;
         let (kind, number, name) = match irq.source {
-            Context::Irq(number) => ("irq", number, irq_names.irq(number)),
+            Context::Irq(number) => (owner::IRQ, number, irq_names.irq(number)),
             Context::Softirq(vector) => {
                 softirq_name = softirq(vector);
-                ("softirq", vector, softirq_name.as_str())
+                (owner::SOFTIRQ, vector, softirq_name.as_str())
             }
             Context::Task => continue,
         };
@@ -61,7 +61,7 @@ pub fn rows(cpu: u32, bin: &Bin, owners: &[Owner], irq_names: &mut IrqNames, sin
             mono_ns,
             tick_ns,
             cpu,
-            kind,
+            owner: kind,
             number: number as i32,
             name,
             ns: irq.ns as i64,

@@ -10,6 +10,7 @@ use arrow::datatypes::Int64Type;
 
 use crate::drain::Task;
 use crate::identity::cgroups::Place;
+use crate::schema::origin::Origin;
 use crate::schema::{Builders, Store, TableDef, cgroups, fabric, slices, tasks};
 
 /// Rows of a table that go to the writer at once: a batch of `slices` of 6 MB. Every batch may become
@@ -23,6 +24,8 @@ pub const BATCH_ROWS: usize = 131_072;
 #[derive(Debug, Default)]
 pub struct Sink {
     wanted: Vec<&'static str>,
+    /// Where the recording is made.
+    pub origin: Origin,
     /// The rows that the writer has not got.
     pub rows: Builders,
     /// Rows of `fabric` that it has.
@@ -54,14 +57,14 @@ impl Dropped {
 
 impl Sink {
     /// Rows for the tables that `writer` wants; `slices` only if every slice is recorded.
-    pub fn new(writer: &dyn Store, every_slice: bool) -> Self {
+    pub fn new(writer: &dyn Store, every_slice: bool, origin: Origin) -> Self {
         let wanted = crate::schema::ALL
             .iter()
             .filter(|table| writer.wants(table))
             .filter(|table| every_slice || table.name != slices::TABLE.name)
             .map(|table| table.name)
             .collect();
-        Self { wanted, ..Self::default() }
+        Self { wanted, origin, ..Self::default() }
     }
 
     /// Whether rows of this table are kept.
@@ -86,7 +89,7 @@ impl Sink {
     }
 
     fn hand(&mut self, writer: &mut dyn Store, least: usize) -> Result<()> {
-        let Self { wanted: _, rows, handed, dropped } = self;
+        let Self { wanted: _, origin: _, rows, handed, dropped } = self;
         rows.finish(least, |table, batch| {
             if table.name == fabric::TABLE.name {
                 *handed += batch.num_rows() as u64;
@@ -128,7 +131,11 @@ impl Sink {
 
     /// A row of `cgroups`.
     pub fn cgroup(&mut self, id: u64, place: &Place, time: u64) {
+        let Origin { host, boot_id, cluster } = &self.origin;
         self.rows.cgroups.append(&cgroups::Row {
+            host,
+            boot_id,
+            cluster: cluster.as_deref(),
             id,
             path: &place.path,
             container: place.container.as_deref(),

@@ -13,6 +13,7 @@ use crate::clock::Snapshot;
 use crate::log::{Consumer, Disorder, Entry, Missing, Reading, Sum};
 use crate::plan::Plan;
 use crate::schema::fabric;
+use crate::schema::origin::Origin;
 
 /// In windows that are longer, methods learn from ticks this often, ns: memory does not grow with
 /// the length of the window.
@@ -31,6 +32,8 @@ pub struct RecordingFacts<'a> {
     pub start_tick: u64,
     /// Gives times of `CLOCK_MONOTONIC` their wall clock time.
     pub clock: Snapshot,
+    /// Where the recording was made.
+    pub origin: &'a Origin,
 }
 
 /// The counters of a plan that could be opened, in the order of their rows: by CPU, those that are
@@ -46,6 +49,7 @@ pub fn order(plan: &Plan, failed: impl Fn(u32) -> bool) -> Vec<u32> {
 pub struct Attributor {
     clock: Clock,
     wall: Snapshot,
+    origin: Origin,
     tracks: Vec<Track>,
     /// Place in `tracks`, by the id of the counter.
     index_of: Vec<Option<usize>>,
@@ -105,7 +109,7 @@ impl Consumer for Attributor {
 impl Attributor {
     /// Before the first entry.
     pub fn new(facts: &RecordingFacts<'_>) -> Self {
-        let &RecordingFacts { plan, counters, methods, start_tick, clock: wall } = facts;
+        let &RecordingFacts { plan, counters, methods, start_tick, clock: wall, origin } = facts;
         let clock = Clock { tick_ns: plan.tick_ns, window_ns: plan.window_ns, start_tick };
         let sets = usage::sets(plan);
         let track = |id: &u32| {
@@ -125,6 +129,7 @@ impl Attributor {
         Self {
             clock,
             wall,
+            origin: origin.clone(),
             index_of,
             tracks,
             usage: Usage::new(sets.clone(), &learnt),
@@ -220,7 +225,14 @@ impl Attributor {
                     track.divide(&window, &span, misses.as_deref(), design)
                 }
             };
-            rows::append(&divided, self.clock.tick_ns, self.wall, &self.names, fabric);
+            rows::append(
+                &divided,
+                self.clock.tick_ns,
+                self.wall,
+                &self.origin,
+                &self.names,
+                fabric,
+            );
         }
     }
 }

@@ -7,13 +7,12 @@ use super::names::Names;
 use crate::clock::Snapshot;
 use crate::log::{Owner, softirq};
 use crate::schema::fabric;
+use crate::schema::origin::Origin;
 
-/// The columns of `fabric` that name an owner.
+/// Names of an owner, beside its kind and ids.
 #[derive(Debug, Default)]
 struct Label<'a> {
-    pid: Option<i32>,
     comm: Option<Cow<'a, str>>,
-    cgroup_id: Option<u64>,
     cgroup: Option<&'a str>,
     container: Option<&'a str>,
     pod: Option<&'a str>,
@@ -26,9 +25,7 @@ impl<'a> Label<'a> {
                 let place = names.place(cgroup_id);
                 let known = pid != 0;
                 Self {
-                    pid: known.then_some(pid as i32),
                     comm: known.then(|| comm.text()),
-                    cgroup_id: Some(cgroup_id),
                     cgroup: place.map(|place| place.path.as_str()),
                     container: place.and_then(|place| place.container.as_deref()),
                     pod: place.and_then(|place| place.pod.as_deref()),
@@ -38,8 +35,9 @@ impl<'a> Label<'a> {
             Owner::Softirq(vector) => {
                 Self { comm: Some(softirq(vector).into()), ..Self::default() }
             }
-            Owner::OtherTasks => Self { cgroup: Some(fabric::OTHER_TASKS), ..Self::default() },
-            Owner::Idle | Owner::Device | Owner::Unattributed => Self::default(),
+            Owner::OtherTasks | Owner::Idle | Owner::Device | Owner::Unattributed => {
+                Self::default()
+            }
         }
     }
 }
@@ -50,6 +48,7 @@ pub fn append(
     window: &Divided<'_>,
     tick_ns: u64,
     wall: Snapshot,
+    origin: &Origin,
     names: &Names,
     fabric: &mut fabric::Builder,
 ) {
@@ -57,22 +56,27 @@ pub fn append(
     let counter = window.counter;
     let mut row = |owner: Owner, value: Option<f64>, confidence: Option<f32>| {
         let device = counter.io.as_ref().filter(|_| owner == Owner::Device);
-        let label = Label::of(&owner, names);
+        let (ids, label) = (owner.columns(), Label::of(&owner, names));
         fabric.append(&fabric::Row {
             ts: wall.wall(mono_ns),
             mono_ns,
             window_ns: ((window.to - window.from) * tick_ns) as i64,
+            host: &origin.host,
+            boot_id: &origin.boot_id,
+            cluster: origin.cluster.as_deref(),
+            counter: counter.id as i32,
             socket: counter.socket,
             cpu: counter.cpu as i32,
-            group: &counter.group,
+            subsystem: &counter.subsystem,
             pmu: &counter.pmu,
             event: &counter.event,
             filter: &counter.filter,
             unit: &counter.unit,
-            owner: owner.name(),
-            pid: label.pid,
+            owner: ids.kind,
+            pid: ids.pid,
+            number: ids.number,
             comm: label.comm.as_deref().or(device.map(|io| io.label.as_str())),
-            cgroup_id: label.cgroup_id,
+            cgroup_id: ids.cgroup_id,
             cgroup: label.cgroup,
             container: label.container,
             pod: label.pod,

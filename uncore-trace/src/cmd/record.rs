@@ -64,6 +64,10 @@ pub struct Args {
     #[command(flatten)]
     permissions: ModeArg,
 
+    /// Cluster this host is in, for the column `cluster` of the tables
+    #[arg(long, value_name = "NAME", env = "UNCORE_TRACE_CLUSTER")]
+    cluster: Option<String>,
+
     /// Leave the command line, which may hold secrets, out of the metadata
     #[arg(long)]
     no_cmdline: bool,
@@ -271,6 +275,7 @@ fn options(
         output: output.clone(),
         force: args.force,
         mode: args.permissions.mode,
+        cluster: args.cluster.clone().filter(|name| !name.is_empty()),
         no_cmdline: args.no_cmdline,
         tick,
         interval,

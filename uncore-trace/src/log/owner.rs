@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use crate::drain::{Comm, Context};
+use crate::schema::owner::{DEVICE, IDLE, IRQ, OTHER_TASKS, SOFTIRQ, TASK, UNATTRIBUTED};
 
 /// Who a share can be given to. Small and `Copy`, so that it is its own key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -30,19 +31,10 @@ pub enum Owner {
     Unattributed,
 }
 
-/// The kinds of owners as the raw tables have them.
-const TASK: &str = "task";
-const OTHER_TASKS: &str = "other_tasks";
-const IRQ: &str = "irq";
-const SOFTIRQ: &str = "softirq";
-const IDLE: &str = "idle";
-const DEVICE: &str = "device";
-const UNATTRIBUTED: &str = "unattributed";
-
-/// An owner in the columns of a raw table.
+/// An owner in the columns of a table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Columns<'a> {
-    /// `task`, `other_tasks`, `irq`, `softirq`, `idle`, `device` or `unattributed`.
+    /// One of [`crate::schema::owner::KINDS`].
     pub kind: &'a str,
     /// Process id of a task, if known.
     pub pid: Option<i32>,
@@ -100,18 +92,6 @@ impl Owner {
             UNATTRIBUTED => Self::Unattributed,
             _ => return None,
         })
-    }
-
-    /// The word for the `owner` column of `fabric`, where all tasks are of one kind.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Task { .. } | Self::OtherTasks => TASK,
-            Self::Irq(_) => IRQ,
-            Self::Softirq(_) => SOFTIRQ,
-            Self::Idle => IDLE,
-            Self::Device => DEVICE,
-            Self::Unattributed => UNATTRIBUTED,
-        }
     }
 }
 

@@ -159,7 +159,7 @@ impl<'a> Assembly<'a> {
             id,
             pmu: event.words.pmu.name.clone(),
             family: event.words.family_name().to_owned(),
-            group: event.group.to_owned(),
+            subsystem: event.group.to_owned(),
             event: encoded.event.clone(),
             filter: encoded.filter.clone(),
             unit: encoded.unit.clone(),

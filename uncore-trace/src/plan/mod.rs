@@ -77,8 +77,9 @@ pub struct Counter {
     pub pmu: String,
     /// What the PMU is, whatever its index.
     pub family: String,
-    /// The group it is recorded under; `other` for a PMU the catalog does not know.
-    pub group: String,
+    /// The subsystem it is recorded under, as `-p` takes it; `other` for a PMU the catalog does not
+    /// know.
+    pub subsystem: String,
     /// The event's name, or the terms that select it.
     pub event: String,
     /// The terms that narrow it, values in hex; empty if none.

@@ -20,8 +20,19 @@ impl Plan {
     /// the notes.
     pub fn render(&self) -> String {
         let mut table = plain_table([
-            "id", "group", "pmu", "event", "filter", "unit", "scale", "type", "config", "cpu",
-            "socket", "sees", "leader",
+            "id",
+            "subsystem",
+            "pmu",
+            "event",
+            "filter",
+            "unit",
+            "scale",
+            "type",
+            "config",
+            "cpu",
+            "socket",
+            "sees",
+            "leader",
         ]);
         for counter in &self.counters {
             table.add_row(row(counter));
@@ -56,7 +67,7 @@ fn row(counter: &Counter) -> [String; 13] {
     let dash = || "-".to_owned();
     [
         counter.id.to_string(),
-        shown(&counter.group),
+        shown(&counter.subsystem),
         shown(&counter.pmu),
         shown(&counter.event),
         shown(&counter.filter),

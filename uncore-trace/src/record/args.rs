@@ -29,6 +29,8 @@ pub struct Options {
     pub force: bool,
     /// Permissions of the files.
     pub mode: Mode,
+    /// Cluster the host is in, for the column `cluster`; `None`: not named.
+    pub cluster: Option<String>,
     /// Leave the command line out of the metadata.
     pub no_cmdline: bool,
     /// From one reading to the next.

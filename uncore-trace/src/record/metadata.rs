@@ -53,6 +53,9 @@ pub fn at_start(
         (metadata::COMPLETE, "false".to_owned()),
     ];
     let mut pairs: BTreeMap<_, _> = pairs.map(|(key, value)| (key.to_owned(), value)).into();
+    if let Some(cluster) = &options.cluster {
+        pairs.insert(metadata::CLUSTER.to_owned(), cluster.clone());
+    }
     if !options.no_cmdline {
         let typed = std::env::args_os().map(|arg| arg.to_string_lossy().into_owned());
         let typed = typed.collect::<Vec<_>>().join(" ");

@@ -22,6 +22,7 @@ use crate::plan::Plan;
 use crate::priority;
 use crate::schema::counters;
 use crate::schema::loss::{Cause, Losses};
+use crate::schema::origin::Origin;
 use crate::signals::Signals;
 use crate::tables::place;
 use crate::tables::thread::WriterHandle;
@@ -115,7 +116,7 @@ pub async fn record(
         cgroup_depth: options.cgroup_depth,
         io: options.io,
     };
-    let mut sink = Sink::new(&writer, options.slices);
+    let mut sink = Sink::new(&writer, options.slices, Origin::of(&pairs));
     plan_rows(plan, &session, &mut sink);
     let opened: HashSet<u32> = session.layouts().values().flat_map(Layout::ids).collect();
     let attributor = Attributor::new(&RecordingFacts {
@@ -124,6 +125,7 @@ pub async fn record(
         methods: Methods { choice: options.method, io: options.io },
         start_tick,
         clock,
+        origin: &sink.origin,
     });
     let mut timeline = Timeline::new(&setup, Box::new(attributor), &mut sink);
     metadata::unopened(&mut timeline.ledger, session.unopened(), mono_ns() as u64);
@@ -457,15 +459,19 @@ fn plan_rows(plan: &Plan, session: &Session, sink: &mut Sink) {
     if !sink.wants(&counters::TABLE) {
         return;
     }
+    let Origin { host, boot_id, cluster } = &sink.origin;
     for counter in &plan.counters {
         let failed = session.unopened().iter().find(|unopened| unopened.counter == counter.id);
         let [config, config1, config2, config3, config4] = counter.config;
         sink.rows.counters.append(&counters::Row {
+            host,
+            boot_id,
+            cluster: cluster.as_deref(),
             counter: counter.id as i32,
             pmu: &counter.pmu,
             family: &counter.family,
             attr_type: counter.attr_type as i32,
-            group: &counter.group,
+            subsystem: &counter.subsystem,
             event: &counter.event,
             filter: &counter.filter,
             unit: &counter.unit,

@@ -42,7 +42,7 @@ impl Cgroups {
 }
 
 fn decode(batch: &RecordBatch) -> Result<Vec<Row>> {
-    let (id, path) = (columns::u64s(batch, "id")?, columns::texts(batch, "path")?);
+    let (id, path) = (columns::bits(batch, "id")?, columns::texts(batch, "path")?);
     let (container, pod) = (columns::words(batch, "container")?, columns::words(batch, "pod")?);
     let end = columns::i64s(batch, "mono_ns")?;
     let row = |row| Row {

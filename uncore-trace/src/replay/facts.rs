@@ -8,6 +8,7 @@ use super::{Overrides, json, number, recorded};
 use crate::attribute::{Methods, order};
 use crate::clock::Snapshot;
 use crate::plan::{Plan, check_times};
+use crate::schema::origin::Origin;
 use crate::schema::{columns, counters, fabric, metadata, runtime};
 use crate::tables::reader::Recording;
 
@@ -26,6 +27,8 @@ pub struct Facts {
     pub stop_tick: Option<u64>,
     /// Gives times their wall clock time.
     pub clock: Snapshot,
+    /// Where the recording was made.
+    pub origin: Origin,
     /// The metadata of the new table.
     pub pairs: BTreeMap<String, String>,
 }
@@ -62,6 +65,7 @@ impl Facts {
             start_tick: first_tick(recording)?.unwrap_or(0) / tick_ns,
             stop_tick,
             clock,
+            origin: Origin::of(&pairs),
             pairs,
         })
     }

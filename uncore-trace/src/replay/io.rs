@@ -73,7 +73,7 @@ fn decode(batch: &RecordBatch) -> Result<Vec<Row>> {
     let owners = Owners::of("io", batch, "comm", "cgroup_id")?;
     let (device, direction) =
         (columns::words(batch, "device")?, columns::words(batch, "direction")?);
-    let (bytes, requests) = (columns::u64s(batch, "bytes")?, columns::u64s(batch, "requests")?);
+    let (bytes, requests) = (columns::bits(batch, "bytes")?, columns::bits(batch, "requests")?);
     let row = |row| {
         Ok(Row {
             end: end.value(row) as u64,

@@ -27,6 +27,7 @@ use self::time::Time;
 use crate::attribute::{Attributor, Choice, RecordingFacts};
 use crate::log::{Consumer as _, Entry};
 use crate::schema::{fabric, metadata};
+use crate::tables::manifest::Manifest;
 use crate::tables::place;
 use crate::tables::reader::Recording;
 use crate::tables::writer::{Create, Finished, Target, Writer};
@@ -63,6 +64,13 @@ pub fn attribute(
     }
     if let Target::File(output) = &target {
         place::outside(recording, output)?;
+    }
+    let wrong = Manifest::of_dataset(recording)?.map(|list| list.wrong(recording));
+    if let Some(wrong) = wrong.as_deref().and_then(<[String]>::first) {
+        bail!(
+            "{} is not as it was recorded: {wrong}; put its own table back, or record again",
+            recording.path().display()
+        );
     }
     // What is made from damaged tables would look sound.
     for def in recording.tables().into_iter().filter(|def| def.name != fabric::TABLE.name) {
@@ -105,6 +113,7 @@ fn make(recording: &Recording, facts: &Facts, writer: &mut Writer) -> Result<()>
             methods: facts.methods,
             start_tick: facts.start_tick,
             clock: facts.clock,
+            origin: &facts.origin,
         }),
         fabric: fabric::Builder::default(),
     };

@@ -1,10 +1,10 @@
 //! The columns of a raw table that name an owner.
 
 use anyhow::{Context as _, Result};
-use arrow::array::{Int32Array, RecordBatch, UInt64Array};
+use arrow::array::{Int32Array, RecordBatch};
 
 use crate::log::{Columns, Owner};
-use crate::schema::columns::{self, Words, get};
+use crate::schema::columns::{self, Bits, Words, get};
 
 /// Those columns of one batch.
 #[derive(Debug)]
@@ -13,7 +13,7 @@ pub struct Owners<'a> {
     kind: Words<'a>,
     pid: &'a Int32Array,
     process: Words<'a>,
-    cgroup_id: &'a UInt64Array,
+    cgroup_id: Bits<'a>,
     number: Option<&'a Int32Array>,
 }
 
@@ -31,7 +31,7 @@ impl<'a> Owners<'a> {
             kind: columns::words(batch, "owner")?,
             pid: columns::i32s(batch, "pid")?,
             process: columns::words(batch, process)?,
-            cgroup_id: columns::u64s(batch, cgroup_id)?,
+            cgroup_id: columns::bits(batch, cgroup_id)?,
             number: columns::i32s(batch, "number").ok(),
         })
     }
@@ -52,7 +52,7 @@ impl<'a> Owners<'a> {
             kind,
             pid: get(self.pid, row),
             process: self.process.get(row).map(Into::into),
-            cgroup_id: get(self.cgroup_id, row),
+            cgroup_id: self.cgroup_id.get(row),
             number: self.number.and_then(|number| get(number, row)),
         };
         let owner = Owner::of_columns(&columns);

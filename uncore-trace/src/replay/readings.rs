@@ -67,13 +67,13 @@ impl Readings {
 fn take(batch: &RecordBatch, log: &mut Log) -> Result<()> {
     let (mono_ns, tick) = (columns::i64s(batch, "mono_ns")?, columns::i64s(batch, "tick")?);
     let (counter, cpu) = (columns::i32s(batch, "counter")?, columns::i32s(batch, "cpu")?);
-    let (value, error) = (columns::u64s(batch, "value")?, columns::i32s(batch, "error")?);
-    let (enabled, running) = (columns::u64s(batch, "enabled")?, columns::u64s(batch, "running")?);
+    let (value, error) = (columns::bits(batch, "value")?, columns::i32s(batch, "error")?);
+    let (enabled, running) = (columns::bits(batch, "enabled")?, columns::bits(batch, "running")?);
     let owners = Owners::of("readings", batch, "process", "owner_cgroup_id")?;
     let trigger = columns::words(batch, "trigger")?;
     for row in 0..batch.num_rows() {
-        let times = get(enabled, row).zip(get(running, row));
-        let value = get(value, row).map(|value| Value { value, times });
+        let times = enabled.get(row).zip(running.get(row));
+        let value = value.get(row).map(|value| Value { value, times });
         let owner = owners.kind(row).map(|_| owners.get(row));
         log.take(Entry::Reading(Reading {
             tick: tick.value(row) as u64,

@@ -37,7 +37,7 @@ impl Time {
         let wanted = ["mono_ns", "cpu", "owner", "pid", "process", "owner_cgroup_id", "run_ns"];
         let runtime = recording.table(&runtime::TABLE)?.scan(&wanted)?;
         let irqs = recording.table(&irqs::TABLE)?;
-        let irqs = irqs.scan(&["mono_ns", "cpu", "kind", "number", "name", "ns"])?;
+        let irqs = irqs.scan(&["mono_ns", "cpu", "owner", "number", "name", "ns"])?;
         Ok(Self { runtime: Rows::new(runtime, ran), irqs: Rows::new(irqs, interrupted) })
     }
 
@@ -84,13 +84,13 @@ fn ran(batch: &RecordBatch) -> Result<Vec<Part>> {
 
 fn interrupted(batch: &RecordBatch) -> Result<Vec<Part>> {
     let (end, cpu) = (columns::i64s(batch, "mono_ns")?, columns::i32s(batch, "cpu")?);
-    let (kind, name) = (columns::words(batch, "kind")?, columns::words(batch, "name")?);
+    let (kind, name) = (columns::words(batch, "owner")?, columns::words(batch, "name")?);
     let (number, ns) = (columns::i32s(batch, "number")?, columns::i64s(batch, "ns")?);
     let row = |row| {
         let kind = kind.get(row).unwrap_or_default();
         let columns = Columns { kind, number: Some(number.value(row)), ..Columns::default() };
         let owner = Owner::of_columns(&columns);
-        let owner = owner.with_context(|| format!("irqs has a kind {kind:?}"))?;
+        let owner = owner.with_context(|| format!("irqs has an owner {kind:?}"))?;
         let (end, cpu) = (end.value(row) as u64, cpu.value(row) as u32);
         let name = name.get(row).map(str::to_owned);
         Ok(Part { end, cpu, owner: Some(owner), ns: ns.value(row) as u64, name })

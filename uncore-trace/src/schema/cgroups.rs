@@ -2,11 +2,14 @@
 //!
 //! Guarantee: ids are never reused within a recording; the first path seen is kept.
 
-use super::kind::{I64, Null, Text, U64, Word, table};
+use super::kind::{Bits, I64, Null, Text, Word, table};
 
 table! {
     "cgroups", "path of each cgroup, and its container and pod", sorted by [];
-    id: U64 => Plain, "Inode number of the cgroup's directory.";
+    host: Word => Dict, "Host name.";
+    boot_id: Word => Dict, "Random id of the boot (`/proc/sys/kernel/random/boot_id`): times of `CLOCK_MONOTONIC` and ids compare within one boot.";
+    cluster: Null<Word> => Dict, "Cluster the host is in, as `--cluster` named it; null where it was not named.";
+    id: Bits => Plain, "Inode number of the cgroup's directory.";
     path: Text => Plain, "Path below the cgroup mount, beginning with a slash.";
     container: Null<Word> => Dict, "Container it is in, as in `fabric`; null where it is in none.";
     pod: Null<Word> => Dict, "Pod it is in, as in `fabric`; null where it is in none.";

@@ -6,7 +6,7 @@
 use anyhow::{Context as _, Result};
 use arrow::array::{
     Array, DictionaryArray, Float32Array, Float64Array, Int32Array, Int64Array, RecordBatch,
-    StringArray, UInt64Array,
+    StringArray,
 };
 use arrow::datatypes::Int32Type;
 
@@ -30,9 +30,25 @@ pub fn i32s<'a>(batch: &'a RecordBatch, name: &str) -> Result<&'a Int32Array> {
     column(batch, name)
 }
 
-/// A `uint64` column.
-pub fn u64s<'a>(batch: &'a RecordBatch, name: &str) -> Result<&'a UInt64Array> {
-    column(batch, name)
+/// An `int64` column with the bits of unsigned numbers, see [`super::kind::Bits`].
+#[derive(Debug, Clone, Copy)]
+pub struct Bits<'a>(&'a Int64Array);
+
+/// An `int64` column with the bits of unsigned numbers.
+pub fn bits<'a>(batch: &'a RecordBatch, name: &str) -> Result<Bits<'a>> {
+    column(batch, name).map(Bits)
+}
+
+impl Bits<'_> {
+    /// The number in a row, none where it is null.
+    pub fn get(&self, row: usize) -> Option<u64> {
+        get(self.0, row).map(i64::cast_unsigned)
+    }
+
+    /// The number in a row, 0 where it is null.
+    pub fn value(&self, row: usize) -> u64 {
+        self.get(row).unwrap_or(0)
+    }
 }
 
 /// A `float64` column.

@@ -1,25 +1,28 @@
-//! `pmus`: every counter of the plan, with what was opened for it and whether that worked.
+//! `counters`: every counter of the plan, with what was opened for it and whether that worked.
 //!
-//! Guarantee: `counter` of `readings` and `loss` is found here, also for counters that failed.
+//! Guarantee: `counter` of `fabric`, `readings` and `loss` is found here, also for counters that failed.
 
-use super::kind::{F64, I32, Null, Text, U64, Word, table};
+use super::kind::{F64, Hex, I32, Null, Text, Word, table};
 
 table! {
-    "pmus", "every planned counter and its encoding", sorted by [];
+    "counters", "every planned counter and its encoding", sorted by [];
+    host: Word => Dict, "Host name.";
+    boot_id: Word => Dict, "Random id of the boot (`/proc/sys/kernel/random/boot_id`): times of `CLOCK_MONOTONIC` and ids compare within one boot.";
+    cluster: Null<Word> => Dict, "Cluster the host is in, as `--cluster` named it; null where it was not named.";
     counter: I32 => Plain, "Id of the counter within the recording.";
     pmu: Word => Dict, "PMU instance.";
     family: Word => Dict, "What the PMU is, whatever its index.";
     attr_type: I32 => Plain, "`perf_event_attr.type`.";
-    group: Word => Dict, "What the user asked for.";
+    subsystem: Word => Dict, "What the user asked for.";
     event: Word => Dict, "Event as planned.";
     filter: Word => Dict, "Format terms that narrow the event.";
     unit: Word => Dict, "Unit of the scaled count.";
     scale: F64 => Plain, "Factor from raw counts to `unit`.";
-    config: U64 => Plain, "`perf_event_attr.config`.";
-    config1: U64 => Plain, "`perf_event_attr.config1`.";
-    config2: U64 => Plain, "`perf_event_attr.config2`.";
-    config3: U64 => Plain, "`perf_event_attr.config3`.";
-    config4: U64 => Plain, "`perf_event_attr.config4`.";
+    config: Hex => Plain, "`perf_event_attr.config`, hexadecimal, e.g. `0x1f`.";
+    config1: Hex => Plain, "`perf_event_attr.config1`, hexadecimal, e.g. `0x1f`.";
+    config2: Hex => Plain, "`perf_event_attr.config2`, hexadecimal, e.g. `0x1f`.";
+    config3: Hex => Plain, "`perf_event_attr.config3`, hexadecimal, e.g. `0x1f`.";
+    config4: Hex => Plain, "`perf_event_attr.config4`, hexadecimal, e.g. `0x1f`.";
     cpu: I32 => Plain, "Owner CPU.";
     socket: Null<I32> => Plain, "Socket (NUMA node); null where the PMU belongs to none.";
     sees: Text => Plain, "CPU list whose traffic the counter can see.";

@@ -4,7 +4,7 @@
 //! it; bytes without an owner have a row too. Encodings: few devices and owners in a tick, so names and
 //! ids are dictionaries; bytes are deltas.
 
-use super::kind::{I32, I64, Null, U64, Word, table};
+use super::kind::{Bits, I32, I64, Null, Word, table};
 
 table! {
     "io", "bytes that each device moved in each tick, by owner", sorted by [];
@@ -16,10 +16,10 @@ table! {
     owner: Word => Dict, "task, `other_tasks` (of cgroups that were not asked for), irq, softirq, device (received and read by nobody) or unattributed.";
     pid: Null<I32> => Dict, "Process; null where only its cgroup is known, or the owner is no task.";
     comm: Null<Word> => Dict, "Name of the process, empty where only its cgroup is known; null where the owner is no task.";
-    cgroup_id: Null<U64> => Dict, "Cgroup; null where the owner has none.";
+    cgroup_id: Null<Bits> => Dict, "Cgroup; null where the owner has none.";
     number: Null<I32> => Dict, "Number of the interrupt or softirq; null where the owner is none.";
-    bytes: U64 => Delta, "Bytes moved.";
-    requests: U64 => Delta, "Requests or packets that ended in the tick, or a receiver's reads.";
+    bytes: Bits => Delta, "Bytes moved.";
+    requests: Bits => Delta, "Requests or packets that ended in the tick, or a receiver's reads.";
 }
 
 /// `direction`: the device wrote memory.

@@ -9,7 +9,7 @@ table! {
     mono_ns: I64 => Delta, "End of the tick, `CLOCK_MONOTONIC`, ns.";
     tick_ns: I64 => Delta, "Length of time the row's tick covers, ns.";
     cpu: I32 => Dict, "CPU.";
-    kind: Word => Dict, "irq or softirq.";
+    owner: Word => Dict, "irq or softirq.";
     number: I32 => Dict, "Interrupt number or softirq vector.";
     name: Word => Dict, "Handler or vector name.";
     ns: I64 => Delta, "Time in the handler, ns, without interrupts nested in it.";

@@ -8,22 +8,21 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use arrow::array::{
-    ArrayRef, PrimitiveBuilder, StringBuilder, StringDictionaryBuilder, TimestampNanosecondBuilder,
+    ArrayRef, PrimitiveBuilder, StringBuilder, StringDictionaryBuilder, TimestampMicrosecondBuilder,
 };
 use arrow::datatypes::{
     ArrowPrimitiveType, DataType, Float32Type, Float64Type, Int16Type, Int32Type, Int64Type,
-    TimeUnit, UInt64Type,
+    TimeUnit,
 };
 
-/// How a column is encoded before zstd sees it.
+/// How a column is encoded before zstd sees it. These are the encodings that every reader knows:
+/// Spark up to 4.0 has no `BYTE_STREAM_SPLIT` (`VectorizedColumnReader.getValuesReader`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Encoding {
     /// Parquet's dictionary: few different values.
     Dict,
     /// `DELTA_BINARY_PACKED`: integers that grow steadily.
     Delta,
-    /// `BYTE_STREAM_SPLIT`: fixed-width numbers whose high bytes repeat and low bytes do not.
-    Split,
     /// `PLAIN`: the column is short, or zstd alone does best.
     Plain,
 }
@@ -73,24 +72,44 @@ pub type I16 = Number<Int16Type>;
 pub type I32 = Number<Int32Type>;
 /// `int64`
 pub type I64 = Number<Int64Type>;
-/// `uint64`
-pub type U64 = Number<UInt64Type>;
 /// `float32`
 pub type F32 = Number<Float32Type>;
 /// `float64`
 pub type F64 = Number<Float64Type>;
 
-/// `timestamp(ns, UTC)`, given as nanoseconds since 1970.
+/// `int64` with the 64 bits of an unsigned number (two's complement): not every reader has unsigned
+/// numbers of 64 bits. Values below 2^63 are the same in both.
+#[derive(Debug)]
+pub struct Bits;
+
+impl Kind for Bits {
+    type Value<'a> = u64;
+    type Builder = PrimitiveBuilder<Int64Type>;
+    fn data_type() -> DataType {
+        DataType::Int64
+    }
+    fn append(builder: &mut Self::Builder, value: u64) {
+        builder.append_value(value.cast_signed());
+    }
+    fn append_null(builder: &mut Self::Builder) {
+        builder.append_null();
+    }
+    fn finish(builder: &mut Self::Builder) -> ArrayRef {
+        Arc::new(builder.finish())
+    }
+}
+
+/// `timestamp(us, UTC)`, given as nanoseconds since 1970 and rounded down.
 #[derive(Debug)]
 pub struct Time;
 
 /// The builder of a [`Time`] column; knows the zone.
 #[derive(Debug)]
-pub struct TimeBuilder(TimestampNanosecondBuilder);
+pub struct TimeBuilder(TimestampMicrosecondBuilder);
 
 impl Default for TimeBuilder {
     fn default() -> Self {
-        Self(TimestampNanosecondBuilder::new().with_timezone("UTC"))
+        Self(TimestampMicrosecondBuilder::new().with_timezone("UTC"))
     }
 }
 
@@ -98,10 +117,10 @@ impl Kind for Time {
     type Value<'a> = i64;
     type Builder = TimeBuilder;
     fn data_type() -> DataType {
-        DataType::Timestamp(TimeUnit::Nanosecond, Some("UTC".into()))
+        DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()))
     }
     fn append(builder: &mut TimeBuilder, value: i64) {
-        builder.0.append_value(value);
+        builder.0.append_value(value.div_euclid(1000));
     }
     fn append_null(builder: &mut TimeBuilder) {
         builder.0.append_null();
@@ -144,6 +163,27 @@ impl Kind for Text {
     }
     fn append(builder: &mut StringBuilder, value: &str) {
         builder.append_value(value);
+    }
+    fn append_null(builder: &mut StringBuilder) {
+        builder.append_null();
+    }
+    fn finish(builder: &mut StringBuilder) -> ArrayRef {
+        Arc::new(builder.finish())
+    }
+}
+
+/// A bit pattern as text, e.g. `0x1f`.
+#[derive(Debug)]
+pub struct Hex;
+
+impl Kind for Hex {
+    type Value<'a> = u64;
+    type Builder = StringBuilder;
+    fn data_type() -> DataType {
+        DataType::Utf8
+    }
+    fn append(builder: &mut StringBuilder, value: u64) {
+        builder.append_value(format!("{value:#x}"));
     }
     fn append_null(builder: &mut StringBuilder) {
         builder.append_null();
@@ -265,3 +305,46 @@ macro_rules! table {
     };
 }
 pub(crate) use table;
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::AsArray as _;
+    use arrow::datatypes::TimestampMicrosecondType;
+
+    use super::*;
+
+    #[test]
+    fn all_64_bits_are_kept() {
+        let mut builder = <Bits as Kind>::Builder::default();
+        for value in [0, 1, u64::MAX / 2, u64::MAX / 2 + 1, u64::MAX] {
+            Bits::append(&mut builder, value);
+        }
+        let array = Bits::finish(&mut builder);
+        let signed = array.as_primitive::<Int64Type>().values();
+        assert_eq!(signed[..], [0, 1, i64::MAX, i64::MIN, -1]);
+        let again: Vec<u64> = signed.iter().map(|value| value.cast_unsigned()).collect();
+        assert_eq!(again, [0, 1, u64::MAX / 2, u64::MAX / 2 + 1, u64::MAX]);
+    }
+
+    #[test]
+    fn a_bit_pattern_is_hexadecimal() {
+        let mut builder = <Hex as Kind>::Builder::default();
+        for value in [0, 0x1f, u64::MAX] {
+            Hex::append(&mut builder, value);
+        }
+        let array = Hex::finish(&mut builder);
+        let texts: Vec<_> = array.as_string::<i32>().iter().flatten().collect();
+        assert_eq!(texts, ["0x0", "0x1f", "0xffffffffffffffff"]);
+    }
+
+    #[test]
+    fn times_are_whole_microseconds_rounded_down() {
+        let mut builder = TimeBuilder::default();
+        for ns in [1_700_000_000_123_456_789, 999, 0, -1] {
+            Time::append(&mut builder, ns);
+        }
+        let array = Time::finish(&mut builder);
+        let times = array.as_primitive::<TimestampMicrosecondType>().values();
+        assert_eq!(times[..], [1_700_000_000_123_456, 0, 0, -1]);
+    }
+}

@@ -7,6 +7,9 @@ use super::kind::{I32, I64, Null, Text, Word, table};
 
 table! {
     "loss", "everything that was not seen", sorted by [];
+    host: Word => Dict, "Host name.";
+    boot_id: Word => Dict, "Random id of the boot (`/proc/sys/kernel/random/boot_id`): times of `CLOCK_MONOTONIC` and ids compare within one boot.";
+    cluster: Null<Word> => Dict, "Cluster the host is in, as `--cluster` named it; null where it was not named.";
     mono_ns: I64 => Delta, "When it was noticed, `CLOCK_MONOTONIC`, ns.";
     span_ns: I64 => Delta, "Length of time before `mono_ns` it may affect, ns.";
     cause: Word => Dict, "Why.";

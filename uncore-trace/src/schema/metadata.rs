@@ -3,7 +3,9 @@
 //! Guarantee: only keys with [`PREFIX`] are read as ours, so metadata other tools add is left out.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
+use anyhow::{Result, bail};
 use parquet::file::metadata::KeyValue;
 
 /// What every key begins with.
@@ -20,6 +22,8 @@ pub const HOST: &str = "uncore_trace.host";
 pub const KERNEL: &str = "uncore_trace.kernel";
 /// `/proc/sys/kernel/random/boot_id`: monotonic times compare only within one boot.
 pub const BOOT_ID: &str = "uncore_trace.boot_id";
+/// Cluster the host is in; absent where none was named.
+pub const CLUSTER: &str = "uncore_trace.cluster";
 /// JSON `[{"mono_ns":..,"wall_ns":..}]`: both clocks read together, at least at begin and end.
 pub const CLOCKS: &str = "uncore_trace.clocks";
 /// Length of a window, ns.
@@ -58,6 +62,30 @@ pub const TABLES: &str = "uncore_trace.tables";
 pub const ROW_GROUP_DIGESTS: &str = "uncore_trace.row_group_digests";
 /// Digest of the file's footer, and thereby of the file, see [`super::digest`].
 pub const DIGEST: &str = "uncore_trace.digest";
+
+/// That the metadata of `path` are of the schema that this version of the program has.
+///
+/// # Errors
+///
+/// They are of another; says which version of the program wrote it.
+pub fn require_version(path: &Path, pairs: &BTreeMap<String, String>) -> Result<()> {
+    let path = path.display();
+    let Some(version) = pairs.get(SCHEMA_VERSION) else {
+        bail!("{path} is a Parquet file, but not one that uncore-trace recorded");
+    };
+    if *version != super::SCHEMA_VERSION.to_string() {
+        let writer = pairs.get(TOOL_VERSION).map_or("of unknown version", String::as_str);
+        bail!(
+            "{path} has schema version {}, written by uncore-trace {}; this is uncore-trace {} \
+             with schema version {}: record again with this version, or use the one that wrote it",
+            version.escape_debug(),
+            writer.escape_debug(),
+            env!("CARGO_PKG_VERSION"),
+            super::SCHEMA_VERSION
+        );
+    }
+    Ok(())
+}
 
 /// The keys that speak of one file, not of the recording.
 const OF_THE_FILE: [&str; 2] = [ROW_GROUP_DIGESTS, DIGEST];

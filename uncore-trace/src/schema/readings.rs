@@ -3,34 +3,35 @@
 //! Guarantees: nothing here is scaled or derived. Rows of one segment are sorted by counter, so
 //! that each column is a steady series that `Delta` packs to its jitter; within a counter they are
 //! in time order, over the whole file. `mono_ns` and `width_ns` are shared by the counters of a
-//! tick; `Split` lets zstd find the repetition that bit packing hides.
+//! tick: plain, so that zstd finds the repetition that bit packing hides.
 //!
 //! Measured on a synthetic 60 s of 6 counters at 1 kHz (+-10 us of jitter, two clock-like and four
-//! slow counters; the tests of `tables` assert it): 1.7 bytes a row with [`times`], of which
-//! `value` is 1.1, `mono_ns` 0.4, `width_ns` 0.2. With `enabled` and `running` in every row it is
-//! 6.3: 2.3 bytes each, because their low bits are the noise of the kernel's clock at each read.
-//! [`times`] leaves them out where they say nothing: a counter that was never multiplexed.
+//! slow counters; the tests of `tables` assert it): 2.2 bytes a row with [`times`], of which
+//! `value` is 1.1, `mono_ns` 0.8, `width_ns` 0.3. `BYTE_STREAM_SPLIT` would make the last two 0.4 and
+//! 0.2, but Spark 3.5 cannot read it. With `enabled` and `running` in every row a row is 6.8 bytes: 2.3
+//! bytes each, because their low bits are the noise of the kernel's clock at each read. [`times`]
+//! leaves them out where they say nothing: a counter that was never multiplexed.
 
-use super::kind::{I32, I64, Null, U64, Word, table};
+use super::kind::{Bits, I32, I64, Null, Word, table};
 
 table! {
     "readings", "raw value and times of each counter at each tick", sorted by ["counter", "mono_ns"];
-    mono_ns: I64 => Split, "When the read began, `CLOCK_MONOTONIC`, ns.";
+    mono_ns: I64 => Plain, "When the read began, `CLOCK_MONOTONIC`, ns.";
     tick: I64 => Delta, "Number of the tick the row belongs to; a missing number is a missing tick. Above `mono_ns` divided by the length of a tick where the reading arrived after the end of its tick.";
-    counter: I32 => Delta, "Which counter: `counter` in `pmus`.";
+    counter: I32 => Delta, "Which counter: `counter` in `counters`.";
     cpu: I32 => Dict, "CPU the read ran on.";
-    value: Null<U64> => Delta, "Raw count since the counter was opened; null when the read failed.";
-    enabled: Null<U64> => Delta, "Time enabled, ns; null with a `value`: equal to the time running (never multiplexed).";
-    running: Null<U64> => Delta, "Time running, ns; null with a `value`: equal to the time enabled.";
-    width_ns: I32 => Split, "How long the sweep over this CPU's counters took, ns.";
+    value: Null<Bits> => Delta, "Raw count since the counter was opened: its 64 bits as a signed number (two's complement); null when the read failed.";
+    enabled: Null<Bits> => Delta, "Time enabled, ns; null with a `value`: equal to the time running (never multiplexed).";
+    running: Null<Bits> => Delta, "Time running, ns; null with a `value`: equal to the time enabled.";
+    width_ns: I32 => Plain, "How long the sweep over this CPU's counters took, ns.";
     trigger: Word => Dict, "What caused the row: timer, sched, irq; stop: the last count of a counter that stopped; start: the counter is read on `cpu` from here on, without a value.";
     error: Null<I32> => Dict, "errno of a failed read, else null.";
     pid: Null<I32> => Dict, "Process on the CPU at the read; null where it was not looked at.";
     tid: Null<I32> => Dict, "Thread on the CPU at the read; null where it was not looked at.";
-    cgroup_id: Null<U64> => Dict, "Its cgroup; null where it was not looked at.";
+    cgroup_id: Null<Bits> => Dict, "Its cgroup; null where it was not looked at.";
     owner: Null<Word> => Dict, "Whose the count since the last reading is: task, `other_tasks`, irq, softirq, idle, device or unattributed; null for counters that are not read at every context switch.";
     process: Null<Word> => Dict, "Name of the owner's process; null where it has none. Its id is `pid`.";
-    owner_cgroup_id: Null<U64> => Dict, "Cgroup of the owner; null where it has none.";
+    owner_cgroup_id: Null<Bits> => Dict, "Cgroup of the owner; null where it has none.";
     number: Null<I32> => Dict, "Number of the owner's interrupt or softirq; null where it is none.";
 }
 

@@ -4,10 +4,14 @@ use std::collections::BTreeMap;
 
 use arrow::array::RecordBatch;
 
-use super::kind::{Text, table};
+use super::kind::{Null, Text, Word, table};
+use super::origin::Origin;
 
 table! {
     "run", "the recording's metadata", sorted by [];
+    host: Word => Dict, "Host name.";
+    boot_id: Word => Dict, "Random id of the boot (`/proc/sys/kernel/random/boot_id`): times of `CLOCK_MONOTONIC` and ids compare within one boot.";
+    cluster: Null<Word> => Dict, "Cluster the host is in, as `--cluster` named it; null where it was not named.";
     key: Text => Plain, "Name, with the prefix `uncore_trace.`.";
     value: Text => Plain, "Value; JSON where the key says so.";
 }
@@ -15,8 +19,9 @@ table! {
 /// The metadata as rows of this table.
 pub fn of(pairs: &BTreeMap<String, String>) -> RecordBatch {
     let mut builder = Builder::default();
+    let Origin { host, boot_id, cluster } = &Origin::of(pairs);
     for (key, value) in pairs {
-        builder.append(&Row { key, value });
+        builder.append(&Row { host, boot_id, cluster: cluster.as_deref(), key, value });
     }
     builder.finish()
 }

@@ -3,7 +3,7 @@
 //! Guarantee: with `irqs` the rows of one (CPU, tick) sum to the length of the tick. Encodings: few
 //! tasks run in a tick, so ids and names are dictionaries; times are deltas.
 
-use super::kind::{I32, I64, Null, U64, Word, table};
+use super::kind::{Bits, I32, I64, Null, Word, table};
 
 table! {
     "runtime", "on-CPU time of each task in each tick", sorted by [];
@@ -14,15 +14,12 @@ table! {
     tid: I32 => Dict, "Thread; 0 where the owner is no task.";
     pid: I32 => Dict, "Process.";
     comm: Word => Dict, "Thread name.";
-    cgroup_id: U64 => Dict, "Cgroup of the task.";
+    cgroup_id: Bits => Dict, "Cgroup of the task.";
     run_ns: I64 => Delta, "Time on the CPU, ns, with interrupt time taken out.";
     slices: I32 => Dict, "In how many slices.";
     process: Null<Word> => Dict, "Name of the process; null where the owner is no task with a row of its own.";
-    owner_cgroup_id: Null<U64> => Dict, "Cgroup that the time is given to: `cgroup_id`, or its ancestor with `--cgroup-depth`; null where the owner is no task with a row of its own.";
+    owner_cgroup_id: Null<Bits> => Dict, "Cgroup that the time is given to: `cgroup_id`, or its ancestor with `--cgroup-depth`; null where the owner is no task with a row of its own.";
 }
-
-/// Time that was not seen.
-pub const UNATTRIBUTED: &str = "unattributed";
 
 /// Time for which a CPU was offline.
 pub const OFFLINE: &str = "offline";

@@ -3,7 +3,7 @@
 //! Guarantee: per CPU the slices do not overlap. Rows of one segment are sorted by CPU and
 //! beginning: on a busy CPU one slice ends where the next begins, so both times are short deltas.
 
-use super::kind::{I32, I64, U64, Word, table};
+use super::kind::{Bits, I32, I64, Word, table};
 
 table! {
     "slices", "each stretch of one task on one CPU", sorted by ["cpu", "begin_ns"];
@@ -13,6 +13,6 @@ table! {
     tid: I32 => Dict, "Thread; 0 is idle.";
     pid: I32 => Dict, "Process.";
     comm: Word => Dict, "Thread name.";
-    cgroup_id: U64 => Dict, "Cgroup of the task.";
+    cgroup_id: Bits => Dict, "Cgroup of the task.";
     irq_ns: I64 => Dict, "Interrupt time inside the slice, ns; belongs to `irqs`, not to the task.";
 }

@@ -2,7 +2,7 @@
 //!
 //! Guarantee: a task named in any other table has a row here, however short it lived.
 
-use super::kind::{I32, I64, U64, Word, table};
+use super::kind::{Bits, I32, I64, Word, table};
 
 table! {
     "tasks", "events in the life of each task", sorted by [];
@@ -10,6 +10,6 @@ table! {
     pid: I32 => Delta, "Process.";
     tid: I32 => Delta, "Thread.";
     comm: Word => Dict, "Name from then on.";
-    cgroup_id: U64 => Dict, "Cgroup from then on.";
+    cgroup_id: Bits => Dict, "Cgroup from then on.";
     what: Word => Dict, "seen, exec, exit or move.";
 }

@@ -209,7 +209,7 @@ mod tests {
             id,
             pmu: pmu.to_owned(),
             family: name::stem(pmu).to_owned(),
-            group: "mem".to_owned(),
+            subsystem: "mem".to_owned(),
             event: event.to_owned(),
             filter: String::new(),
             unit: if per_cpu { "count" } else { "bytes" }.to_owned(),

@@ -154,6 +154,7 @@ fn recorder(machine: &Machine, plan: &Plan, options: &Options) -> record::Option
         output: PathBuf::from("-"),
         force: false,
         mode: Mode::default(),
+        cluster: None,
         no_cmdline: true,
         tick: Duration::from_nanos(plan.tick_ns),
         interval: interval_of,

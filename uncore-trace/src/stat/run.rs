@@ -316,7 +316,7 @@ mod tests {
     fn an_absent_cpu_is_told_of_once() {
         let counter = |id: u32| {
             serde_json::json!({
-                "id": id, "pmu": "software", "family": "software", "group": "host",
+                "id": id, "pmu": "software", "family": "software", "subsystem": "host",
                 "event": "page-faults", "filter": "", "unit": "count", "scale": 1.0,
                 "attr_type": 1, "config": [2, 0, 0, 0, 0], "cpu": id, "socket": null,
                 "sees": "0", "per_cpu": true, "at_switch": true, "leader": null

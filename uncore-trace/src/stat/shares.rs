@@ -16,17 +16,21 @@ use super::row::{Counted, Part, Row, Value};
 use super::table::Table;
 use crate::plan::Counter;
 use crate::schema::columns::get;
-use crate::schema::fabric::OTHER_TASKS;
+use crate::schema::owner;
 
 /// The lines of whatever is in no named cgroup, by `owner` of the timeline.
-const REST: [(&str, &str); 6] = [
-    ("task", OTHER_TASKS),
+const REST: [(&str, &str); 7] = [
+    (owner::TASK, OTHER),
+    (owner::OTHER_TASKS, OTHER),
     ("idle", "(idle)"),
     ("irq", "(irq)"),
     ("softirq", "(irq)"),
     ("device", "(device)"),
     ("unattributed", "(unattributed)"),
 ];
+
+/// The line of tasks in no named cgroup.
+const OTHER: &str = "(other)";
 
 /// Whose the time counted is: it has no parts.
 const EVERYBODY: &str = "(all)";
@@ -204,9 +208,8 @@ impl<'a> Shares<'a> {
         };
         // Tasks elsewhere are worth a line even where they got nothing, the others only for
         // something.
-        let there = |name: &&str| {
-            *name == OTHER_TASKS || of.iter().any(|sums| sums.cell(name).value != 0.0)
-        };
+        let there =
+            |name: &&str| *name == OTHER || of.iter().any(|sums| sums.cell(name).value != 0.0);
         let mut rest: Vec<&str> = REST.iter().map(|(_, name)| *name).collect();
         rest.dedup();
         let named = self.named.iter().map(String::as_str);
@@ -221,7 +224,7 @@ impl<'a> Shares<'a> {
         let clock = |id: u32| plan.counters.get(id as usize).is_some_and(is_clock);
         let mut rows = Vec::new();
         for line in &self.table.metrics {
-            for name in self.named.iter().map(String::as_str).chain([OTHER_TASKS]) {
+            for name in self.named.iter().map(String::as_str).chain([OTHER]) {
                 let count = |id: u32| {
                     let sums = self.sums.get(id as usize).filter(|sums| sums.counted)?;
                     Some(if clock(id) { sums.whole() } else { sums.cell(name).value })
@@ -257,7 +260,7 @@ fn named_part(name: &str, cell: Cell) -> Part {
 /// The part that a row of the timeline belongs to.
 fn part<'a>(named: &'a [String], owner: &str, cgroup: Option<&str>) -> &'a str {
     let rest = REST.iter().find(|(known, _)| *known == owner).map_or("(unattributed)", |r| r.1);
-    let Some(cgroup) = cgroup.filter(|path| owner == "task" && *path != OTHER_TASKS) else {
+    let Some(cgroup) = cgroup.filter(|_| owner == owner::TASK) else {
         return rest;
     };
     let holds = |name: &&String| {
@@ -282,7 +285,7 @@ mod tests {
 
     fn plan() -> Plan {
         let counter = serde_json::json!({
-            "id": 0, "pmu": "software", "family": "software", "group": "host",
+            "id": 0, "pmu": "software", "family": "software", "subsystem": "host",
             "event": "page-faults", "filter": "", "unit": "count", "scale": 1.0, "attr_type": 1,
             "config": [2, 0, 0, 0, 0], "cpu": 0, "socket": null, "sees": "0", "per_cpu": true,
             "at_switch": true, "leader": null
@@ -318,15 +321,20 @@ mod tests {
                 ts: end,
                 mono_ns: end,
                 window_ns: 10 * MS,
+                host: "test",
+                boot_id: "3f4e5d6c",
+                cluster: None,
+                counter: 0,
                 socket: None,
                 cpu: 0,
-                group: "host",
+                subsystem: "host",
                 pmu: "software",
                 event: "page-faults",
                 filter: "",
                 unit: "count",
                 owner,
                 pid: None,
+                number: None,
                 comm: None,
                 cgroup_id: None,
                 cgroup,
@@ -362,7 +370,7 @@ mod tests {
             (10 * MS, "task", Some("/a/x"), Some(2.0), 0.25),
             (10 * MS, "task", Some("/a/b/deep"), Some(4.0), 0.5),
             (10 * MS, "task", Some("/ab"), Some(8.0), 0.5),
-            (10 * MS, "task", Some(OTHER_TASKS), Some(16.0), 0.5),
+            (10 * MS, "task", Some(OTHER), Some(16.0), 0.5),
             (10 * MS, "task", None, Some(32.0), 0.5),
             (10 * MS, "idle", None, Some(64.0), 0.5),
             (10 * MS, "irq", None, Some(128.0), 0.5),

@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::schema::{TableDef, metadata};
+use super::reader::Recording;
+use crate::schema::{TableDef, fabric, metadata};
 
 /// The tables beside `fabric`, each with its digest ([`super::digest`]) once it is finished.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,6 +45,30 @@ impl Manifest {
     /// Enters the digest of a finished table.
     pub fn finished(&mut self, def: &TableDef, digest: String) {
         self.0.insert(def.name.to_owned(), Some(digest));
+    }
+
+    /// The list of a dataset; none where its `fabric` has none.
+    ///
+    /// # Errors
+    ///
+    /// `fabric` cannot be read, or its list is damaged.
+    pub fn of_dataset(recording: &Recording) -> Result<Option<Manifest>> {
+        Manifest::read(recording.table(&fabric::TABLE)?.metadata())
+    }
+
+    /// What is wrong with the tables of a dataset: those that are missing, and those that are not the
+    /// ones that were written with it. A table that cannot be read is not named.
+    pub fn wrong(&self, recording: &Recording) -> Vec<String> {
+        let there = recording.tables();
+        let wrong = |(name, digest): (&str, Option<&str>)| {
+            let Some(def) = there.iter().find(|def| def.name == name) else {
+                return Some(format!("{name}.parquet is missing"));
+            };
+            let table = recording.table(def).ok()?;
+            let is_foreign = digest.is_some_and(|digest| digest != table.digest());
+            is_foreign.then(|| format!("{name}.parquet is of another recording"))
+        };
+        self.tables().filter_map(wrong).collect()
     }
 
     /// The names and, where they are known, the digests.

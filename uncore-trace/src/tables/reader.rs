@@ -26,7 +26,7 @@ use super::digest::{self, Footer};
 use super::segment::partial_dir;
 use super::writer::table_path;
 use super::{disk, stream};
-use crate::schema::{ALL, SCHEMA_VERSION, TableDef, fabric, metadata};
+use crate::schema::{ALL, TableDef, fabric, metadata};
 
 /// Rows of a batch: at 200 bytes a row in memory under 2 MiB.
 const BATCH_ROWS: usize = 8192;
@@ -139,15 +139,7 @@ impl Table {
     /// That the file is ours, of this version, and has the table's columns.
     fn verify(&self) -> Result<()> {
         let path = self.path.display();
-        let Some(version) = self.pairs.get(metadata::SCHEMA_VERSION) else {
-            bail!("{path} is a Parquet file, but not one that uncore-trace recorded");
-        };
-        if *version != SCHEMA_VERSION.to_string() {
-            bail!(
-                "{path} has schema version {}, this version of uncore-trace reads {SCHEMA_VERSION}",
-                version.escape_debug()
-            );
-        }
+        metadata::require_version(&self.path, &self.pairs)?;
         for wanted in (self.def.schema)().fields() {
             let found = self.footer.schema().field_with_name(wanted.name());
             if found.ok().is_none_or(|found| found.data_type() != wanted.data_type()) {

@@ -71,6 +71,7 @@ pub fn repair(path: &Path) -> Result<Repaired> {
         partials.push((target, partial));
     }
     let mut pairs = newest_metadata(&partials)?;
+    metadata::require_version(&path, &pairs)?;
     if !unreadable.is_empty() {
         pairs.insert(metadata::LEFT_OUT.to_owned(), unreadable.len().to_string());
     }

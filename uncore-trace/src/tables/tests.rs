@@ -17,6 +17,7 @@ use super::repair::{Repaired, repair};
 use super::thread::WriterHandle;
 use super::writer::{Create, Target, Writer, table_path};
 use super::{digest, segment};
+use crate::schema::kind::Encoding;
 use crate::schema::{
     ALL, SCHEMA_VERSION, Store as _, TableDef, fabric, metadata, readings, run, runtime,
 };
@@ -48,15 +49,20 @@ fn window(number: i64) -> RecordBatch {
                 ts: 1_700_000_000_000_000_000 + number * 10_000_000,
                 mono_ns: number * 10_000_000,
                 window_ns: 10_000_000,
+                host: "test",
+                boot_id: "3f4e5d6c",
+                cluster: None,
+                counter: 0,
                 socket: None,
                 cpu: 0,
-                group: "host",
+                subsystem: "host",
                 pmu: "msr",
                 event,
                 filter: "",
                 unit: "count",
                 owner,
                 pid,
+                number: (owner == "irq").then_some(30),
                 comm,
                 cgroup_id: pid.map(|pid| pid as u64),
                 cgroup: pid.map(|_| "/tenant"),
@@ -113,6 +119,36 @@ fn record(path: &Path, seals: std::ops::Range<i64>) -> Writer {
         writer.seal().unwrap();
     }
     writer
+}
+
+/// Spark, `ClickHouse`, `DuckDB`, pandas, Polars and `PyArrow` open these types and encodings without
+/// options: no unsigned numbers, no time in nanoseconds, no `BYTE_STREAM_SPLIT`.
+#[test]
+fn columns_are_of_types_and_encodings_that_all_readers_know() {
+    use arrow::datatypes::{DataType, TimeUnit};
+    for def in ALL {
+        let schema = (def.schema)();
+        for (field, (name, encoding)) in schema.fields().iter().zip(def.encodings) {
+            let what = format!("{}.{name}", def.name);
+            assert_eq!(field.name(), name);
+            let is_integer = match field.data_type() {
+                DataType::Int32 | DataType::Int64 => true,
+                DataType::Timestamp(TimeUnit::Microsecond, zone) => zone.as_deref() == Some("UTC"),
+                DataType::Int16 | DataType::Float32 | DataType::Float64 | DataType::Utf8 => false,
+                DataType::Dictionary(keys, values) => {
+                    assert_eq!((&**keys, &**values), (&DataType::Int32, &DataType::Utf8), "{what}");
+                    false
+                }
+                other => panic!("{what} is of type {other}"),
+            };
+            assert!(is_integer || *encoding != Encoding::Delta, "{what}: {encoding:?}");
+        }
+    }
+    // Reserved words of SQL need quotes.
+    let keywords = ["group", "order", "table", "user", "end"];
+    for def in ALL {
+        assert!(def.encodings.iter().all(|(name, _)| !keywords.contains(name)), "{}", def.name);
+    }
 }
 
 #[test]
@@ -385,7 +421,7 @@ fn an_error_of_the_thread_comes_out_of_a_later_call() {
         WriterHandle::create(Target::Stream(Box::new(Full)), Create::default(), &pairs()).is_err()
     );
     let mut handle = WriterHandle::create(
-        Target::Stream(Box::new(AfterFirst(2000))),
+        Target::Stream(Box::new(AfterFirst(4000))),
         Create::default(),
         &pairs(),
     )

@@ -185,6 +185,9 @@ mod tests {
     #[test]
     fn a_dataset_has_it_in_its_table() {
         let row = loss::Row {
+            host: "test",
+            boot_id: "3f4e5d6c",
+            cluster: None,
             mono_ns: BEGIN + 1_500_000_000,
             span_ns: 500_000_000,
             cause: "run_gap",

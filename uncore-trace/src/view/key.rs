@@ -1,12 +1,10 @@
 //! What the lines of a report are by, and the columns that tell the line of a row.
 
 use anyhow::Result;
-use arrow::array::{
-    Array as _, Float32Array, Float64Array, Int32Array, Int64Array, RecordBatch, UInt64Array,
-};
+use arrow::array::{Float32Array, Float64Array, Int32Array, Int64Array, RecordBatch};
 
 use crate::schema::cgroups::ancestor;
-use crate::schema::columns::{self, Words, get};
+use crate::schema::columns::{self, Bits, Words, get};
 
 /// What the lines are by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -25,7 +23,7 @@ pub enum By {
     Port,
     /// One line a device that moved data by itself.
     Device,
-    /// One line an owner: task, irq, softirq, idle, device, unattributed.
+    /// One line a kind of owner: task, `other_tasks`, irq, softirq, idle, device, unattributed.
     Owner,
 }
 
@@ -99,7 +97,7 @@ pub struct Columns<'a> {
     /// The column that has the line's name.
     name: Option<Words<'a>>,
     pid: Option<&'a Int32Array>,
-    cgroup_id: Option<&'a UInt64Array>,
+    cgroup_id: Option<Bits<'a>>,
     by: By,
     depth: Option<usize>,
 }
@@ -132,7 +130,7 @@ impl<'a> Columns<'a> {
             owner: by.has_owner().then(|| columns::words(batch, "owner")).transpose()?,
             name: name.map(|name| columns::words(batch, name)).transpose()?,
             pid: (by == By::Pid).then(|| columns::i32s(batch, "pid")).transpose()?,
-            cgroup_id: (by == By::Cgroup).then(|| columns::u64s(batch, "cgroup_id")).transpose()?,
+            cgroup_id: (by == By::Cgroup).then(|| columns::bits(batch, "cgroup_id")).transpose()?,
             by,
             depth,
         })
@@ -171,7 +169,7 @@ impl<'a> Columns<'a> {
                 (Some(path), None) => path.to_owned(),
                 (None, _) => self
                     .cgroup_id
-                    .and_then(|ids| get(ids, row))
+                    .and_then(|ids| ids.get(row))
                     .map_or_else(|| "(no cgroup)".to_owned(), |id| format!("(cgroup id {id})")),
             },
             By::Container | By::Pod if owner == "task" => {
@@ -194,7 +192,7 @@ impl<'a> Columns<'a> {
         let name = self.name.map_or(0, |name| name.key(row));
         let number = match (self.pid, self.cgroup_id) {
             (Some(pids), _) => get(pids, row).map_or(-1, i64::from),
-            (_, Some(ids)) if ids.is_valid(row) && name == -1 => ids.value(row) as i64,
+            (_, Some(ids)) if name == -1 => ids.get(row).map_or(-1, |id| id as i64),
             _ => -1,
         };
         let event = [self.event.key(row), self.filter.key(row), self.unit.key(row)];

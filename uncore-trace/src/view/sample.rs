@@ -109,22 +109,27 @@ fn write_fabric(writer: &mut Writer, broken: &Broken) {
     let mut number = 0;
     for window in 1..=WINDOWS {
         let mono_ns = BEGIN + window * WINDOW;
-        for (event, unit, scale, per_tick) in COUNTERS {
+        for (counter, (event, unit, scale, per_tick)) in (0..).zip(COUNTERS) {
             let total = per_tick as f64 * (WINDOW / TICK) as f64 * scale;
             for (owner, pid, comm, cgroup, part) in OWNERS {
                 let mut row = fabric::Row {
                     ts: WALL + mono_ns,
                     mono_ns,
                     window_ns: WINDOW,
+                    host: "test",
+                    boot_id: "3f4e5d6c",
+                    cluster: None,
+                    counter,
                     socket: Some(0),
                     cpu: 0,
-                    group: "host",
+                    subsystem: "host",
                     pmu: "test_pmu_0",
                     event,
                     filter: "",
                     unit,
                     owner,
                     pid,
+                    number: (owner == "irq").then_some(30),
                     comm,
                     cgroup_id: cgroup.map(|path| path.len() as u64),
                     cgroup,
@@ -205,7 +210,7 @@ fn write_raw(writer: &mut Writer, broken: &Broken) {
                 mono_ns,
                 tick_ns: TICK,
                 cpu: 0,
-                kind: "irq",
+                owner: "irq",
                 number: 30,
                 name: "nvme0q1",
                 ns: 100_000,
@@ -272,11 +277,14 @@ fn write_counters(writer: &mut Writer) {
     let mut builder = counters::Builder::default();
     for (counter, (event, unit, scale, _)) in COUNTERS.into_iter().enumerate() {
         builder.append(&counters::Row {
+            host: "test",
+            boot_id: "3f4e5d6c",
+            cluster: None,
             counter: counter as i32,
             pmu: "test_pmu_0",
             family: "test_pmu",
             attr_type: 40,
-            group: "host",
+            subsystem: "host",
             event,
             filter: "",
             unit,

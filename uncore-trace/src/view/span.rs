@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use anyhow::{Context as _, Result, bail};
-use arrow::array::TimestampNanosecondArray;
+use arrow::array::TimestampMicrosecondArray;
 
 use crate::schema::columns;
 use crate::tables::reader::Table;
@@ -103,12 +103,12 @@ fn start(table: &Table) -> Result<Option<(i64, i64)>> {
     let Some(batch) = table.scan(&["ts", "mono_ns", "window_ns"])?.next().transpose()? else {
         return Ok(None);
     };
-    let wall: &TimestampNanosecondArray = columns::column(&batch, "ts")?;
+    let wall: &TimestampMicrosecondArray = columns::column(&batch, "ts")?;
     let (ends, lengths) = (columns::i64s(&batch, "mono_ns")?, columns::i64s(&batch, "window_ns")?);
     let begins =
         ends.values().iter().zip(lengths.values()).map(|(end, length)| end.saturating_sub(*length));
     let offset = wall.values().first().zip(ends.values().first());
-    let offset = offset.map(|(wall, mono)| wall.saturating_sub(*mono));
+    let offset = offset.map(|(wall, mono)| wall.saturating_mul(1000).saturating_sub(*mono));
     Ok(begins.min().zip(offset))
 }
 

@@ -4,7 +4,7 @@
 use anyhow::Result;
 
 use super::Outcome;
-use crate::schema::{TableDef, fabric};
+use crate::schema::TableDef;
 use crate::tables::manifest::Manifest;
 use crate::tables::reader::Recording;
 
@@ -48,28 +48,14 @@ pub(super) fn tables(recording: &Recording) -> Outcome {
     if !recording.is_dataset() {
         return Outcome::Ok("a single file".to_owned());
     }
-    let manifest =
-        recording.table(&fabric::TABLE).and_then(|fabric| Manifest::read(fabric.metadata()));
-    let manifest = match manifest {
-        Ok(Some(manifest)) => manifest,
-        Ok(None) => return Outcome::NotHere("fabric.parquet does not list the tables".to_owned()),
-        Err(error) => return Outcome::Failed(format!("{error:#}")),
-    };
-    let there = recording.tables();
-    let (mut wrong, mut listed) = (Vec::new(), 1);
-    for (name, digest) in manifest.tables() {
-        listed += 1;
-        let Some(def) = there.iter().find(|def| def.name == name) else {
-            wrong.push(format!("{name}.parquet is missing"));
-            continue;
-        };
-        // One that cannot be read is the other finding's.
-        let Ok(table) = recording.table(def) else { continue };
-        if digest.is_some_and(|digest| digest != table.digest()) {
-            wrong.push(format!("{name}.parquet is of another recording"));
+    match Manifest::of_dataset(recording) {
+        Ok(Some(manifest)) => {
+            let listed = manifest.tables().count() + 1;
+            outcome(manifest.wrong(recording), || format!("{listed} tables"))
         }
+        Ok(None) => Outcome::NotHere("fabric.parquet does not list the tables".to_owned()),
+        Err(error) => Outcome::Failed(format!("{error:#}")),
     }
-    outcome(wrong, || format!("{listed} tables"))
 }
 
 fn outcome(mut wrong: Vec<String>, sound: impl FnOnce() -> String) -> Outcome {

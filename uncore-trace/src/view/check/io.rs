@@ -5,11 +5,9 @@ use anyhow::Result;
 use arrow::array::{Array as _, RecordBatch};
 
 use super::{First, Outcome};
+use crate::schema::owner::{KINDS, TASK};
 use crate::schema::{columns, io};
 use crate::tables::reader::Recording;
-
-/// The owners there are.
-const OWNERS: [&str; 5] = ["task", "irq", "softirq", "device", "unattributed"];
 
 /// Goes over the rows; `None` where the recording has none.
 pub(super) fn rows(recording: &Recording) -> Option<Outcome> {
@@ -37,8 +35,8 @@ fn scan(recording: &Recording) -> Result<First> {
 fn look(batch: &RecordBatch, number: u64, last: &mut i64, first: &mut First) -> Result<()> {
     let (end, tick) = (columns::i64s(batch, "mono_ns")?, columns::i64s(batch, "tick_ns")?);
     let (direction, owner) = (columns::words(batch, "direction")?, columns::words(batch, "owner")?);
-    let (pid, cgroup) = (columns::i32s(batch, "pid")?, columns::u64s(batch, "cgroup_id")?);
-    let (bytes, requests) = (columns::u64s(batch, "bytes")?, columns::u64s(batch, "requests")?);
+    let (pid, cgroup) = (columns::i32s(batch, "pid")?, columns::bits(batch, "cgroup_id")?);
+    let (bytes, requests) = (columns::bits(batch, "bytes")?, columns::bits(batch, "requests")?);
     let ways = [io::READ, io::WRITE];
     for row in 0..batch.num_rows() {
         let (at, owner) = (end.value(row), owner.get(row).unwrap_or("(null)"));
@@ -50,9 +48,9 @@ fn look(batch: &RecordBatch, number: u64, last: &mut i64, first: &mut First) -> 
                 "does not end with a tick"
             } else if !direction.get(row).is_some_and(|word| ways.contains(&word)) {
                 "has no known direction"
-            } else if !OWNERS.contains(&owner) {
+            } else if !KINDS.contains(&owner) {
                 "has no known owner"
-            } else if owner != "task" && (pid.is_valid(row) || cgroup.is_valid(row)) {
+            } else if owner != TASK && (pid.is_valid(row) || cgroup.get(row).is_some()) {
                 "has a process or cgroup though its owner is no task"
             } else if bytes.value(row) == 0 && requests.value(row) == 0 {
                 "is of nothing"

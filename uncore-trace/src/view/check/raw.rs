@@ -13,7 +13,7 @@ use arrow::array::RecordBatch;
 
 use super::window::{self, Name, Window, Windows};
 use super::{First, Outcome};
-use crate::schema::columns::{self, get, words};
+use crate::schema::columns::{self, words};
 use crate::schema::{counters, fabric, metadata, readings};
 use crate::tables::reader::{Recording, Scan};
 
@@ -106,13 +106,13 @@ fn decode(batch: &RecordBatch, tick_ns: i64) -> Result<Vec<Decoded>> {
     let tick = columns::i64s(batch, "tick")?;
     let trigger = words(batch, "trigger")?;
     let counter = columns::i32s(batch, "counter")?;
-    let value = columns::u64s(batch, "value")?;
-    let enabled = columns::u64s(batch, "enabled")?;
-    let running = columns::u64s(batch, "running")?;
+    let value = columns::bits(batch, "value")?;
+    let enabled = columns::bits(batch, "enabled")?;
+    let running = columns::bits(batch, "running")?;
     let mono_ns = |row| tick.value(row).saturating_mul(tick_ns);
     let reading = |row| {
-        let value = get(value, row)?;
-        let times = get(enabled, row).zip(get(running, row));
+        let value = value.get(row)?;
+        let times = enabled.get(row).zip(running.get(row));
         Some(Reading { mono_ns: mono_ns(row), value, times })
     };
     Ok((0..batch.num_rows())
@@ -174,7 +174,7 @@ impl Source {
         }
         self.newest = newest;
         match unknown {
-            Some(name) => Err(anyhow::anyhow!("{name}: no such counter in pmus")),
+            Some(name) => Err(anyhow::anyhow!("{name}: no such counter in counters")),
             None => Ok(()),
         }
         .context("cannot tell which readings a window is made of")

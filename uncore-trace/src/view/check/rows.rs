@@ -5,12 +5,13 @@
 //! may be off its snapshots by [`CLOCK_NS`].
 
 use anyhow::Result;
-use arrow::array::{Array as _, RecordBatch, TimestampNanosecondArray};
+use arrow::array::{Array as _, RecordBatch, TimestampMicrosecondArray};
 
 use super::facts::{Clock, Facts};
 use super::window::{Window, Windows};
 use super::{First, Outcome};
 use crate::schema::columns::{self, get};
+use crate::schema::owner::{IDLE, IRQ, KINDS, OTHER_TASKS, SOFTIRQ, TASK, UNATTRIBUTED};
 use crate::schema::{TableDef, fabric};
 use crate::tables::reader::Recording;
 
@@ -19,8 +20,6 @@ const CONSERVATION: f64 = 1e-9;
 /// How far `ts` may be from what the clock snapshots around the recording allow, ns: NTP slews by
 /// at most 500 ppm (`MAXFREQ`, include/linux/timex.h in Linux 6.18), that is 0.5 ms in a second.
 const CLOCK_NS: i64 = 1_000_000;
-/// The owners there are.
-const OWNERS: [&str; 6] = ["task", "irq", "softirq", "idle", "device", "unattributed"];
 
 /// Whether there is such a method.
 fn known(method: &str) -> bool {
@@ -159,8 +158,8 @@ impl Pass {
         let method = columns::words(batch, "method")?;
         let pid = columns::i32s(batch, "pid")?;
         let comm = columns::words(batch, "comm")?;
-        let cgroup_id = columns::u64s(batch, "cgroup_id")?;
-        let cgroup = columns::words(batch, "cgroup")?;
+        let cgroup_id = columns::bits(batch, "cgroup_id")?;
+        let number = columns::i32s(batch, "number")?;
         let excused = facts.may_have_gaps();
         for row in 0..batch.num_rows() {
             self.values.look(|| {
@@ -169,8 +168,8 @@ impl Pass {
                     owner,
                     pid: pid.is_valid(row),
                     comm: comm.get(row),
-                    cgroup: cgroup_id.is_valid(row),
-                    others: cgroup.get(row) == Some(fabric::OTHER_TASKS),
+                    number: number.is_valid(row),
+                    cgroup: cgroup_id.get(row).is_some(),
                 };
                 let count = Count {
                     value: get(value, row),
@@ -191,11 +190,11 @@ impl Pass {
     fn clock(&mut self, batch: &RecordBatch, first: u64, clocks: &[Clock]) -> Result<()> {
         let offsets = clocks.iter().map(|clock| clock.wall_ns.saturating_sub(clock.mono_ns));
         let (Some(low), Some(high)) = (offsets.clone().min(), offsets.max()) else { return Ok(()) };
-        let ts: &TimestampNanosecondArray = columns::column(batch, "ts")?;
+        let ts: &TimestampMicrosecondArray = columns::column(batch, "ts")?;
         let mono_ns = columns::i64s(batch, "mono_ns")?;
         for row in 0..batch.num_rows() {
             self.clock.look(|| {
-                let offset = ts.value(row).saturating_sub(mono_ns.value(row));
+                let offset = ts.value(row).saturating_mul(1000).saturating_sub(mono_ns.value(row));
                 let off = low.saturating_sub(offset).max(offset.saturating_sub(high));
                 (off > CLOCK_NS).then(|| {
                     format!("row {}: ts is {off} ns off the clock snapshots", first + row as u64)
@@ -220,25 +219,28 @@ struct Who<'a> {
     owner: &'a str,
     pid: bool,
     comm: Option<&'a str>,
+    number: bool,
     cgroup: bool,
-    /// The row of all tasks outside the cgroups that were asked for.
-    others: bool,
 }
 
 impl Who<'_> {
     fn wrong(&self) -> Option<String> {
-        let Who { owner, pid, comm, cgroup, others } = *self;
+        let Who { owner, pid, comm, number, cgroup } = *self;
         let named = |prefix: &str| comm.is_some_and(|comm| comm.starts_with(prefix));
         let wrong = match owner {
             // Of what is sent in interrupts only the socket's cgroup is known.
-            "task" if !(pid || others || cgroup && comm.is_none()) => "a task without pid",
-            "irq" if !named("irq:") => "an irq whose comm is not irq:NAME",
-            "softirq" if !named("softirq:") => "a softirq whose comm is not softirq:VEC",
-            "idle" if comm.is_some() => "idle with a comm",
-            "task" => return None,
-            _ if !OWNERS.contains(&owner) => return Some(format!("owner {owner:?}")),
+            TASK if !(pid || cgroup && comm.is_none()) => "a task without pid",
+            TASK if number => "a number though the owner is no interrupt",
+            TASK => return None,
+            _ if !KINDS.contains(&owner) => return Some(format!("owner {owner:?}")),
+            IRQ if !named("irq:") => "an irq whose comm is not irq:NAME",
+            SOFTIRQ if !named("softirq:") => "a softirq whose comm is not softirq:VEC",
+            IRQ | SOFTIRQ if !number => "an interrupt without its number",
+            IDLE | OTHER_TASKS | UNATTRIBUTED if comm.is_some() => "a comm though it has no name",
             _ if pid => "a pid though the owner is no task",
-            "idle" if cgroup => "idle with a cgroup",
+            _ if cgroup => "a cgroup though the owner is no task",
+            IRQ | SOFTIRQ => return None,
+            _ if number => "a number though the owner is no interrupt",
             _ => return None,
         };
         Some(wrong.to_owned())

@@ -236,6 +236,43 @@ fn silent_zeros_and_wrong_words_are_found() {
         ..SOUND
     };
     assert_eq!(fails(&nobody), ["no silent zero"]);
+    let without_number = Broken {
+        fabric: |row, number| {
+            row.number = if number == 2 { None } else { row.number };
+            true
+        },
+        ..SOUND
+    };
+    assert_eq!(fails(&without_number), ["no silent zero"]);
+}
+
+/// A recording with `--cgroup` has one owner for all tasks elsewhere.
+#[test]
+fn other_tasks_are_an_owner_of_their_own() {
+    let others = Broken {
+        fabric: |row, number| {
+            if number % 4 == 1 {
+                row.owner = "other_tasks";
+                (row.pid, row.comm, row.cgroup_id, row.cgroup) = (None, None, None, None);
+                (row.container, row.pod) = (None, None);
+            }
+            true
+        },
+        io: |row, _| {
+            row.owner = "other_tasks";
+            (row.pid, row.comm, row.cgroup_id) = (None, None, None);
+        },
+        ..SOUND
+    };
+    assert_eq!(fails(&others), Vec::<&str>::new());
+    let named = Broken {
+        fabric: |row, number| {
+            row.owner = if number % 4 == 1 { "other_tasks" } else { row.owner };
+            true
+        },
+        ..SOUND
+    };
+    assert_eq!(fails(&named), ["no silent zero"]);
 }
 
 #[test]
@@ -262,6 +299,9 @@ fn a_gap_needs_a_loss() {
     let told = Broken {
         fabric: gap,
         loss: Some(loss::Row {
+            host: "test",
+            boot_id: "3f4e5d6c",
+            cluster: None,
             mono_ns: BEGIN + 50_000_000,
             span_ns: 10_000_000,
             cause: "late_tick",
@@ -366,7 +406,7 @@ proptest! {
         flips in proptest::collection::vec((0.0_f64..1.0, 0_u8..8), 0..8),
     ) {
         let sample = Sample::new(true, &SOUND);
-        for table in ["fabric", "readings", "pmus", "runtime"] {
+        for table in ["fabric", "readings", "counters", "runtime"] {
             let path = sample.path.join(format!("{table}.parquet"));
             let mut bytes = fs::read(&path).unwrap();
             for (place, bit) in &flips {

@@ -15,6 +15,7 @@ use super::facts::{CpuTime, Facts};
 use super::{First, Outcome};
 use crate::schema::columns::{get, i32s, i64s, words};
 use crate::schema::loss::Cause;
+use crate::schema::owner::UNATTRIBUTED;
 use crate::schema::{irqs, loss, runtime};
 use crate::tables::reader::{Recording, Scan};
 
@@ -91,8 +92,8 @@ fn join(recording: &Recording, repaired: bool) -> Result<First> {
     let mut ticks: BTreeMap<Key, Tick> = BTreeMap::new();
     let columns = |ns, owner| ["mono_ns", "tick_ns", "cpu", ns, owner];
     let runtime = recording.table(&runtime::TABLE)?.scan(&columns("run_ns", "owner"))?;
-    let irqs = recording.table(&irqs::TABLE)?.scan(&columns("ns", "kind"))?;
-    let mut sides = [Side::new(runtime, "run_ns", "owner"), Side::new(irqs, "ns", "kind")];
+    let irqs = recording.table(&irqs::TABLE)?.scan(&columns("ns", "owner"))?;
+    let mut sides = [Side::new(runtime, "run_ns", "owner"), Side::new(irqs, "ns", "owner")];
     // The side that is behind goes on; a tick both are well past is whole.
     while let Some(side) = sides.iter_mut().filter(|s| !s.done).min_by_key(|s| s.newest) {
         side.step(&mut ticks)?;
@@ -196,7 +197,7 @@ impl Side {
         for row in 0..batch.num_rows() {
             let tick = ticks.entry((mono_ns.value(row), cpu.value(row))).or_default();
             tick.length = tick_ns.value(row);
-            let nobody = [runtime::UNATTRIBUTED, runtime::OFFLINE];
+            let nobody = [UNATTRIBUTED, runtime::OFFLINE];
             let part = match owner.get(row) {
                 Some(owner) if nobody.contains(&owner) => &mut tick.nobody,
                 _ => &mut tick.sum,

@@ -69,7 +69,10 @@ fn cgroups_roll_up() {
     assert_eq!(tasks(3), [("/a/b/d".to_owned(), 0.5), ("/a/b/c".to_owned(), 0.25)]);
 }
 
-/// A row: window, event, filter, owner, the number its names are made of, value.
+/// A microsecond, the resolution of `ts`, in ns.
+const US: i64 = 1000;
+
+/// A row: end of the window in microseconds, event, filter, owner, the number its names are made of, value.
 type Drawn = (i64, usize, usize, usize, u32, Option<f64>);
 
 fn recording(dir: &std::path::Path, rows: &[Drawn]) -> Recording {
@@ -87,18 +90,23 @@ fn recording(dir: &std::path::Path, rows: &[Drawn]) -> Recording {
         let owner = ["task", "irq", "softirq", "idle", "device", "unattributed"][owner];
         let text = (name > 0).then(|| format!("/n{}/x{name}", name % 3));
         builder.append(&fabric::Row {
-            ts: window,
-            mono_ns: window,
-            window_ns: 1 + i64::from(name),
+            ts: US * window,
+            mono_ns: US * window,
+            window_ns: US * (1 + i64::from(name)),
+            host: "test",
+            boot_id: "3f4e5d6c",
+            cluster: None,
+            counter: 0,
             socket: None,
             cpu: 0,
-            group: "pcie",
+            subsystem: "pcie",
             pmu: ["pcie_0", "pcie_1"][name as usize % 2],
             event: ["rd", "wr"][event],
             filter: ["", "root_port=1", "root_port=2", "src=1,root_port=2"][filter],
             unit: "bytes",
             owner,
             pid: (owner == "task" && name > 1).then_some(name as i32),
+            number: None,
             comm: text.as_deref(),
             cgroup_id: (name > 2).then_some(u64::from(name)),
             cgroup: text.as_deref(),
@@ -141,7 +149,7 @@ proptest! {
         let inside = || rows.iter().filter(|row| row.0 > from);
         let total: f64 = inside().filter_map(|row| row.5).sum();
         for by in By::ALL {
-            let after = Some(Moment::Wall(from));
+            let after = Some(Moment::Wall(US * from));
             let question = Question { by, from: after, to: None, cgroup_depth: depth };
             let Ok(mut usage) = usage(&recording, &question) else {
                 prop_assert_eq!(inside().count(), 0);
