@@ -331,9 +331,19 @@ def given(step, check):
         expect(abs(off) <= check["within"], f"{cgroup} got {off:+.1%} of what it moved")
 
 
+def replayed(step):
+    """The timeline that was made again of the step's raw tables is the recorded one."""
+    log = step.dir / "attribute.txt"
+    expect(not log.exists(), f"attribute failed: {log.read_text() if log.exists() else ''}")
+    same(step, step.dir / "attribute.parquet", step.dir / "run" / "fabric.parquet")
+
+
 def again(step, check):
-    one = step.dir / check["file"]
     other = step.dir.parent / check["step"] / "run" / "fabric.parquet"
+    same(step, step.dir / check["file"], other)
+
+
+def same(step, one, other):
     for left, right in ((one, other), (other, one)):
         rows = step.rows(
             f"""SELECT count(*) FROM (SELECT * FROM read_parquet('{left}')
@@ -391,6 +401,11 @@ def run(directory, step):
         except (Failed, OSError, duckdb.Error) as error:
             first = str(error).splitlines()[0]
             failures.append(f"{step['name']}: {check['check']}{subject(check)}: {first}")
+    if (found.dir / "run" / "runtime.parquet").exists():
+        try:
+            replayed(found)
+        except (Failed, OSError, duckdb.Error) as error:
+            failures.append(f"{step['name']}: replayed: {str(error).splitlines()[0]}")
     return failures
 
 

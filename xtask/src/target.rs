@@ -40,12 +40,22 @@ pub fn cargo() -> Command {
 
 /// Builds the release binary of `uncore-trace`; gives its path.
 pub fn release() -> Result<PathBuf> {
+    program(&["--release"], "release")
+}
+
+/// Builds the debug binary of `uncore-trace`, which the tests have built too; gives its path.
+pub fn debug() -> Result<PathBuf> {
+    program(&[], "debug")
+}
+
+fn program(options: &[&str], profile: &str) -> Result<PathBuf> {
     let status = cargo()
-        .args(["build", "--release", "--quiet", "--package", "uncore-trace"])
+        .args(["build", "--locked", "--quiet", "--package", "uncore-trace"])
+        .args(options)
         .status()
         .context("cannot run cargo build")?;
     ensure!(status.success(), "building uncore-trace failed: {status}");
-    let bin = dir()?.join("release/uncore-trace");
+    let bin = dir()?.join(profile).join("uncore-trace");
     ensure!(bin.exists(), "cargo built no {}", bin.display());
     Ok(bin)
 }

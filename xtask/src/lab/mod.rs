@@ -37,6 +37,7 @@ mod modules;
 mod packages;
 mod pmu;
 mod qemu;
+mod replay;
 mod scenario;
 mod sources;
 pub mod step;
@@ -163,6 +164,7 @@ fn test(machine: &Machine, series: Series, args: &Args, python: &Path) -> Result
     if args.shell {
         return Ok(Verdict::default());
     }
+    replay::all(&results, &steps)?;
     check(&results, &steps, python)
 }
 
