@@ -42,6 +42,7 @@ const SEEDS: &[(&str, Seeds)] = &[
     ("catalog_file", Seeds::Dir("uncore-trace/catalog")),
     ("event_text", Seeds::Dir("tests/fuzz/seeds/event_text")),
     ("formula", Seeds::Dir("tests/fuzz/seeds/formula")),
+    ("log_entries", Seeds::Dir("tests/fuzz/seeds/log_entries")),
 ];
 
 /// Longest input: a catalog file is a few kB.

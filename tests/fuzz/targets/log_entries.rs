@@ -1,0 +1,137 @@
+//! Entries of a log in any order, of counters there are and of others: what breaks the order is an
+//! error, and of what is taken the parts sum to the whole.
+#![no_main]
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use libfuzzer_sys::fuzz_target;
+use uncore_trace::attribute::{Attributor, Choice, Methods, RecordingFacts, order};
+use uncore_trace::clock::Snapshot;
+use uncore_trace::discover::CpuList;
+use uncore_trace::drain::Comm;
+use uncore_trace::log::{Consumer as _, Entry, Moved, Owner, Reading, Trigger, Value};
+use uncore_trace::plan::{Counter, Direction, Io, Plan, Role};
+use uncore_trace::schema::columns::{f64s, get, i64s, words};
+use uncore_trace::schema::fabric;
+
+const TICK_NS: u64 = 1_000_000;
+const START: u64 = 1000;
+
+/// The counter with this number: each is divided by another method.
+fn counter(id: u32) -> Counter {
+    let io =
+        Io { direction: Direction::Read, devices: vec!["sda".to_owned()], label: String::new() };
+    Counter {
+        id,
+        pmu: "pmu".to_owned(),
+        family: "family".to_owned(),
+        group: "mem".to_owned(),
+        event: format!("event{id}"),
+        filter: String::new(),
+        unit: "bytes".to_owned(),
+        scale: 32.0,
+        attr_type: 10,
+        config: Default::default(),
+        cpu: id % 2,
+        socket: Some(0),
+        sees: if id == 1 { CpuList::from_iter([1]) } else { CpuList::from_iter([0, 1]) },
+        per_cpu: id == 1,
+        at_switch: id == 1,
+        cause: None,
+        io: (id == 2).then_some(io),
+        leader: None,
+        role: Role::Counted,
+    }
+}
+
+fn owner(byte: u8) -> Owner {
+    match byte % 8 {
+        0 => Owner::Idle,
+        1 => Owner::Irq(u32::from(byte)),
+        2 => Owner::Softirq(u32::from(byte)),
+        3 => Owner::Device,
+        4 => Owner::OtherTasks,
+        5 => Owner::Unattributed,
+        _ => {
+            let comm = Comm::from_bytes(&[byte]);
+            Owner::Task { pid: u32::from(byte), comm, cgroup_id: u64::from(byte / 16) }
+        }
+    }
+}
+
+fn reading(bytes: [u8; 6], tick: u64) -> Reading {
+    let [_, which, place, late, amount, whose] = bytes;
+    let value = u64::from(amount) << (whose % 60);
+    let running = (late.is_multiple_of(3)).then_some((value, value / 2));
+    Reading {
+        tick,
+        time: (tick * TICK_NS).saturating_sub(u64::from(late) << 12),
+        counter: u32::from(which % 5),
+        cpu: u32::from(place % 3),
+        trigger: match place / 64 {
+            0 => Trigger::Timer,
+            1 => Trigger::Event,
+            2 => Trigger::Stop,
+            _ => Trigger::Start,
+        },
+        value: if amount == 255 { Err(5) } else { Ok(Value { value, times: running }) },
+        owner: (which > 127).then(|| owner(whose)),
+    }
+}
+
+fuzz_target!(|input: &[u8]| {
+    let plan = Plan {
+        tick_ns: TICK_NS,
+        window_ns: 10 * TICK_NS,
+        counters: (0..4).map(counter).collect(),
+        metrics: Vec::new(),
+        notes: Vec::new(),
+    };
+    let mut attributor = Attributor::new(&RecordingFacts {
+        plan: &plan,
+        counters: &order(&plan, |_| false),
+        methods: Methods { choice: Choice::Auto, io: true },
+        start_tick: START,
+        clock: Snapshot { mono_ns: 0, wall_ns: 0 },
+    });
+    let mut rows = fabric::Builder::default();
+    let mut tick = START;
+    for entry in input.as_chunks::<6>().0 {
+        let [kind, which, place, later, amount, whose] = *entry;
+        let parts = [(owner(whose), u64::from(amount) << 12), (owner(which), 1 << 12)];
+        let moved = Moved {
+            device: Rc::from(if place > 99 { "sda" } else { "sdb" }),
+            direction: if place.is_multiple_of(2) { Direction::Read } else { Direction::Write },
+            owner: owner(whose),
+            bytes: u64::from(amount) << 9,
+            requests: 1,
+        };
+        let taken = match kind % 8 {
+            0..=2 => Entry::Reading(reading(*entry, tick)),
+            3 => Entry::Usage { cpu: u32::from(place % 4), parts: &parts },
+            4 => Entry::Moved(&moved),
+            5 => Entry::Cgroup { id: u64::from(which), path: "/a", container: None, pod: None },
+            6 => Entry::Interrupt { number: u32::from(which), name: "nic" },
+            _ => {
+                // Back in time, and far ahead.
+                tick = (tick + u64::from(later)).saturating_sub(u64::from(whose / 128));
+                Entry::EndOfTick { tick, is_last: amount == 7 }
+            }
+        };
+        // An entry that breaks the order is left out.
+        attributor.take(taken, &mut rows).ok();
+    }
+    let rows = rows.finish();
+    let (end, event) = (i64s(&rows, "mono_ns").unwrap(), words(&rows, "event").unwrap());
+    let (value, total) = (f64s(&rows, "value").unwrap(), f64s(&rows, "total").unwrap());
+    let mut sums: BTreeMap<_, (f64, f64)> = BTreeMap::new();
+    for row in 0..rows.num_rows() {
+        let Some((value, total)) = get(value, row).zip(get(total, row)) else { continue };
+        let sum = sums.entry((end.value(row), event.get(row))).or_default();
+        *sum = (sum.0 + value, total);
+    }
+    for (window, (sum, total)) in sums {
+        assert!((sum - total).abs() <= total.abs() * 1e-9, "{window:?}: {sum} of {total}");
+    }
+});
