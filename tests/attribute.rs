@@ -68,7 +68,7 @@ fn assert_same(recorded: &[String], made: &[String], options: &[&str]) {
 /// `attribute` with the recording's own options makes its own rows.
 pub fn again_the_same(recording: &Path) {
     let dir = tempfile::tempdir().unwrap();
-    let made = again(recording, &dir.path().join("again.parquet"), &[]);
+    let made = again(recording, &dir.path().join("attributed.parquet"), &[]);
     assert_same(&rows(recording), &made, &[]);
 }
 
@@ -125,7 +125,7 @@ fn a_recording_is_made_again_row_for_row() {
         assert_checked(&run);
         let live = rows(&run);
         assert!(live.len() > 50, "{options:?}: {} rows", live.len());
-        let made = again(&run, &dir.path().join("again.parquet"), &["--force"]);
+        let made = again(&run, &dir.path().join("attributed.parquet"), &["--force"]);
         assert_same(&live, &made, options);
         let method = options.contains(&"regression");
         let learnt = live.iter().any(|row| row.contains(" regression "));
@@ -147,7 +147,7 @@ fn a_recording_is_made_again_row_for_row() {
 fn an_interval_that_is_no_number_of_ticks_is_refused() {
     let _machine = root_or_skip!();
     let dir = tempfile::tempdir().unwrap();
-    let (run_dir, made) = (dir.path().join("run/"), dir.path().join("again.parquet"));
+    let (run_dir, made) = (dir.path().join("run/"), dir.path().join("attributed.parquet"));
     let (to, made) = (run_dir.to_str().unwrap(), made.to_str().unwrap());
     run_ok(["record", "-p", "host", "-q", "--duration", "200ms", "-o", to]);
     let output = run(["attribute", to, "--interval", "1.5ms", "-o", made]);
@@ -161,7 +161,7 @@ fn what_has_no_raw_tables_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("run.parquet");
     run_ok(["record", "-p", "host", "-q", "--duration", "200ms", "-o", file.to_str().unwrap()]);
-    let made = dir.path().join("again.parquet");
+    let made = dir.path().join("attributed.parquet");
     let output =
         run([OsStr::new("attribute"), file.as_os_str(), OsStr::new("-o"), made.as_os_str()]);
     assert_eq!(output.status.code(), Some(2));

@@ -1,4 +1,4 @@
-//! What CI runs again: `.ci/twice.sh` with a `cargo` that prints what it is given to print.
+//! What CI runs again: `.ci/retry.sh` with a `cargo` that prints what it is given to print.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -34,8 +34,8 @@ fn log(unit: &[&str], doc: &[&str]) -> String {
     binary("unittests src/lib.rs", unit) + &binary("tests/main.rs", doc)
 }
 
-/// `test_twice --locked` with a cargo that has these runs.
-fn test_twice(runs: &[(&str, i32)]) -> (Output, Vec<String>) {
+/// `test_retry --locked` with a cargo that has these runs.
+fn test_retry(runs: &[(&str, i32)]) -> (Output, Vec<String>) {
     let dir = TempDir::new().unwrap();
     let cargo = dir.path().join("cargo");
     fs::write(&cargo, CARGO).unwrap();
@@ -44,7 +44,7 @@ fn test_twice(runs: &[(&str, i32)]) -> (Output, Vec<String>) {
         fs::write(dir.path().join(format!("output-{run}")), output).unwrap();
         fs::write(dir.path().join(format!("code-{run}")), code.to_string()).unwrap();
     }
-    let script = "set -euo pipefail; . .ci/twice.sh; test_twice --locked; echo reached";
+    let script = "set -euo pipefail; . .ci/retry.sh; test_retry --locked; echo reached";
     let path = env::join_paths([dir.path(), "/usr/bin".as_ref(), "/bin".as_ref()]).unwrap();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut bash = Command::new("bash");
@@ -57,7 +57,7 @@ const ALL: &str = "[test][--no-fail-fast][--locked]";
 
 #[test]
 fn what_passes_runs_once() {
-    let (output, runs) = test_twice(&[(&log(&[], &[]), 0)]);
+    let (output, runs) = test_retry(&[(&log(&[], &[]), 0)]);
     assert!(output.status.success(), "{output:?}");
     assert_eq!(runs, [ALL]);
 }
@@ -65,7 +65,7 @@ fn what_passes_runs_once() {
 #[test]
 fn only_failed_tests_run_again() {
     let first = log(&["a::one", "b::two - should panic"], &["src/lib.rs - three (line 3)"]);
-    let (output, runs) = test_twice(&[(&first, 101), (&log(&[], &[]), 0)]);
+    let (output, runs) = test_retry(&[(&first, 101), (&log(&[], &[]), 0)]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{text}");
     let again = "[--][--exact][a::one][b::two][src/lib.rs - three (line 3)]";
@@ -79,7 +79,7 @@ fn only_failed_tests_run_again() {
 #[test]
 fn what_fails_again_has_failed() {
     let first = log(&["a::one", "a::two"], &[]);
-    let (output, runs) = test_twice(&[(&first, 101), (&log(&["a::two"], &[]), 101)]);
+    let (output, runs) = test_retry(&[(&first, 101), (&log(&["a::two"], &[]), 101)]);
     assert_eq!(output.status.code(), Some(101), "{output:?}");
     assert!(!String::from_utf8(output.stdout).unwrap().contains("reached"));
     assert_eq!(runs.len(), 2);
@@ -90,10 +90,10 @@ fn what_fails_again_has_failed() {
 fn a_crash_runs_everything_again() {
     let crashed = format!("{}     Running tests/x.rs\nrunning 1 test\n", log(&["a::one"], &[]));
     for first in [crashed.as_str(), "error: could not compile `x`\n"] {
-        let (output, runs) = test_twice(&[(first, 101), (&log(&[], &[]), 0)]);
+        let (output, runs) = test_retry(&[(first, 101), (&log(&[], &[]), 0)]);
         assert!(output.status.success(), "{output:?}");
         assert_eq!(runs, [ALL, ALL]);
-        let (output, _) = test_twice(&[(first, 101), (first, 101)]);
+        let (output, _) = test_retry(&[(first, 101), (first, 101)]);
         assert_eq!(output.status.code(), Some(101), "{output:?}");
     }
 }
@@ -102,6 +102,6 @@ fn a_crash_runs_everything_again() {
 #[test]
 fn a_test_that_does_not_run_again_has_failed() {
     let none = "     Running tests/main.rs\ntest result: ok. 0 passed; 0 failed; 0 ignored\n";
-    let (output, _) = test_twice(&[(&log(&["a::one"], &[]), 101), (none, 0)]);
+    let (output, _) = test_retry(&[(&log(&["a::one"], &[]), 101), (none, 0)]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
 }

@@ -582,7 +582,7 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        // A mount that stays is seen by whoever looks; the test's result is what counts.
+        // A mount that stays does no harm: the result of the test is what counts.
         let _status = Command::new("umount").arg(&self.0).status();
     }
 }

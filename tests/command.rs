@@ -14,7 +14,7 @@ use std::process::{Command, Output};
 
 use uncore_trace_lab::fixtures;
 
-/// Where the user's own catalog would be: whoever runs the tests may have one.
+/// Where the user's own catalog would be: the user who runs the tests may have one.
 pub const NO_CONFIG: &str = "/nonexistent";
 
 /// A user without privileges, `nobody`.

@@ -344,7 +344,7 @@ fn metrics_are_of_one_device_or_of_each_port() {
     assert_eq!((of("pcie_read_bandwidth"), of("pcie_read_utilization")), (20, 20));
 }
 
-/// Names come from whoever made the tree: they must not reach a terminal raw.
+/// Names come from the tree and can hold anything: they must not reach a terminal raw.
 #[test]
 fn hostile_names_are_shown_escaped() {
     let function = "pci0000:00/0000:00:01.0";

@@ -1,7 +1,7 @@
 //! Counts of a per-CPU counter that is read at every switch belong to who made them, exactly: by
 //! `--sample-on sched --min-gap 0`, and without a word for a family that is always read so.
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
-#![expect(clippy::print_stdout, reason = "both counts, for whoever reads the log")]
+#![expect(clippy::print_stdout, reason = "both counts, for readers of the log")]
 
 use std::path::Path;
 

@@ -57,7 +57,7 @@ fn record(output: &Path, options: &[&str], cpu: &Cpu1) -> Result<(i64, i64), Str
     sleep(Duration::from_millis(200));
     let away = cpu.leave_for(Duration::from_secs(1))?;
     // Until its counters count again, for which there must be switches to count.
-    let _load = Load::naps(1);
+    let _load = Load::with_pauses(1);
     sleep(Duration::from_secs(2));
     recorder.signal(Signal::TERM);
     let ended = recorder.wait();

@@ -1,7 +1,7 @@
 //! What devices move, and for whom, by a real disk and interface: held against the disk's own
 //! statistics, and against what the programs that moved it say.
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
-#![expect(clippy::print_stdout, reason = "the figures, for whoever reads the log")]
+#![expect(clippy::print_stdout, reason = "the figures, for readers of the log")]
 
 use std::borrow::Borrow;
 use std::fs;
@@ -134,7 +134,7 @@ fn a_disks_bytes_are_those_of_who_asked_for_them() {
 
 /// Divided again, the recording has the same rows.
 fn again(run: &Path, dir: &Path) {
-    let file = dir.join("again.parquet");
+    let file = dir.join("attributed.parquet");
     run_ok(["attribute".as_ref(), run.as_os_str(), "-o".as_ref(), file.as_os_str()]);
     let rows = |path: &Path| rows::shares(path).iter().map(|row| format!("{row:?}")).collect();
     let (first, second): (Vec<String>, Vec<String>) = (rows(run), rows(&file));

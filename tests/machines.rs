@@ -1,6 +1,6 @@
 //! Discovery and planning on captured machines: what `list` and `record --dry-run` say of each.
 //!
-//! The snapshots are the review of the catalog: encodings, units, owner CPUs and filters of every
+//! The snapshots are the review of the catalog: encodings, units, reader CPUs and filters of every
 //! group on every machine are in them. What a snapshot shows by accident is asserted here by rule.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
@@ -499,7 +499,7 @@ fn a_pmu_with_a_predecessors_name_is_left_out_and_reported() {
     assert!(text.contains("identifier 2cf2036b is not that of nvidia_scf"), "{text}");
 }
 
-/// Names come from drivers and from whoever made the tree: they must not reach a terminal raw.
+/// Names come from drivers and from the tree and can hold anything: they must not reach a terminal raw.
 #[test]
 fn hostile_names_are_shown_escaped() {
     let (_dir, machine) = made(&[

@@ -36,7 +36,7 @@ impl Load {
     }
 
     /// Comes to one CPU and leaves it again and again, and uses little of it.
-    pub fn naps(cpu: usize) -> Self {
+    pub fn with_pauses(cpu: usize) -> Self {
         Self::pinned(cpu, "while :; do sleep 0.01; done")
     }
 

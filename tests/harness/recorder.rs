@@ -20,7 +20,7 @@ use super::{mono_ns, uncore_trace};
 /// Says that counting has begun, and stays.
 const WORKLOAD: &str = "echo $$; exec sleep 600";
 
-/// A recorder that was told to stop and has not ended after this long hangs: without optimisation,
+/// A recorder that was asked to stop and has not ended after this long hangs: without optimisation,
 /// on a machine of 2 CPUs that 80 tasks keep busy, it takes some 7 s.
 const PATIENCE: Duration = Duration::from_mins(1);
 

@@ -74,7 +74,7 @@ impl Subject {
         self.dir.path().join(name)
     }
 
-    /// The command line: whoever runs it need not keep its output open.
+    /// The command line; its output may be closed.
     pub fn command(&self) -> [String; 3] {
         self.with_traps("trap 'echo TERM >>heard; exit 5' TERM")
     }

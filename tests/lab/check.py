@@ -281,7 +281,7 @@ def windows_total(step, counter):
     )[0][0]
 
 
-def on_owners(step, check):
+def on_readers(step, check):
     twice = step.rows(
         "SELECT pmu, event, filter FROM counters GROUP BY ALL HAVING count(*) > 1"
     )
@@ -338,7 +338,7 @@ def replayed(step):
     same(step, step.dir / "attribute.parquet", step.dir / "run" / "fabric.parquet")
 
 
-def again(step, check):
+def same_rows(step, check):
     other = step.dir.parent / check["step"] / "run" / "fabric.parquet"
     same(step, step.dir / check["file"], other)
 
@@ -368,7 +368,7 @@ CHECKS = {
     "took_turns": took_turns,
     "never_ran": never_ran,
     "conserved": conserved,
-    "on_owners": on_owners,
+    "on_readers": on_readers,
     "lost": lost,
     "resumed": resumed,
     "timer": timer,
@@ -376,7 +376,7 @@ CHECKS = {
     "shares": shares,
     "divided": divided,
     "given": given,
-    "again": again,
+    "same_rows": same_rows,
     "paced": paced,
     "slices": slices,
     "attributed": attributed,

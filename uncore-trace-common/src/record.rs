@@ -1,6 +1,6 @@
 //! Ring-buffer records. Each begins with a [`Header`]; `kind` decides the rest.
 
-/// Counters that one owner CPU can carry: the readings of a tick fit one record.
+/// Counters that one reader CPU can carry: the readings of a tick fit one record.
 ///
 /// 192 is what a two-socket server needs when all its memory controllers, I/O stacks and links
 /// are read from one CPU of each socket, and keeps the record below 5 KiB.
@@ -108,7 +108,7 @@ pub struct Reading {
     pub running: u64,
 }
 
-/// All counters of one owner CPU, read in one sweep. Sent with `len` readings only.
+/// All counters of one reader CPU, read in one sweep. Sent with `len` readings only.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Sample {

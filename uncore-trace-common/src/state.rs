@@ -222,7 +222,7 @@ impl Io {
 pub struct IoState {
     /// The slots.
     pub pending: Io,
-    /// 1 while they are written: whoever interrupts that sends its own at once.
+    /// 1 while they are written: a program that interrupts this sends its own at once.
     pub busy: u64,
 }
 
@@ -249,7 +249,7 @@ pub struct CpuState {
 pub struct Sampler {
     /// First slot of this CPU in the perf event array.
     pub first: u32,
-    /// Number of counters of this CPU; 0: not an owner CPU.
+    /// Number of counters of this CPU; 0: not a reader CPU.
     pub len: u32,
     /// How many of them, the first ones, are also read at every switch.
     pub at_switch: u32,

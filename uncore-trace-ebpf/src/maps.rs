@@ -17,7 +17,7 @@ pub struct TimerSlot {
 #[btf_map]
 pub static RECORDS: RingBuf<u64, { 1 << 23 }> = RingBuf::new();
 
-/// The opened counters; each owner CPU has a run of slots.
+/// The opened counters; each reader CPU has a run of slots.
 #[btf_map]
 pub static COUNTERS: PerfEventArray = PerfEventArray::new();
 

@@ -11,7 +11,7 @@ use uncore_trace::text::printable;
 /// Which tenant used the fabric, when, how much, and how sure are we
 ///
 /// Reads uncore perf counters (memory fabric, PCIe, chip-to-chip links, mesh) from BPF on their
-/// owner CPUs, and gives them to the processes and cgroups that ran.
+/// reader CPUs, and gives them to the processes and cgroups that ran.
 #[derive(Debug, Parser)]
 #[command(name = "uncore-trace", version, arg_required_else_help = true)]
 struct Cli {

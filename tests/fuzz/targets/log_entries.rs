@@ -11,7 +11,7 @@ use uncore_trace::clock::Snapshot;
 use uncore_trace::discover::CpuList;
 use uncore_trace::drain::Comm;
 use uncore_trace::log::{Consumer as _, Entry, Moved, Owner, Reading, Trigger, Value};
-use uncore_trace::plan::{Counter, Direction, Io, Plan, Role};
+use uncore_trace::plan::{Counter, Direction, IoScope, Plan, Role};
 use uncore_trace::schema::columns::{f64s, get, i64s, words};
 use uncore_trace::schema::fabric;
 
@@ -20,8 +20,11 @@ const START: u64 = 1000;
 
 /// The counter with this number: each is divided by another method.
 fn counter(id: u32) -> Counter {
-    let io =
-        Io { direction: Direction::Read, devices: vec!["sda".to_owned()], label: String::new() };
+    let io = IoScope {
+        direction: Direction::Read,
+        devices: vec!["sda".to_owned()],
+        label: String::new(),
+    };
     Counter {
         id,
         pmu: "pmu".to_owned(),

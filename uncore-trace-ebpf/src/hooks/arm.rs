@@ -1,4 +1,4 @@
-//! Starts the timers: attached to `sched_switch` only while the loader visits the owner CPUs,
+//! Starts the timers: attached to `sched_switch` only while the loader visits the reader CPUs,
 //! because a timer is pinned to the CPU that starts it, and up to Linux 6.12 only BTF tracepoint
 //! programs may hold one.
 

@@ -1,4 +1,4 @@
-//! The sampler of kernels without pinned timers: never attached, but run on each owner CPU by
+//! The sampler of kernels without pinned timers: never attached, but run on each reader CPU by
 //! `BPF_PROG_TEST_RUN` with `BPF_F_TEST_RUN_ON_CPU` (Linux >= 5.10), once a tick.
 
 use aya_ebpf::helpers::bpf_get_smp_processor_id;

@@ -1,4 +1,4 @@
-//! The pinned timer of an owner CPU (Linux >= 6.7).
+//! The pinned timer of a reader CPU (Linux >= 6.7).
 //!
 //! It fires at absolute multiples of the tick on the CPU that armed it, idle or busy, and wakes
 //! nobody in user space. A tick that comes too late for the next one skips it: the tick numbers

@@ -138,7 +138,7 @@ impl CpuTrack {
     }
 
     /// What an offline CPU has not sent: `true` if it must be waited for what it has.
-    pub fn stir(&mut self) -> bool {
+    pub fn saw_switch(&mut self) -> bool {
         self.away.as_mut().is_some_and(|away| !std::mem::replace(&mut away.stirs, true))
     }
 
@@ -406,8 +406,8 @@ mod tests {
         let bins = [track.close(1100), track.close(1200)];
         assert_eq!(bins.iter().map(|bin| bin.offline).collect::<Vec<_>>(), [50, 100]);
         assert!(bins.iter().all(|bin| bin.unknown == 0 && bin.excess == 0), "{bins:?}");
-        assert!(track.stir(), "its records may be on their way");
-        assert!(!track.stir());
+        assert!(track.saw_switch(), "its records may be on their way");
+        assert!(!track.saw_switch());
         assert_eq!(track.come_back(1230), Some((1200, 1230)));
         assert!(!track.is_away());
         let run = Run { cpu: 0, begin: 1230, last: 1300, end: 1300, slots: vec![slot(2, 70, 0)] };

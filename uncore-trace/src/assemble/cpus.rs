@@ -15,7 +15,7 @@ pub struct Cpus {
     online: BTreeSet<u32>,
     layouts: BTreeMap<u32, Layout>,
     /// State and counters.
-    told: BTreeMap<u32, (&'static str, String)>,
+    written: BTreeMap<u32, (&'static str, String)>,
 }
 
 impl Cpus {
@@ -29,7 +29,7 @@ impl Cpus {
             places: places.clone(),
             online: online.iter().copied().collect(),
             layouts: layouts.clone(),
-            told: BTreeMap::new(),
+            written: BTreeMap::new(),
         }
     }
 
@@ -54,7 +54,7 @@ impl Cpus {
             // A list of counters is written as a list of CPUs is.
             let counters: CpuList = layout.into_iter().flat_map(Layout::ids).collect();
             let new = (state, counters.to_string());
-            if self.told.get(&cpu) == Some(&new) {
+            if self.written.get(&cpu) == Some(&new) {
                 continue;
             }
             let place = self.places.get(&cpu).copied().unwrap_or_default();
@@ -67,7 +67,7 @@ impl Cpus {
                 core: place.core,
                 counters: &new.1,
             });
-            self.told.insert(cpu, new);
+            self.written.insert(cpu, new);
         }
     }
 }

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use super::sink::Sink;
 use crate::assemble::moves::{Flow, Transfers};
 use crate::discover::devices;
-use crate::drain::{Io, IoKind, IoSlot, Mover};
+use crate::drain::{IoKind, IoRecord, IoSlot, Mover};
 use crate::identity::names::Names;
 use crate::log::{Moved, Owner};
 use crate::plan::Direction;
@@ -62,7 +62,7 @@ impl IoUse {
     }
 
     /// Takes a record.
-    pub fn feed(&mut self, io: &Io, names: &mut Names) {
+    pub fn feed(&mut self, io: &IoRecord, names: &mut Names) {
         if io.sequence.is_some() && self.peeked.get(&io.cpu) == io.sequence.as_ref() {
             return;
         }
@@ -72,7 +72,7 @@ impl IoUse {
     }
 
     /// Takes what a CPU has not sent, if it is of a tick that ends by `end`.
-    pub fn peek(&mut self, io: &Io, end: u64, names: &mut Names) {
+    pub fn peek(&mut self, io: &IoRecord, end: u64, names: &mut Names) {
         if io.boundary > end || io.slots.is_empty() {
             return;
         }
@@ -193,7 +193,7 @@ mod tests {
         let record = |cpu, kind, mover, device: &str| {
             let device = device.to_owned();
             let slot = IoSlot { kind, mover, device, interface: (0, 3), bytes: 64, requests: 1 };
-            Io { cpu, boundary: 1000, slots: vec![slot], ..Io::default() }
+            IoRecord { cpu, boundary: 1000, slots: vec![slot], ..IoRecord::default() }
         };
         let reader = Task { tid: 7, pid: 7, cgroup_id: 9, comm: Comm::from_bytes(b"reader") };
         moved.feed(&record(1, IoKind::Taken, Mover::Task(reader), ""), &mut names);

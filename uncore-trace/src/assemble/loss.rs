@@ -41,9 +41,9 @@ impl Ledger {
         self.enter(Entry { cause, time, span, cpu, counter, count, detail: None });
     }
 
-    /// Enters that the counters of `cpu` are read on `heir` since `time`, after `missing` ticks of
+    /// Enters that the counters of `cpu` are read on `reader` since `time`, after `missing` ticks of
     /// `tick_ns` in which they were not.
-    pub fn moved(&mut self, time: u64, cpu: u32, heir: u32, missing: u64, tick_ns: u64) {
+    pub fn moved(&mut self, time: u64, cpu: u32, reader: u32, missing: u64, tick_ns: u64) {
         self.enter(Entry {
             cause: Cause::ReaderOffline,
             time,
@@ -51,7 +51,7 @@ impl Ledger {
             cpu: Some(cpu),
             counter: None,
             count: missing.max(1),
-            detail: Some(format!("its counters are read on CPU {heir} from here")),
+            detail: Some(format!("its counters are read on CPU {reader} from here")),
         });
     }
 

@@ -66,7 +66,7 @@ const FRESH_AT_ONCE: usize = 32;
 pub struct Setup<'a> {
     /// The planned counters.
     pub plan: &'a Plan,
-    /// What each owner CPU reads.
+    /// What each reader CPU reads.
     pub layouts: &'a BTreeMap<u32, Layout>,
     /// CPUs whose time is accounted: those that are online.
     pub cpus: &'a [u32],
@@ -254,7 +254,7 @@ impl Timeline {
     /// The name of an owner must be in the log before the tick ends.
     fn need_name(&mut self, owner: Owner) {
         if let Owner::Task { cgroup_id, .. } = owner
-            && !self.names.cgroups.is_told(cgroup_id)
+            && !self.names.cgroups.is_logged(cgroup_id)
         {
             self.unnamed.insert(cgroup_id);
         }
@@ -373,7 +373,7 @@ impl Timeline {
             if track.is_away() {
                 match peek(cpu) {
                     // It is back, and what it sent since then comes with the next drain.
-                    Some(_) if track.stir() && !lost => return false,
+                    Some(_) if track.saw_switch() && !lost => return false,
                     Some(state) if state.run.begin < end => {
                         let span = track.come_back(state.run.begin);
                         self.offline.back(cpu, span, &mut self.ledger);
@@ -435,7 +435,7 @@ impl Timeline {
         }
         self.name_cgroups(end, is_last, sink);
         self.closed = end;
-        self.offline.tell(is_last, &mut self.ledger);
+        self.offline.report(is_last, &mut self.ledger);
         let mut output = Output { consumer: self.consumer.as_mut(), sink, raw: self.raw };
         output.entry(log::Entry::EndOfTick { tick, is_last });
         for missing in self.consumer.take_missing() {
@@ -460,7 +460,7 @@ impl Timeline {
         let mut output = Output { consumer: self.consumer.as_mut(), sink, raw: self.raw };
         for irq in &bin.irqs {
             if let Context::Irq(number) = irq.source
-                && let Some(name) = self.irq_names.untold(number)
+                && let Some(name) = self.irq_names.take_unlogged(number)
             {
                 output.entry(log::Entry::Interrupt { number, name });
             }
@@ -477,7 +477,7 @@ impl Timeline {
         let cgroups = &mut self.names.cgroups;
         let mut output = Output { consumer: self.consumer.as_mut(), sink, raw: self.raw };
         self.unnamed.retain(|&id| {
-            let place = cgroups.untold(id, end);
+            let place = cgroups.take_unlogged(id, end);
             if let Some(place) = place {
                 output.cgroup(id, place, end);
             }
@@ -485,8 +485,8 @@ impl Timeline {
         });
         if self.raw {
             let most = if is_last { usize::MAX } else { FRESH_AT_ONCE };
-            for id in cgroups.take_fresh(most) {
-                if let Some(place) = cgroups.untold(id, end) {
+            for id in cgroups.take_new(most) {
+                if let Some(place) = cgroups.take_unlogged(id, end) {
                     output.cgroup(id, place, end);
                 }
             }

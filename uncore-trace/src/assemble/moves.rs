@@ -12,7 +12,7 @@ use crate::log::{Moved, Owner, Sum};
 use crate::plan::Direction;
 
 /// Received bytes that nobody has read after this long are the device's own, ns. Readers that are
-/// slower find their bytes given away; what is forwarded, or read without a copy, is told of this
+/// slower find their bytes given away; what is forwarded, or read without a copy, is reported this
 /// much late.
 pub const UNREAD_NS: u64 = 100_000_000;
 

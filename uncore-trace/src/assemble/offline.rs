@@ -1,21 +1,21 @@
-//! When CPUs were offline, as rows of `loss`: that time is nobody's, so it must be told.
+//! When CPUs were offline, as rows of `loss`: that time is nobody's, so it must be reported.
 
 use std::collections::BTreeMap;
 
 use super::loss::Ledger;
 use crate::schema::loss::Cause;
 
-/// A CPU that stays offline is told of this often, ns, so that a recording which is killed has it.
-const TELL_NS: u64 = 1_000_000_000;
+/// A CPU that stays offline is reported of this often, ns, so that a recording which is killed has it.
+const REPORT_NS: u64 = 1_000_000_000;
 
 /// A CPU's time offline.
 #[derive(Debug)]
 struct Away {
-    /// Told up to here.
-    told: u64,
+    /// Reported up to here.
+    reported: u64,
     until: u64,
-    /// Nothing of it was told yet.
-    fresh: bool,
+    /// Nothing of it was reported yet.
+    is_new: bool,
 }
 
 /// The CPUs that are offline.
@@ -26,7 +26,8 @@ impl Offline {
     /// `cpu` was offline for this time, and still is.
     pub fn stay(&mut self, cpu: u32, span: Option<(u64, u64)>) {
         if let Some((begin, end)) = span {
-            let away = self.0.entry(cpu).or_insert(Away { told: begin, until: begin, fresh: true });
+            let away =
+                self.0.entry(cpu).or_insert(Away { reported: begin, until: begin, is_new: true });
             away.until = end;
         }
     }
@@ -35,27 +36,27 @@ impl Offline {
     pub fn back(&mut self, cpu: u32, span: Option<(u64, u64)>, ledger: &mut Ledger) {
         self.stay(cpu, span);
         if let Some(mut away) = self.0.remove(&cpu) {
-            away.tell(cpu, ledger);
+            away.report(cpu, ledger);
         }
     }
 
     /// Enters what is due, or all at the end.
-    pub fn tell(&mut self, all: bool, ledger: &mut Ledger) {
+    pub fn report(&mut self, all: bool, ledger: &mut Ledger) {
         for (&cpu, away) in &mut self.0 {
-            if all || away.fresh || away.until - away.told >= TELL_NS {
-                away.tell(cpu, ledger);
+            if all || away.is_new || away.until - away.reported >= REPORT_NS {
+                away.report(cpu, ledger);
             }
         }
     }
 }
 
 impl Away {
-    fn tell(&mut self, cpu: u32, ledger: &mut Ledger) {
-        if self.until > self.told {
+    fn report(&mut self, cpu: u32, ledger: &mut Ledger) {
+        if self.until > self.reported {
             // Once a CPU is offline once, however many rows it takes.
-            let (span, count) = (self.until - self.told, u64::from(self.fresh));
+            let (span, count) = (self.until - self.reported, u64::from(self.is_new));
             ledger.add(Cause::CpuOffline, self.until, span, Some(cpu), None, count);
-            (self.told, self.fresh) = (self.until, false);
+            (self.reported, self.is_new) = (self.until, false);
         }
     }
 }

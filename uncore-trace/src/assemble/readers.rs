@@ -156,8 +156,8 @@ impl Readers {
         let tick = self.stop_tick.unwrap_or(now / self.tick_ns);
         let readers: HashMap<u32, u32> = self.placed().collect();
         for &(id, count) in counts {
-            let home = self.counter(id).map(|counter| counter.cpu);
-            if let Some(cpu) = readers.get(&id).copied().or(home) {
+            let planned = self.counter(id).map(|counter| counter.cpu);
+            if let Some(cpu) = readers.get(&id).copied().or(planned) {
                 self.stop(id, count, cpu, tick, now, log);
             }
         }
@@ -193,11 +193,11 @@ impl Readers {
         ledger: &mut Ledger,
         log: &mut impl Log,
     ) {
-        let Some(home) = self.counter(id).map(|counter| counter.cpu) else {
+        let Some(planned) = self.counter(id).map(|counter| counter.cpu) else {
             return;
         };
         let next_tick = reader.and_then(|cpu| self.cpus.get(&cpu)?.next_tick);
-        let cpu = reader.unwrap_or(home);
+        let cpu = reader.unwrap_or(planned);
         self.stop(id, count, cpu, next_tick.unwrap_or(now / self.tick_ns), now, log);
         // A counter that was read at the end of the recording has counted all of it.
         let is_over = next_tick.zip(self.stop_tick).is_some_and(|(next, stop)| next > stop);
@@ -228,7 +228,7 @@ impl Readers {
         let Some(counter) = self.counter(id) else {
             return;
         };
-        let (home, stopped_at) = (counter.cpu, counter.stopped_at.take());
+        let (planned, stopped_at) = (counter.cpu, counter.stopped_at.take());
         if stopped_at.is_none() && old == Some(cpu) {
             return;
         }
@@ -240,7 +240,7 @@ impl Readers {
             return;
         }
         // A counter that nobody could read for a while was read by the CPU of its plan.
-        let old = old.unwrap_or(home);
+        let old = old.unwrap_or(planned);
         let next_tick = self.cpus.get(&old).and_then(|old| old.next_tick);
         let since = next_tick.unwrap_or(tick);
         if let Some(reader) = self.cpus.get_mut(&cpu)

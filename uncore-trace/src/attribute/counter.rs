@@ -32,7 +32,7 @@ pub struct Track {
     /// Bytes by owner on the devices that it is for, likewise.
     io: BTreeMap<Owner, u64>,
     method: Box<dyn Attribution>,
-    /// A failed read was told of, and none was successful since.
+    /// A failed read was reported, and no read was successful since.
     is_failing: bool,
 }
 

@@ -10,7 +10,7 @@ use crate::log::Owner;
 /// Owners with a column of their own.
 pub const OWNERS: usize = 32;
 
-/// The column of what is always there, whoever runs: devices, refresh, other sockets.
+/// The column of what is always there, whatever runs: devices, refresh, other sockets.
 pub const BASELINE: usize = 0;
 
 /// The column of all owners without one of their own.

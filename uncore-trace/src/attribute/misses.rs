@@ -60,7 +60,7 @@ impl Attribution for Misses {
     }
 
     fn divide(&mut self, window: &Window<'_>) -> (Method, Vec<Share>) {
-        // It is told of every window, whoever divides it.
+        // It takes every window, whatever method divides it.
         let other = self.other.divide(window);
         match window.misses.and_then(|misses| self.shares(window, misses)) {
             Some(shares) if !self.compare || trust(&shares) >= trust(&other.1) => {
@@ -106,7 +106,7 @@ impl Misses {
     }
 
     fn divided(&self, window: &Window<'_>, parts: &[Part], all: f64, row: &Row) -> Vec<Share> {
-        let said = self.rates.said_of(row);
+        let said = self.rates.prediction_of(row);
         let squares: f64 = parts.iter().map(|part| (part.expected / all).powi(2)).sum();
         let own = said.window.max((row.count - all).powi(2)) / (row.count.max(all)).powi(2);
         let mut shares = Vec::with_capacity(parts.len() + 1);

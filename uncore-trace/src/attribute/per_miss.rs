@@ -109,7 +109,7 @@ struct Fit {
 
 /// What rates say of one window.
 #[derive(Debug)]
-pub struct Said<'a> {
+pub struct Prediction<'a> {
     fit: &'a Fit,
     /// Of each column, what its rate has in common with the sum of all.
     common: Vec<f64>,
@@ -118,7 +118,7 @@ pub struct Said<'a> {
     pub window: f64,
 }
 
-impl Said<'_> {
+impl Prediction<'_> {
     /// Variance of the relative error of a share of `all`, from what rates are uncertain by.
     pub fn of_share(&self, column: usize, rate: f64, all: f64) -> f64 {
         let own = self.fit.covariance[column * WIDTH + column] / (rate * rate);
@@ -245,14 +245,14 @@ impl Rates {
     }
 
     /// What the rates say of a window.
-    pub fn said_of(&self, row: &Row) -> Said<'_> {
+    pub fn prediction_of(&self, row: &Row) -> Prediction<'_> {
         let of = |column: usize| -> f64 {
             let covariance = &self.fit.covariance[column * WIDTH..][..WIDTH];
             covariance.iter().zip(&row.units).map(|(covariance, units)| covariance * units).sum()
         };
         let common: Vec<f64> = (0..WIDTH).map(of).collect();
         let of_sum = common.iter().zip(&row.units).map(|(common, units)| common * units).sum();
-        Said { fit: &self.fit, common, of_sum, window: self.fit.window }
+        Prediction { fit: &self.fit, common, of_sum, window: self.fit.window }
     }
 
     /// Learns from a window.

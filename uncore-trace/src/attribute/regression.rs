@@ -5,7 +5,7 @@
 //! by recursive non-negative least squares ([`super::rates`]) over all owners that have a column
 //! ([`super::design`]); owners beyond the 32 that ran most share one rate. Rates hold for as long as
 //! they hold: four memories, of 0.15 s, 1.5 s, 15 s and without end, learn side by side, and each
-//! counts by how well it foretold the last counts (Bayesian model averaging with forgetting; Raftery
+//! counts by how well it predicted the last counts (Bayesian model averaging with forgetting; Raftery
 //! et al., "Online Prediction Under Model Uncertainty via Dynamic Model Averaging", 2010). Steady
 //! owners are known ever better, and one that changes is noticed within some ten ticks.
 //!
@@ -19,7 +19,7 @@
 //! # Confidence
 //!
 //! The chance that a share `s` is within 10 % of the truth, `tanh(0.1 pi / sqrt(12 v))` (errors have
-//! a logistic distribution), times the part of the window in which the counter ran, times [`SOUND`].
+//! a logistic distribution), times the part of the window in which the counter ran, times [`CALIBRATION`].
 //! `v`, the variance of the relative error, is the sum, over the memories by their weight, of
 //!
 //! - what rates are uncertain by: `g' C g`, with `C` their covariance and `g` the derivative of
@@ -57,7 +57,7 @@ const MEMORIES: [f64; 4] = [0.15, 1.5, 15.0, f64::INFINITY];
 /// The long one.
 const LONG: usize = MEMORIES.len() - 1;
 
-/// What is left of the weight of a foretold count at the next.
+/// Forgetting factor per count, of the weights of the memories.
 const FORGET: f64 = 0.98;
 
 /// Ticks after which rates are settled, if no window ends before.
@@ -69,7 +69,7 @@ const LEVEL_GAIN: f64 = 0.002;
 /// Of the shares that the model is sure of, this part is right: rates that are held at 0 make others
 /// look surer than they are, and causes may move in step. Measured on the lab's mixes, three seeds,
 /// in windows of 1, 10 and 100 ms.
-const SOUND: f64 = 0.94;
+const CALIBRATION: f64 = 0.94;
 
 /// Counts are read some ten microseconds after the tick that time is divided at: what an owner ran
 /// for is not known better, ns.
@@ -310,7 +310,8 @@ impl Regression {
             let edge = edges / ticks;
             let of_part = variance[column] / parts[column].powi(2);
             let unseen = self.spread.of_edges(column, edges);
-            let mut confidence = SOUND * within_tenth(of_part + edge * edge + unseen * unseen);
+            let mut confidence =
+                CALIBRATION * within_tenth(of_part + edge * edge + unseen * unseen);
             if column == REST && within < 1.0 {
                 // Within the lump it is residency again.
                 confidence *= 0.2 * within;

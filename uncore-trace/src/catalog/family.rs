@@ -23,7 +23,7 @@ use crate::discover::format::Format;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// Read on an owner CPU, counts for many.
+    /// Read on a reader CPU, counts for many.
     #[default]
     Uncore,
     /// A core's own counters; the generic hardware names and `rNNN` mean it.
@@ -101,7 +101,7 @@ pub struct AboutRule {
 /// Traffic that other events count too.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Twice {
+pub struct Overlap {
     /// These events of the family count it, `*` for anything.
     #[serde(deserialize_with = "some")]
     pub events: Vec<String>,
@@ -283,8 +283,8 @@ pub struct Family {
     #[serde(default, rename = "about_event")]
     pub abouts: Vec<AboutRule>,
     /// Traffic that other events count too.
-    #[serde(default, rename = "twice")]
-    pub twices: Vec<Twice>,
+    #[serde(default, rename = "overlap")]
+    pub overlaps: Vec<Overlap>,
     /// How its root ports are told apart.
     pub ports: Option<Ports>,
     /// Names of formulas that are no events.

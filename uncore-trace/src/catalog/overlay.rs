@@ -83,10 +83,10 @@ fn parse(name: &str, text: &str) -> Result<Family> {
 mod tests {
     use super::*;
 
-    const SOUND: &str = "about = 'x'\nnames = ['x_#']\ngroup = 'mem'\n";
+    const VALID: &str = "about = 'x'\nnames = ['x_#']\ngroup = 'mem'\n";
 
     fn file(name: &str, family: &str) -> FamilyFile {
-        FamilyFile { name: name.to_owned(), text: format!("family = '{family}'\n{SOUND}") }
+        FamilyFile { name: name.to_owned(), text: format!("family = '{family}'\n{VALID}") }
     }
 
     fn names(catalog: &Catalog) -> Vec<String> {
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn errors_are_one_line_with_file_and_place() {
-        let with = |more: &str| refused(&format!("{SOUND}{more}"));
+        let with = |more: &str| refused(&format!("{VALID}{more}"));
         let errors = [
             refused("about = \n"),
             refused("about = 'x'\n"),

@@ -43,7 +43,7 @@ and 2 a message has the command's own.";
 
 /// Record who uses the fabric
 ///
-/// Opens the counters of the groups and events asked for, samples each on its owner CPU, keeps
+/// Opens the counters of the groups and events asked for, samples each on its reader CPU, keeps
 /// who ran on every CPU, and writes the counts attributed to processes and cgroups.
 #[derive(clap::Args, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
@@ -106,7 +106,7 @@ pub struct Args {
     #[arg(long)]
     slices: bool,
 
-    /// Read the counters at these tracepoints too, on their owner CPUs
+    /// Read the counters at these tracepoints too, on their reader CPUs
     #[arg(long, value_name = "WHAT", value_delimiter = ',')]
     sample_on: Vec<Sampling>,
 

@@ -32,7 +32,7 @@ pub fn run(args: &Args, _root: &Path) -> Result<u8> {
             print(&format!("{} is a finished recording; nothing was changed\n", printable(&path)))?;
             Ok(0)
         }
-        Repaired::Made { path, finished, unreadable } => {
+        Repaired::Done { path, finished, unreadable } => {
             for reason in &unreadable {
                 print(&format!("left out: {}\n", printable(reason)))?;
             }

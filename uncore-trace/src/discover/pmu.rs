@@ -18,7 +18,7 @@ pub struct Pmu {
     pub name: String,
     /// `type`: the `perf_event_attr.type` of its events, dynamic for nearly all PMUs.
     pub attr_type: u32,
-    /// `cpumask`: its owner CPUs. Empty when all CPUs it could be read on are offline; `None`
+    /// `cpumask`: its reader CPUs. Empty when all CPUs it could be read on are offline; `None`
     /// (no file) means that it counts each CPU on its own.
     pub cpumask: Option<CpuList>,
     /// `cpus`: the CPUs a core PMU is in; only core PMUs have it.

@@ -1,6 +1,6 @@
 //! The bpf system call, tracing programs, the ring buffer and the JIT.
 //!
-//! Told from what the kernel exports rather than by loading a program: the sysctl
+//! Read from what the kernel exports rather than by loading a program: the sysctl
 //! `unprivileged_bpf_disabled` exists exactly where `CONFIG_BPF_SYSCALL` is set
 //! (`kernel/bpf/syscall.c`), and the type information names the ring buffer's functions. The JIT
 //! matters beyond speed: the verifier refuses callbacks in programs that are interpreted

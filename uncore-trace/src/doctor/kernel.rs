@@ -1,7 +1,7 @@
 //! The kernel's version.
 //!
 //! 6.1 is the oldest kernel the programs are written for. `BPF_F_TIMER_CPU_PIN`, which keeps the
-//! sampling timer on the owner CPU without user space, came with 6.7 (`kernel/bpf/helpers.c`,
+//! sampling timer on the reader CPU without user space, came with 6.7 (`kernel/bpf/helpers.c`,
 //! `bpf_timer_start`); an older kernel is ticked from user space through `BPF_PROG_TEST_RUN` on
 //! that CPU, which costs a wake-up and an inter-processor interrupt a tick.
 

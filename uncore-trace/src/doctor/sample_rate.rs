@@ -1,7 +1,7 @@
 //! `kernel.perf_event_max_sample_rate` and `kernel.perf_cpu_time_max_percent`.
 //!
 //! The kernel lowers the first when perf interrupts take longer than the second allows
-//! (`kernel/events/core.c`, `perf_sample_event_took`), and throttles whoever samples faster.
+//! (`kernel/events/core.c`, `perf_sample_event_took`), and throttles events that sample faster.
 //! Counters are ticked by a BPF timer, which neither limits; clock-driven perf events are, and a
 //! lowered rate tells that interrupts are slow on this machine.
 

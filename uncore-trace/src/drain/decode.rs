@@ -118,10 +118,10 @@ pub enum Context {
     Softirq(u32),
 }
 
-/// All counters of an owner CPU in one sweep.
+/// All counters of a reader CPU in one sweep.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// Owner CPU.
+    /// Reader CPU.
     pub cpu: u32,
     /// Before the first read, on `CLOCK_MONOTONIC`.
     pub begin: u64,
@@ -240,7 +240,7 @@ pub struct IoSlot {
 
 /// What a CPU saw being moved.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct Io {
+pub struct IoRecord {
     /// Which CPU.
     pub cpu: u32,
     /// End of the tick in which it lies.
@@ -276,8 +276,8 @@ pub struct TaskEvent {
 /// What happened to a cgroup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CgroupChange {
-    /// Made.
-    Made,
+    /// Created.
+    Created,
     /// Removed.
     Removed,
     /// This thread (or the process that it leads) was moved into it.
@@ -311,7 +311,7 @@ pub enum Record {
     /// Cgroup change.
     Cgroup(CgroupEvent),
     /// Bytes of devices.
-    Io(Io),
+    Io(IoRecord),
 }
 
 /// A record that this program does not understand.
@@ -466,7 +466,7 @@ fn cgroup_event(data: &mut &[u8]) -> Result<CgroupEvent, Undecodable> {
     let what = data.try_get_u32_ne()?;
     let tid = data.try_get_u32_ne()?;
     let change = match what {
-        CGROUP_MKDIR => CgroupChange::Made,
+        CGROUP_MKDIR => CgroupChange::Created,
         CGROUP_RMDIR => CgroupChange::Removed,
         CGROUP_ATTACH => CgroupChange::Attached(tid),
         _ => return Err(Undecodable::Value(KIND_CGROUP)),
@@ -480,7 +480,7 @@ fn cgroup_event(data: &mut &[u8]) -> Result<CgroupEvent, Undecodable> {
     Ok(CgroupEvent { time, change, cgroup_id, path })
 }
 
-fn io(data: &mut &[u8], cpu: u32) -> Result<Io, Undecodable> {
+fn io(data: &mut &[u8], cpu: u32) -> Result<IoRecord, Undecodable> {
     let boundary = data.try_get_u64_ne()?;
     let begin = data.try_get_u64_ne()?;
     let end = data.try_get_u64_ne()?;
@@ -489,7 +489,7 @@ fn io(data: &mut &[u8], cpu: u32) -> Result<Io, Undecodable> {
     let _total = data.try_get_u64_ne()?;
     let span = (begin != 0 && end > begin).then_some((begin, end));
     let slots = (0..len).map(|_| io_slot(data)).collect::<Result<_, _>>()?;
-    Ok(Io { cpu, boundary, span, sequence: (sequence != 0).then_some(sequence), slots })
+    Ok(IoRecord { cpu, boundary, span, sequence: (sequence != 0).then_some(sequence), slots })
 }
 
 fn io_slot(data: &mut &[u8]) -> Result<IoSlot, Undecodable> {

@@ -4,7 +4,7 @@ mod decode;
 mod peek;
 
 pub use self::decode::{
-    CgroupChange, CgroupEvent, Comm, Context, Io, IoKind, IoSlot, Irq, IrqSlot, Mover, Reading,
-    Record, Run, Sample, Slot, Task, TaskChange, TaskEvent, Trigger, Undecodable, decode,
+    CgroupChange, CgroupEvent, Comm, Context, IoKind, IoRecord, IoSlot, Irq, IrqSlot, Mover,
+    Reading, Record, Run, Sample, Slot, Task, TaskChange, TaskEvent, Trigger, Undecodable, decode,
 };
 pub use self::peek::{Peek, peek};

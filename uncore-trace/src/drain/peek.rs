@@ -5,7 +5,7 @@ use uncore_trace_common::record::{self, CONTEXT_IRQ, CONTEXT_SOFTIRQ};
 use uncore_trace_common::state::{self, CpuState, IO_SLOTS, IoState, IrqTrack, RUN_SLOTS};
 
 use super::decode::{
-    Comm, Context, Io, IoSlot, Irq, IrqSlot, Run, Slot, Task, device_name, io_kind, mover,
+    Comm, Context, IoRecord, IoSlot, Irq, IrqSlot, Run, Slot, Task, device_name, io_kind, mover,
 };
 
 /// A consistent copy of a CPU's state.
@@ -18,7 +18,7 @@ pub struct Peek {
     /// Interrupt time that was not sent.
     pub irqs: Vec<Irq>,
     /// What was moved and not sent.
-    pub io: Option<Io>,
+    pub io: Option<IoRecord>,
 }
 
 /// Interprets a copy of a CPU's state; `None` if it was taken while the CPU was writing it, or
@@ -52,7 +52,7 @@ const fn task(task: &record::Task) -> Task {
     Task { tid, pid, cgroup_id, comm: Comm(comm) }
 }
 
-fn moved(cpu: u32, pending: &state::Io) -> Io {
+fn moved(cpu: u32, pending: &state::Io) -> IoRecord {
     let slots = pending.slots.iter().take((pending.len as usize).min(IO_SLOTS));
     let slots = slots.filter_map(|slot| {
         Some(IoSlot {
@@ -65,7 +65,7 @@ fn moved(cpu: u32, pending: &state::Io) -> Io {
         })
     });
     let sequence = Some(pending.sequence);
-    Io { cpu, boundary: pending.boundary, span: None, sequence, slots: slots.collect() }
+    IoRecord { cpu, boundary: pending.boundary, span: None, sequence, slots: slots.collect() }
 }
 
 fn pending(cpu: u32, track: &IrqTrack) -> Option<Irq> {

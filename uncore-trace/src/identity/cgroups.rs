@@ -31,8 +31,8 @@ pub struct Place {
     pub pod: Option<String>,
     /// Whether names were looked for.
     named: bool,
-    /// Whether it was told with [`Cgroups::untold`].
-    told: bool,
+    /// Whether [`Cgroups::take_unlogged`] gave it.
+    logged: bool,
 }
 
 /// Cgroups by id.
@@ -111,7 +111,7 @@ impl Cgroups {
 
     /// A cgroup was made or used under this path.
     pub fn learn(&mut self, id: u64, path: String) {
-        let place = Place { path, container: None, pod: None, named: false, told: false };
+        let place = Place { path, container: None, pod: None, named: false, logged: false };
         match self.places.entry(id) {
             Entry::Occupied(known) if known.get().path == place.path => {}
             Entry::Occupied(mut known) => {
@@ -126,18 +126,18 @@ impl Cgroups {
     }
 
     /// Whether [`Cgroups::untold`] has returned its place.
-    pub fn is_told(&self, id: u64) -> bool {
-        self.places.get(&id).is_some_and(|place| place.told)
+    pub fn is_logged(&self, id: u64) -> bool {
+        self.places.get(&id).is_some_and(|place| place.logged)
     }
 
     /// The place of a cgroup if it is known and was not returned before.
-    pub fn untold(&mut self, id: u64, now: u64) -> Option<&Place> {
-        if self.is_told(id) {
+    pub fn take_unlogged(&mut self, id: u64, now: u64) -> Option<&Place> {
+        if self.is_logged(id) {
             return None;
         }
         self.place(id, now)?;
         let place = self.places.get_mut(&id)?;
-        place.told = true;
+        place.logged = true;
         Some(place)
     }
 
@@ -153,7 +153,7 @@ impl Cgroups {
     }
 
     /// At most `most` ids whose path was learnt since they were last taken.
-    pub fn take_fresh(&mut self, most: usize) -> Vec<u64> {
+    pub fn take_new(&mut self, most: usize) -> Vec<u64> {
         self.fresh.drain(..most.min(self.fresh.len())).collect()
     }
 

@@ -9,18 +9,18 @@ use std::path::{Path, PathBuf};
 pub struct IrqNames {
     sysfs: PathBuf,
     irqs: HashMap<u32, String>,
-    told: HashSet<u32>,
+    logged: HashSet<u32>,
 }
 
 impl IrqNames {
     /// Names from sysfs under `root`.
     pub fn new(root: &Path) -> Self {
-        Self { sysfs: root.join("sys/kernel/irq"), irqs: HashMap::new(), told: HashSet::new() }
+        Self { sysfs: root.join("sys/kernel/irq"), irqs: HashMap::new(), logged: HashSet::new() }
     }
 
     /// The name of an interrupt if it was not returned before.
-    pub fn untold(&mut self, number: u32) -> Option<&str> {
-        self.told.insert(number).then(|| self.irq(number))
+    pub fn take_unlogged(&mut self, number: u32) -> Option<&str> {
+        self.logged.insert(number).then(|| self.irq(number))
     }
 
     /// `irq:NAME`, the names of all handlers where the line is shared, or `irq:NUMBER`.

@@ -241,7 +241,7 @@ impl Names {
     /// Takes note of a change of the cgroup hierarchy.
     pub fn cgroup_event(&mut self, event: CgroupEvent) {
         match event.change {
-            CgroupChange::Made => {
+            CgroupChange::Created => {
                 if let Some(path) = event.path {
                     self.cgroups.learn(event.cgroup_id, path);
                 }

@@ -21,7 +21,7 @@ use aya::programs::{RawTracePoint, RawTracePointRunOptions, TestRun as _};
 use uncore_trace_common::record::MAX_COUNTERS;
 use uncore_trace_common::state::CpuState;
 
-use super::held::{self, Held, Layout};
+use super::open_counter::{self, Layout, OpenCounter};
 use super::perf::{Event, Request};
 use super::programs;
 use super::sampler::{self, Running};
@@ -46,7 +46,7 @@ pub struct Change {
     pub came: Vec<u32>,
     /// Counters that stopped, with all they had counted.
     pub stopped: Vec<(u32, Count)>,
-    /// What each owner CPU reads from now on; `None` if that is as before.
+    /// What each reader CPU reads from now on; `None` if that is as before.
     pub layouts: Option<BTreeMap<u32, Layout>>,
 }
 
@@ -104,15 +104,16 @@ impl Session {
             ..Change::default()
         };
         online.clone_into(&mut self.follower.online);
-        let owners: Vec<Option<u32>> = self.held.iter().map(|held| held.owner).collect();
+        let readers: Vec<Option<u32>> = self.opened.iter().map(|counter| counter.reader).collect();
         change.stopped = self.take_stopped();
         let reopened = self.reopen_stopped(root);
-        for held in reopened.iter().filter_map(|&index| self.held.get(index)) {
-            held.event.enable().context("cannot enable a counter")?;
+        for counter in reopened.iter().filter_map(|&index| self.opened.get(index)) {
+            counter.event.enable().context("cannot enable a counter")?;
         }
-        self.find_owners(root)?;
-        let moved = owners.iter().zip(&self.held).any(|(owner, held)| *owner != held.owner);
-        let mut settled = self.held.iter().all(|held| held.is_settled(online));
+        self.find_readers(root)?;
+        let moved =
+            readers.iter().zip(&self.opened).any(|(reader, counter)| *reader != counter.reader);
+        let mut settled = self.opened.iter().all(|counter| counter.is_settled(online));
         if moved || !reopened.is_empty() || self.has_lost_a_timer()? {
             settled &= self.place()?;
             change.layouts = Some(self.layouts.clone());
@@ -141,20 +142,20 @@ impl Session {
     /// The counters that stopped since this was last asked, with all they had counted.
     pub fn take_stopped(&mut self) -> Vec<(u32, Count)> {
         let mut stopped = Vec::new();
-        for held in self.held.iter_mut().filter(|held| !held.stopped) {
-            if held.event.is_enabled() {
-                held.idle = None;
+        for counter in self.opened.iter_mut().filter(|counter| !counter.stopped) {
+            if counter.event.is_enabled() {
+                counter.idle = None;
                 continue;
             }
-            let since = *held.idle.get_or_insert_with(Instant::now);
-            if !held.per_cpu && since.elapsed() < MOVE {
+            let since = *counter.idle.get_or_insert_with(Instant::now);
+            if !counter.per_cpu && since.elapsed() < MOVE {
                 continue;
             }
-            if let Ok(count) = held.event.read() {
-                held.base = count.after(held.base);
+            if let Ok(count) = counter.event.read() {
+                counter.base = count.after(counter.base);
             }
-            (held.stopped, held.owner, held.idle) = (true, None, None);
-            stopped.push((held.id, held.base));
+            (counter.stopped, counter.reader, counter.idle) = (true, None, None);
+            stopped.push((counter.id, counter.base));
         }
         stopped
     }
@@ -162,28 +163,28 @@ impl Session {
     /// Opens those again for which there is a CPU, disabled. Returns which.
     fn reopen_stopped(&mut self, root: &Path) -> Vec<usize> {
         let mut reopened = Vec::new();
-        for index in 0..self.held.len() {
-            let Some(held) = self.held.get(index).filter(|held| held.stopped) else {
+        for index in 0..self.opened.len() {
+            let Some(counter) = self.opened.get(index).filter(|counter| counter.stopped) else {
                 continue;
             };
-            let leader = held.leader.and_then(|leader| self.held.get(leader));
+            let leader = counter.leader.and_then(|leader| self.opened.get(leader));
             let cpus = match leader {
                 Some(leader) if leader.stopped => continue,
                 Some(leader) => vec![leader.request.cpu],
-                None if held.per_cpu => vec![held.request.cpu],
-                None => held.homes(root),
+                None if counter.per_cpu => vec![counter.request.cpu],
+                None => counter.candidates(root),
             };
             let online = cpus.into_iter().filter(|cpu| self.follower.online.contains(cpu));
-            let mut tries = online.map(|cpu| Request { cpu, ..held.request });
+            let mut tries = online.map(|cpu| Request { cpu, ..counter.request });
             let opened = tries.find_map(|request| {
                 let event = Event::open(&request, leader.map(|leader| &leader.event)).ok()?;
                 Some((request, event))
             });
             if let Some((request, event)) = opened
-                && let Some(held) = self.held.get_mut(index)
+                && let Some(counter) = self.opened.get_mut(index)
             {
-                held.owner = held.per_cpu.then_some(request.cpu);
-                (held.request, held.event, held.stopped) = (request, event, false);
+                counter.reader = counter.per_cpu.then_some(request.cpu);
+                (counter.request, counter.event, counter.stopped) = (request, event, false);
                 reopened.push(index);
             }
         }
@@ -191,39 +192,41 @@ impl Session {
     }
 
     /// Finds out which CPU can read each counter that is not of a CPU of its own.
-    fn find_owners(&mut self, root: &Path) -> Result<()> {
+    fn find_readers(&mut self, root: &Path) -> Result<()> {
         let mut known: BTreeMap<(String, Option<u32>), u32> = BTreeMap::new();
-        for index in 0..self.held.len() {
-            let Some(held) = self.held.get(index) else { continue };
-            if held.stopped || held.per_cpu {
+        for index in 0..self.opened.len() {
+            let Some(counter) = self.opened.get(index) else { continue };
+            if counter.stopped || counter.per_cpu {
                 continue;
             }
-            if held.idle.is_some() {
+            if counter.idle.is_some() {
                 // On its way, or stopped: what can be read of it now says nothing.
-                let gone = held.owner.is_some_and(|cpu| !self.follower.online.contains(&cpu));
-                if gone && let Some(held) = self.held.get_mut(index) {
-                    held.owner = None;
+                let gone = counter.reader.is_some_and(|cpu| !self.follower.online.contains(&cpu));
+                if gone && let Some(counter) = self.opened.get_mut(index) {
+                    counter.reader = None;
                 }
                 continue;
             }
-            let (old, place) = (held.owner, (held.pmu.clone(), held.owner));
+            let (old, place) = (counter.reader, (counter.pmu.clone(), counter.reader));
             let mut cpus: Vec<u32> = old.into_iter().chain(known.get(&place).copied()).collect();
-            let candidates = self.follower.candidates(root, held);
+            let candidates = self.follower.candidates(root, counter);
             cpus.extend(candidates);
             self.offer(index)?;
-            let mut owner = None;
+            let mut reader = None;
             for cpu in cpus {
                 if self.follower.online.contains(&cpu) && self.can_read(cpu)? {
-                    owner = Some(cpu);
+                    reader = Some(cpu);
                     break;
                 }
             }
-            if let Some(cpu) = owner {
+            if let Some(cpu) = reader {
                 known.insert(place, cpu);
             }
-            if let Some(held) = self.held.get_mut(index) {
-                held.owner = owner;
-                held.homes.extend(owner.filter(|cpu| !held.homes.contains(cpu)));
+            if let Some(counter) = self.opened.get_mut(index) {
+                counter.reader = reader;
+                counter
+                    .past_readers
+                    .extend(reader.filter(|cpu| !counter.past_readers.contains(cpu)));
             }
         }
         Ok(())
@@ -231,15 +234,15 @@ impl Session {
 
     /// The slot behind both halves, in which a counter is tried.
     const fn probe_slot(&self) -> u32 {
-        2 * self.held.len() as u32
+        2 * self.opened.len() as u32
     }
 
     fn offer(&self, index: usize) -> Result<()> {
-        let Some(held) = self.held.get(index) else {
+        let Some(counter) = self.opened.get(index) else {
             return Ok(());
         };
         self.counters
-            .insert(self.probe_slot(), held.event.as_fd())
+            .insert(self.probe_slot(), counter.event.as_fd())
             .context("cannot put a counter into the perf event array")
     }
 
@@ -271,17 +274,17 @@ impl Session {
         Ok(false)
     }
 
-    /// Gives every counter a slot with its owner and has it read there. `false` if a CPU could not
+    /// Gives every counter a slot with its reader and has it read there. `false` if a CPU could not
     /// be reached yet.
     fn place(&mut self) -> Result<bool> {
-        self.shed_crowds();
+        self.drop_excess_counters();
         let before: Vec<u32> = self.layouts.keys().copied().collect();
         self.follower.upper_half = !self.follower.upper_half;
-        let first = if self.follower.upper_half { self.held.len() as u32 } else { 0 };
-        self.layouts = held::lay_out(&mut self.held, first);
-        for held in self.held.iter().filter(|held| held.owner.is_some()) {
+        let first = if self.follower.upper_half { self.opened.len() as u32 } else { 0 };
+        self.layouts = open_counter::lay_out(&mut self.opened, first);
+        for counter in self.opened.iter().filter(|counter| counter.reader.is_some()) {
             self.counters
-                .insert(held.slot, held.event.as_fd())
+                .insert(counter.slot, counter.event.as_fd())
                 .context("cannot put a counter into the perf event array")?;
         }
         let Self { running: Some(running), ebpf, samplers, layouts, .. } = self else {
@@ -291,28 +294,28 @@ impl Session {
     }
 
     /// What a CPU inherits beyond what it can read in one tick is read nowhere.
-    fn shed_crowds(&mut self) {
-        let mut crowds: BTreeMap<u32, usize> = BTreeMap::new();
-        for held in &mut self.held {
-            let Some(cpu) = held.owner else { continue };
-            let crowd = crowds.entry(cpu).or_default();
-            *crowd += 1;
-            if *crowd > MAX_COUNTERS {
-                held.owner = None;
+    fn drop_excess_counters(&mut self) {
+        let mut counts: BTreeMap<u32, usize> = BTreeMap::new();
+        for counter in &mut self.opened {
+            let Some(cpu) = counter.reader else { continue };
+            let count = counts.entry(cpu).or_default();
+            *count += 1;
+            if *count > MAX_COUNTERS {
+                counter.reader = None;
                 log::warn!(
-                    "CPU {cpu} now owns more than {MAX_COUNTERS} counters: one of {} is not read any longer",
-                    held.pmu
+                    "CPU {cpu} reads more than {MAX_COUNTERS} counters: one of {} is not read any longer",
+                    counter.pmu
                 );
             }
         }
     }
 }
 
-impl Held {
+impl OpenCounter {
     /// The CPUs on which it can be opened again and be the same. On another CPU the driver may give
     /// the counter of another package.
-    fn homes(&self, root: &Path) -> Vec<u32> {
-        let mut cpus = self.homes.clone();
+    fn candidates(&self, root: &Path) -> Vec<u32> {
+        let mut cpus = self.past_readers.clone();
         if self.single
             && let Some(mask) = cpumask(root, &self.pmu)
             && mask.len() == 1
@@ -324,16 +327,16 @@ impl Held {
 
     /// Whether there is nothing to wait for.
     fn is_settled(&self, online: &[u32]) -> bool {
-        let parted = self.per_cpu && !online.contains(&self.request.cpu);
-        self.idle.is_none() && (self.owner.is_some() || parted)
+        let is_offline = self.per_cpu && !online.contains(&self.request.cpu);
+        self.idle.is_none() && (self.reader.is_some() || is_offline)
     }
 }
 
 impl Follower {
     /// The CPUs on which a PMU's counter may be, the likeliest first: those of its `cpumask`, then
     /// those with numbers near that of the CPU it was opened on, which are mostly of one package.
-    fn candidates(&self, root: &Path, held: &Held) -> Vec<u32> {
-        let mask = cpumask(root, &held.pmu);
+    fn candidates(&self, root: &Path, counter: &OpenCounter) -> Vec<u32> {
+        let mask = cpumask(root, &counter.pmu);
         let likely = |cpu: &u32| mask.as_ref().is_some_and(|mask| mask.contains(*cpu));
         // The kernel lets any CPU of its package read some counters, and takes a CPU that is on its
         // way up or down for one of package 0 (`__perf_event_read_cpu`, kernel/events/core.c).
@@ -341,10 +344,11 @@ impl Follower {
             let file = format!("sys/devices/system/cpu/cpu{cpu}/topology/physical_package_id");
             fs::read_to_string(root.join(file)).ok()?.trim().parse().ok()
         };
-        let at_home =
-            |cpu: &u32| held.single || held.socket.is_none() || package(*cpu) == held.socket;
+        let at_home = |cpu: &u32| {
+            counter.single || counter.socket.is_none() || package(*cpu) == counter.socket
+        };
         let mut cpus: Vec<u32> = self.online.iter().copied().filter(at_home).collect();
-        cpus.sort_by_key(|cpu| (!likely(cpu), cpu.abs_diff(held.request.cpu)));
+        cpus.sort_by_key(|cpu| (!likely(cpu), cpu.abs_diff(counter.request.cpu)));
         cpus
     }
 }

@@ -7,9 +7,9 @@
 mod btf;
 mod counters;
 mod counting;
-mod held;
 mod hotplug;
 mod io;
+mod open_counter;
 mod options;
 mod perf;
 mod programs;
@@ -18,7 +18,7 @@ mod session;
 mod visit;
 
 pub use self::counting::Counting;
-pub use self::held::{Layout, Placed};
 pub use self::hotplug::{Change, online};
+pub use self::open_counter::{Layout, Placed};
 pub use self::options::{Options, Timer};
 pub use self::session::{Drops, Session, Unopened};

@@ -29,6 +29,6 @@ pub enum Timer {
     Auto,
     /// A pinned BPF timer.
     Pinned,
-    /// A thread that runs the sampler on each owner CPU.
+    /// A thread that runs the sampler on each reader CPU.
     RunOnCpu,
 }

@@ -29,7 +29,7 @@ pub struct Request {
     pub attr_type: u32,
     /// `config` to `config4`.
     pub config: [u64; 5],
-    /// Owner CPU.
+    /// Reader CPU.
     pub cpu: u32,
 }
 

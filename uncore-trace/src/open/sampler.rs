@@ -1,11 +1,11 @@
-//! What makes the owner CPUs read their counters, once a tick.
+//! What makes the reader CPUs read their counters, once a tick.
 //!
 //! A `cpu-clock` perf event would be the obvious timer, but an idle tickless CPU loses nearly all
 //! of its samples (27 of 5000 ticks at 1 kHz on Linux 6.18), and a fabric carries most of its DMA
 //! while CPUs idle. So there are two others:
 //!
 //! - [`Timer::Pinned`]: a `bpf_timer` pinned to its CPU (Linux >= 6.7). No wake-up of user space.
-//! - [`Timer::RunOnCpu`]: one thread that runs the sampler on each owner CPU by
+//! - [`Timer::RunOnCpu`]: one thread that runs the sampler on each reader CPU by
 //!   `BPF_PROG_TEST_RUN` (Linux >= 5.10), at the price of a wake-up and an interrupt a tick.
 
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ use rustix::thread::clock_nanosleep_absolute;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use uncore_trace_common::state::{SAMPLER_ARMED, SAMPLER_OFF, SAMPLER_WANTED, Sampler};
 
-use super::held::Layout;
+use super::open_counter::Layout;
 use super::options::Timer;
 use super::programs;
 use super::visit::visit;
@@ -35,7 +35,7 @@ pub struct Running {
     pub timer: Timer,
 }
 
-/// Starts sampling on `owners` and makes every one of `cpus` switch once, so that who runs there
+/// Starts sampling on `readers` and makes every one of `cpus` switch once, so that who runs there
 /// is known from the start.
 pub fn start(
     ebpf: &mut Ebpf,
@@ -43,11 +43,11 @@ pub fn start(
     samplers: &mut Array<MapData, Sampler>,
     wanted: Timer,
     tick_ns: u64,
-    owners: &[u32],
+    readers: &[u32],
     cpus: &[u32],
 ) -> Result<Running> {
     if wanted != Timer::RunOnCpu {
-        match arm(ebpf, kernel, samplers, owners, cpus) {
+        match arm(ebpf, kernel, samplers, readers, cpus) {
             Ok(()) => return Ok(Running { thread: None, timer: Timer::Pinned }),
             Err(error) if wanted == Timer::Pinned => {
                 return Err(error)
@@ -60,30 +60,30 @@ pub fn start(
         let program: &mut BtfTracePoint = programs::find(ebpf, "arm")?;
         // It may not even have been loaded.
         program.unload().ok();
-        for &cpu in owners {
+        for &cpu in readers {
             set_state(samplers, cpu, SAMPLER_OFF)?;
         }
     }
     visit(cpus)?;
-    let thread = Thread::start(ebpf, tick_ns, owners.to_vec())?;
+    let thread = Thread::start(ebpf, tick_ns, readers.to_vec())?;
     Ok(Running { thread: Some(thread), timer: Timer::RunOnCpu })
 }
 
-/// Starts the pinned timers. The program that does it stays loaded: an owner CPU may come later.
+/// Starts the pinned timers. The program that does it stays loaded: a reader CPU may come later.
 fn arm(
     ebpf: &mut Ebpf,
     kernel: &Btf,
     samplers: &mut Array<MapData, Sampler>,
-    owners: &[u32],
+    readers: &[u32],
     cpus: &[u32],
 ) -> Result<()> {
-    for &cpu in owners {
+    for &cpu in readers {
         set_state(samplers, cpu, SAMPLER_WANTED)?;
     }
     let program: &mut BtfTracePoint = programs::find(ebpf, "arm")?;
     programs::loaded("arm", program.load("sched_switch", kernel))?;
     let unreachable = arm_wanted(ebpf, cpus)?;
-    for &cpu in owners {
+    for &cpu in readers {
         let sampler = samplers.get(&cpu, 0).context("cannot read the map SAMPLERS")?;
         if sampler.state != SAMPLER_ARMED {
             let reason = if unreachable.contains(&cpu) {
@@ -154,7 +154,7 @@ impl Running {
             assign(samplers, cpu, layout, state)?;
         }
         if let Some(thread) = &self.thread {
-            *lock(&thread.owners) = layouts.keys().copied().collect();
+            *lock(&thread.readers) = layouts.keys().copied().collect();
             return Ok(true);
         }
         if wanted.is_empty() {
@@ -169,7 +169,7 @@ impl Running {
         Ok(true)
     }
 
-    /// Whether each owner CPU has a timer, which the kernel may take away from it.
+    /// Whether each reader CPU has a timer, which the kernel may take away from it.
     pub const fn has_timers(&self) -> bool {
         self.thread.is_none()
     }
@@ -180,11 +180,11 @@ impl Running {
     }
 
     /// Stops sampling. Pinned timers notice at their next tick.
-    pub fn stop(&mut self, samplers: &mut Array<MapData, Sampler>, owners: &[u32]) -> Result<()> {
+    pub fn stop(&mut self, samplers: &mut Array<MapData, Sampler>, readers: &[u32]) -> Result<()> {
         if let Some(thread) = self.thread.take() {
             thread.stop()?;
         }
-        for &cpu in owners {
+        for &cpu in readers {
             set_state(samplers, cpu, SAMPLER_OFF)?;
         }
         Ok(())
@@ -195,16 +195,16 @@ impl Running {
 struct Thread {
     stop: Arc<AtomicBool>,
     unreached: Arc<AtomicBool>,
-    owners: Arc<Mutex<Vec<u32>>>,
+    readers: Arc<Mutex<Vec<u32>>>,
     handle: JoinHandle<()>,
 }
 
-fn lock(owners: &Mutex<Vec<u32>>) -> MutexGuard<'_, Vec<u32>> {
-    owners.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(readers: &Mutex<Vec<u32>>) -> MutexGuard<'_, Vec<u32>> {
+    readers.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Thread {
-    fn start(ebpf: &mut Ebpf, tick_ns: u64, owners: Vec<u32>) -> Result<Self> {
+    fn start(ebpf: &mut Ebpf, tick_ns: u64, readers: Vec<u32>) -> Result<Self> {
         let program: &mut RawTracePoint = programs::find(ebpf, "run_on_cpu")?;
         programs::loaded("run_on_cpu", program.load())?;
         // A second handle of the same program, for the thread to own.
@@ -213,14 +213,14 @@ impl Thread {
             .context("cannot get the BPF program run_on_cpu")?;
         let (stop, unreached) =
             (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-        let owners = Arc::new(Mutex::new(owners));
+        let readers = Arc::new(Mutex::new(readers));
         let (stopped, missed, asked) =
-            (Arc::clone(&stop), Arc::clone(&unreached), Arc::clone(&owners));
+            (Arc::clone(&stop), Arc::clone(&unreached), Arc::clone(&readers));
         let handle = thread::Builder::new()
             .name("sampler".to_owned())
             .spawn(move || sample(&program, tick_ns, &asked, &stopped, &missed))
             .context("cannot start the sampler's thread")?;
-        Ok(Self { stop, unreached, owners, handle })
+        Ok(Self { stop, unreached, readers, handle })
     }
 
     fn stop(self) -> Result<()> {
@@ -232,7 +232,7 @@ impl Thread {
 fn sample(
     program: &RawTracePoint,
     tick_ns: u64,
-    owners: &Mutex<Vec<u32>>,
+    readers: &Mutex<Vec<u32>>,
     stop: &AtomicBool,
     unreached: &AtomicBool,
 ) {
@@ -248,7 +248,7 @@ fn sample(
         if clock_nanosleep_absolute(ClockId::Monotonic, &until).is_err() {
             continue;
         }
-        for &cpu in lock(owners).iter() {
+        for &cpu in lock(readers).iter() {
             let options = RawTracePointRunOptions { cpu: Some(cpu), ..Default::default() };
             // A CPU that cannot be reached has no reading, and that is what the tables will say.
             if program.test_run(options).is_err() {

@@ -13,8 +13,8 @@ use uncore_trace_common::state::{CpuState, Drops as DropsAbi, IoState, SAMPLER_O
 
 use super::btf::{Types, VMLINUX};
 use super::counters::CounterArray;
-use super::held::{self, Held, Layout};
 use super::hotplug::Follower;
+use super::open_counter::{self, Layout, OpenCounter};
 use super::options::{Options, Timer};
 use super::sampler::{self, Running};
 use super::{io, programs};
@@ -51,7 +51,7 @@ pub struct Drops {
 }
 
 /// What devices move is recorded too.
-struct Io {
+struct IoPrograms {
     kernel: io::Kernel,
     cpus: Array<MapData, IoState>,
 }
@@ -64,13 +64,13 @@ pub struct Session {
     pub(super) cpus: Array<MapData, CpuState>,
     pub(super) samplers: Array<MapData, Sampler>,
     drops: PerCpuArray<MapData, DropsAbi>,
-    io: Option<Io>,
+    io: Option<IoPrograms>,
     logger: EbpfLogger<&'static dyn log::Log>,
     pub(super) ebpf: Ebpf,
     /// Parsed, the kernel's BTF takes tens of MiB: gone once the programs are loaded.
     kernel: Option<Btf>,
     pub(super) layouts: BTreeMap<u32, Layout>,
-    pub(super) held: Vec<Held>,
+    pub(super) opened: Vec<OpenCounter>,
     unopened: Vec<Unopened>,
     pub(super) follower: Follower,
     options: Options,
@@ -92,21 +92,21 @@ impl Session {
     ///
     /// No counter at all could be opened, or the kernel refuses the programs.
     pub fn open(plan: &Plan, online: &[u32], possible: u32, options: Options) -> Result<Self> {
-        held::raise_file_limit(plan.counters.len());
-        let (mut held, unopened) = held::open(&plan.counters);
-        if held.is_empty() {
+        open_counter::raise_file_limit(plan.counters.len());
+        let (mut opened, unopened) = open_counter::open(&plan.counters);
+        if opened.is_empty() {
             let first = unopened.first().map(|unopened| unopened.reason.as_str());
             bail!("no counter could be opened: {}", first.unwrap_or("the plan is empty"));
         }
-        let layouts = held::lay_out(&mut held, 0);
-        let crowded = layouts.iter().find(|(_, layout)| layout.counters.len() > MAX_COUNTERS);
-        if let Some((cpu, layout)) = crowded {
+        let layouts = open_counter::lay_out(&mut opened, 0);
+        let too_many = layouts.iter().find(|(_, layout)| layout.counters.len() > MAX_COUNTERS);
+        if let Some((cpu, layout)) = too_many {
             bail!(
                 "CPU {cpu} would own {} counters and can read {MAX_COUNTERS} in one tick: ask for fewer groups or events",
                 layout.counters.len()
             );
         }
-        let counters = CounterArray::create(2 * held.len() as u32 + 1)
+        let counters = CounterArray::create(2 * opened.len() as u32 + 1)
             .context("cannot make the perf event array (root, or CAP_BPF and CAP_PERFMON, is needed; `uncore-trace doctor` tells more)")?;
         let kernel = Btf::from_sys_fs().context("cannot read the kernel's BTF")?;
         let at_switch = layouts.values().any(|layout| layout.at_switch > 0);
@@ -120,9 +120,9 @@ impl Session {
         let mut samplers: Array<MapData, Sampler> = take(&mut ebpf, "SAMPLERS")?;
         let drops = take(&mut ebpf, "DROPS")?;
         let logger = EbpfLogger::init(&mut ebpf).context("cannot read the BPF programs' log")?;
-        for held in &held {
+        for counter in &opened {
             counters
-                .insert(held.slot, held.event.as_fd())
+                .insert(counter.slot, counter.event.as_fd())
                 .context("cannot put a counter into the perf event array")?;
         }
         for (&cpu, layout) in &layouts {
@@ -133,7 +133,7 @@ impl Session {
         }
         programs::attach(&mut ebpf, &kernel)?;
         let io = match io {
-            Some(kernel) => Some(Io { kernel, cpus: take(&mut ebpf, "IO")? }),
+            Some(kernel) => Some(IoPrograms { kernel, cpus: take(&mut ebpf, "IO")? }),
             None => None,
         };
         Ok(Self {
@@ -147,7 +147,7 @@ impl Session {
             ebpf,
             kernel: Some(kernel),
             layouts,
-            held,
+            opened,
             unopened,
             follower: Follower::new(online),
             options,
@@ -157,7 +157,7 @@ impl Session {
 
     /// Starts the sampler and enables all counters, one right after the other.
     pub fn start(&mut self) -> Result<Timer> {
-        let owners: Vec<u32> = self.layouts.keys().copied().collect();
+        let readers: Vec<u32> = self.layouts.keys().copied().collect();
         let kernel = match self.kernel.take() {
             Some(kernel) => kernel,
             None => Btf::from_sys_fs().context("cannot read the kernel's BTF")?,
@@ -168,13 +168,13 @@ impl Session {
             &mut self.samplers,
             self.options.timer,
             self.options.tick_ns,
-            &owners,
+            &readers,
             self.follower.online(),
         )?;
         let timer = running.timer;
         self.running = Some(running);
-        for held in &self.held {
-            held.event.enable().context("cannot enable a counter")?;
+        for counter in &self.opened {
+            counter.event.enable().context("cannot enable a counter")?;
         }
         Ok(timer)
     }
@@ -182,11 +182,11 @@ impl Session {
     /// Stops the sampler and the counters and detaches all programs. What is in the ring can still
     /// be drained, and what the programs had not sent can still be looked at.
     pub fn stop(&mut self) -> Result<()> {
-        let owners: Vec<u32> = self.layouts.keys().copied().collect();
+        let readers: Vec<u32> = self.layouts.keys().copied().collect();
         if let Some(mut running) = self.running.take() {
-            running.stop(&mut self.samplers, &owners)?;
+            running.stop(&mut self.samplers, &readers)?;
         }
-        held::disable(&self.held);
+        open_counter::disable(&self.opened);
         for (name, program) in self.ebpf.programs_mut() {
             let unloaded = match program {
                 Program::BtfTracePoint(program) => program.unload(),
@@ -208,19 +208,22 @@ impl Session {
     /// All that the counters counted that still do, or did until [`Session::stop`]. One that cannot
     /// be read is left out.
     pub fn counts(&self) -> Vec<(u32, Count)> {
-        let counting = self.held.iter().filter(|held| !held.stopped && held.owner.is_some());
-        let count = |held: &Held| Some((held.id, held.event.read().ok()?.after(held.base)));
+        let counting =
+            self.opened.iter().filter(|counter| !counter.stopped && counter.reader.is_some());
+        let count = |counter: &OpenCounter| {
+            Some((counter.id, counter.event.read().ok()?.after(counter.base)))
+        };
         counting.filter_map(count).collect()
     }
 
-    /// What each owner CPU reads.
+    /// What each reader CPU reads.
     pub const fn layouts(&self) -> &BTreeMap<u32, Layout> {
         &self.layouts
     }
 
     /// How many counters could be opened.
     pub const fn opened(&self) -> usize {
-        self.held.len()
+        self.opened.len()
     }
 
     /// Counters that could not be opened.

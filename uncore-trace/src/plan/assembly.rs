@@ -1,4 +1,4 @@
-//! Resolved events into counters: one per owner CPU, no event twice, groups with their leaders.
+//! Resolved events into counters: one per reader CPU, no event twice, groups with their leaders.
 
 use std::collections::{HashMap, HashSet};
 
@@ -226,7 +226,7 @@ impl Plan {
         }
     }
 
-    /// The owner CPUs: those a timer has to run on.
+    /// The reader CPUs: those a timer has to run on.
     pub fn owners(&self) -> CpuList {
         self.counters.iter().map(|counter| counter.cpu).collect()
     }

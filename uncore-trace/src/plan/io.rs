@@ -39,7 +39,7 @@ impl Direction {
 
 /// The bytes that devices move through the root ports of one counter, in one direction.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Io {
+pub struct IoScope {
     /// The direction that is counted.
     pub direction: Direction,
     /// The disks and interfaces below the root ports, and what is made of them, by name.
@@ -51,7 +51,7 @@ pub struct Io {
 
 /// What devices move of what `encoded` counts; `None` where its root ports or its direction are
 /// not known.
-pub(super) fn io(machine: &Machine, words: Words<'_>, encoded: &Encoded) -> Option<Io> {
+pub(super) fn io(machine: &Machine, words: Words<'_>, encoded: &Encoded) -> Option<IoScope> {
     let ports = words.family?.ports.as_ref()?;
     let counts = |globs: &[String]| globs.iter().any(|glob| matches_event(glob, &encoded.event));
     let direction = match (counts(&ports.writes), counts(&ports.reads)) {
@@ -91,5 +91,5 @@ pub(super) fn io(machine: &Machine, words: Words<'_>, encoded: &Encoded) -> Opti
     if labels.is_empty() {
         labels.push(printable(&words.pmu.name).into_owned());
     }
-    Some(Io { direction, devices: devices.collect(), label: labels.join(", ") })
+    Some(IoScope { direction, devices: devices.collect(), label: labels.join(", ") })
 }

@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 
 use self::assembly::Assembly;
 use self::device::Narrowing;
-pub use self::io::{Direction, Io};
+pub use self::io::{Direction, IoScope};
 pub use self::misses::Role;
 use self::resolve::{Resolved, Resolver, in_text};
 use crate::catalog::Catalog;
@@ -93,9 +93,9 @@ pub struct Counter {
     pub attr_type: u32,
     /// `perf_event_attr.config` to `config4`.
     pub config: [u64; WORDS],
-    /// The owner CPU, the one it is opened and read on.
+    /// The reader CPU, the one it is opened and read on.
     pub cpu: u32,
-    /// Package of the owner CPU, where the machine tells.
+    /// Package of the reader CPU, where the machine tells.
     pub socket: Option<i16>,
     /// The online CPUs whose traffic it can see.
     pub sees: CpuList,
@@ -108,7 +108,7 @@ pub struct Counter {
     pub cause: Option<Cause>,
     /// The devices whose bytes it counts, where it is for bytes of PCIe root ports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub io: Option<Io>,
+    pub io: Option<IoScope>,
     /// The counter that leads its group; `None` for a leader and for one that stands alone. A
     /// leader comes before its siblings.
     pub leader: Option<u32>,
@@ -191,9 +191,9 @@ fn groups(request: &Request) -> Vec<String> {
 /// A group counts together what a split by port counts apart.
 fn check_whole(text: &str, events: &[Resolved<'_>]) -> Result<()> {
     let mut pmus = HashSet::new();
-    let twice = events.iter().find(|event| !pmus.insert(event.words.pmu.name.as_str()));
+    let repeated = events.iter().find(|event| !pmus.insert(event.words.pmu.name.as_str()));
     ensure!(
-        twice.is_none(),
+        repeated.is_none(),
         "{}: a group cannot be split by root port or device: leave out the braces, or name the \
          port in it",
         printable(text)

@@ -22,7 +22,7 @@ use crate::text::printable;
 /// Events of which some would never run.
 pub fn on(machine: &Machine, events: &[Resolved<'_>]) -> Result<Vec<String>> {
     let mut notes = turns(events)?;
-    notes.extend(twice(events).into_iter().map(str::to_owned));
+    notes.extend(overlaps(events).into_iter().map(str::to_owned));
     notes.extend(mistyped_filters(machine, events));
     Ok(notes)
 }
@@ -88,7 +88,7 @@ fn mistyped_filters(machine: &Machine, events: &[Resolved<'_>]) -> Vec<String> {
 }
 
 /// What the catalog says of traffic that two of the events count.
-fn twice<'a>(events: &[Resolved<'a>]) -> Vec<&'a str> {
+fn overlaps<'a>(events: &[Resolved<'a>]) -> Vec<&'a str> {
     let mut kinds: Vec<(&'a Family, &str)> = Vec::new();
     for event in events {
         let Some(family) = event.words.family else { continue };
@@ -100,7 +100,7 @@ fn twice<'a>(events: &[Resolved<'a>]) -> Vec<&'a str> {
     let any = |globs: &[String], event: &str| globs.iter().any(|glob| matches_event(glob, event));
     let mut notes = Vec::new();
     for (family, event) in &kinds {
-        for rule in family.twices.iter().filter(|rule| any(&rule.events, event)) {
+        for rule in family.overlaps.iter().filter(|rule| any(&rule.events, event)) {
             let other = |(its, event): &(&Family, &str)| {
                 its.family == rule.family && any(&rule.others, event)
             };

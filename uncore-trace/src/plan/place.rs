@@ -13,7 +13,7 @@ use crate::text::printable;
 /// One CPU a PMU is read on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Spot {
-    /// The owner CPU.
+    /// The reader CPU.
     pub cpu: u32,
     /// Its package.
     pub socket: Option<i16>,
@@ -21,7 +21,7 @@ pub struct Spot {
     pub sees: CpuList,
 }
 
-/// The owner CPUs of a PMU, of one die where that is given; an error says why there are none.
+/// The reader CPUs of a PMU, of one die where that is given; an error says why there are none.
 ///
 /// A PMU with a `cpumask` is read on those CPUs, one without on every online CPU (of its `cpus`,
 /// for a core PMU). What an uncore PMU sees is, in this order: its `associated_cpus`, what the

@@ -151,7 +151,7 @@ pub async fn record(
         // Counting has begun: the command is seen from its first instruction.
         *workload = Workload::start(&options.command)?;
     }
-    priority::hurry();
+    priority::raise_priority();
     if !over {
         recorder.run(workload, signals).await?;
     }

@@ -29,7 +29,7 @@ const COLUMNS: [&str; 10] = [
 
 /// The table, as far as it was taken.
 #[derive(Debug)]
-pub struct Io {
+pub struct StoredIo {
     rows: Option<Rows<Row>>,
     devices: HashMap<String, Rc<str>>,
 }
@@ -45,7 +45,7 @@ struct Row {
     requests: u64,
 }
 
-impl Io {
+impl StoredIo {
     /// Before the first row.
     pub fn open(recording: &Recording) -> Result<Self> {
         let there = recording.tables().iter().any(|table| table.name == io::TABLE.name);

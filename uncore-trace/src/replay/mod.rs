@@ -21,7 +21,7 @@ use anyhow::{Context as _, Result, bail};
 
 use self::cgroups::Cgroups;
 use self::facts::Facts;
-use self::io::Io;
+use self::io::StoredIo;
 use self::readings::Readings;
 use self::time::Time;
 use crate::attribute::{Attributor, Choice, RecordingFacts};
@@ -104,7 +104,7 @@ impl Log {
 fn make(recording: &Recording, facts: &Facts, writer: &mut Writer) -> Result<()> {
     let mut readings = Readings::open(recording)?;
     let mut time = Time::open(recording)?;
-    let mut io = Io::open(recording)?;
+    let mut io = StoredIo::open(recording)?;
     let mut cgroups = Cgroups::open(recording)?;
     let mut log = Log {
         attributor: Attributor::new(&RecordingFacts {

@@ -23,7 +23,7 @@ table! {
     config2: Hex => Plain, "`perf_event_attr.config2`, hexadecimal, e.g. `0x1f`.";
     config3: Hex => Plain, "`perf_event_attr.config3`, hexadecimal, e.g. `0x1f`.";
     config4: Hex => Plain, "`perf_event_attr.config4`, hexadecimal, e.g. `0x1f`.";
-    cpu: I32 => Plain, "Owner CPU.";
+    cpu: I32 => Plain, "Reader CPU.";
     socket: Null<I32> => Plain, "Socket (NUMA node); null where the PMU belongs to none.";
     sees: Text => Plain, "CPU list whose traffic the counter can see.";
     leader: Null<I32> => Plain, "Counter that leads its perf group; null when standalone.";

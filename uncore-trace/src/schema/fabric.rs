@@ -19,7 +19,7 @@ table! {
     cluster: Null<Word> => Dict, "Cluster the host is in, as `--cluster` named it; null where it was not named.";
     counter: I32 => Dict, "Id of the counter within the recording: `counter` in `counters`.";
     socket: Null<I16> => Dict, "Socket (NUMA node) of the PMU; null where it belongs to none.";
-    cpu: I32 => Dict, "Owner CPU: where the counter is read.";
+    cpu: I32 => Dict, "Reader CPU: where the counter is read.";
     subsystem: Word => Dict, "What the user asked for: mem, cache, pcie, c2c, mesh, latency, core, host.";
     pmu: Word => Dict, "PMU instance as sysfs names it.";
     event: Word => Dict, "Event as planned.";

@@ -70,7 +70,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// One cgroup's part of a count, or that of whoever is in none of those asked for.
+/// One cgroup's part of a count, or the part of all that is in none of those asked for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Part {
     /// The cgroup's path, or a word in parentheses: see [`super::shares`].

@@ -243,7 +243,7 @@ impl<'a> Shares<'a> {
     }
 }
 
-/// Whether a counter tells the time of its PMU. The cycles of a CPU are those of whoever ran there.
+/// Whether a counter tells the time of its PMU. The cycles of a CPU belong to the tasks that ran there.
 fn is_clock(counter: &Counter) -> bool {
     counter.unit == "cycles" && !counter.per_cpu
 }

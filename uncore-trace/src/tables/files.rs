@@ -28,7 +28,7 @@ pub struct Files {
     manifest: Option<Manifest>,
     /// Metadata of fabric's segments.
     pairs: BTreeMap<String, String>,
-    /// Held until the fabric file is finished; closing it lets go of the lock.
+    /// Kept until the fabric file is finished; closing it lets go of the lock.
     pub(super) lock: Option<File>,
     /// The dataset directory, when it was made here.
     made: Option<PathBuf>,

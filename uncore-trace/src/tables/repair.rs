@@ -25,7 +25,7 @@ pub enum Repaired {
     /// The recording was finished; nothing was changed.
     Good,
     /// A file was made.
-    Made {
+    Done {
         /// What it is now.
         path: PathBuf,
         /// Its size, over all tables.
@@ -95,7 +95,7 @@ pub fn repair(path: &Path) -> Result<Repaired> {
         }
     }
     drop(lock);
-    Ok(Repaired::Made { path, finished, unreadable })
+    Ok(Repaired::Done { path, finished, unreadable })
 }
 
 /// Enters the tables that were finished before the recorder, or an earlier repair, was killed.

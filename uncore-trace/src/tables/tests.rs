@@ -211,7 +211,7 @@ fn a_killed_recording_is_repaired_up_to_its_last_seal() {
     .unwrap_err();
     assert!(format!("{again:#}").contains("uncore-trace repair"), "{again:#}");
 
-    let Repaired::Made { finished, unreadable, .. } = repair(&path).unwrap() else {
+    let Repaired::Done { finished, unreadable, .. } = repair(&path).unwrap() else {
         panic!("nothing made")
     };
     assert_eq!((finished.rows, unreadable.len()), (240, 0));
@@ -270,7 +270,7 @@ fn a_segment_a_power_cut_emptied_is_named_and_left_out() {
     let path = dir.path().join("run.parquet");
     kill(record(&path, 0..3));
     fs::write(segment::partial_dir(&path).join("000003-000003.parquet"), b"").unwrap();
-    let Repaired::Made { unreadable, .. } = repair(&path).unwrap() else { panic!() };
+    let Repaired::Done { unreadable, .. } = repair(&path).unwrap() else { panic!() };
     assert_eq!(unreadable.len(), 1);
     assert!(unreadable[0].contains("000003-000003.parquet"), "{unreadable:?}");
     assert_same(&read(&fabric::TABLE, &path), &windows(0..2));
@@ -286,7 +286,7 @@ fn a_segment_that_was_damaged_is_named_and_left_out() {
     let mut bytes = fs::read(&segment).unwrap();
     bytes[40] ^= 1;
     fs::write(&segment, bytes).unwrap();
-    let Repaired::Made { unreadable, .. } = repair(&path).unwrap() else { panic!() };
+    let Repaired::Done { unreadable, .. } = repair(&path).unwrap() else { panic!() };
     assert!(unreadable[0].contains("000002-000002.parquet: its row group 0 is damaged"));
     let wanted = concat_batches(&fabric::schema(), &[window(0), window(2)]).unwrap();
     assert_same(&read(&fabric::TABLE, &path), &wanted);
@@ -395,7 +395,7 @@ fn a_killed_dataset_is_repaired_whole() {
     writer.write(&fabric::TABLE, &window(1)).unwrap();
     writer.seal().unwrap();
     kill(writer);
-    assert!(matches!(repair(&path).unwrap(), Repaired::Made { .. }));
+    assert!(matches!(repair(&path).unwrap(), Repaired::Done { .. }));
     let recording = Recording::open(&path).unwrap();
     assert_eq!(recording.tables().len(), ALL.len());
     let told = read(&run::TABLE, &table_path(&path, &run::TABLE));

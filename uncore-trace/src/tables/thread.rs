@@ -129,7 +129,7 @@ impl Drop for WriterHandle {
 }
 
 fn run(mut writer: Writer, verbs: &Receiver<Verb>) -> Result<Finished> {
-    priority::hurry();
+    priority::raise_priority();
     while let Some(verb) = verbs.next() {
         match verb {
             Verb::Write(def, batch) => writer.write(def, &batch)?,

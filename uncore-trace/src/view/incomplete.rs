@@ -129,7 +129,7 @@ fn losses(recording: &Recording, facts: &Facts) -> Option<Vec<Loss>> {
 mod tests {
     use std::collections::BTreeMap;
 
-    use super::super::sample::{BEGIN, Broken, SOUND, Sample, WINDOWS};
+    use super::super::sample::{BEGIN, Broken, INTACT, Sample, WINDOWS};
     use super::*;
     use crate::schema::metadata;
 
@@ -161,20 +161,20 @@ mod tests {
     #[test]
     fn a_complete_recording_lacks_nothing() {
         for dataset in [false, true] {
-            assert_eq!(incomplete(dataset, &SOUND), None);
+            assert_eq!(incomplete(dataset, &INTACT), None);
         }
         let precision = Broken {
             metadata: |pairs| {
                 pairs.insert(metadata::LOSS.to_owned(), r#"{"late_tick":12}"#.to_owned());
             },
-            ..SOUND
+            ..INTACT
         };
         assert_eq!(incomplete(false, &precision), None);
     }
 
     #[test]
     fn a_file_has_how_much_and_since_when_in_its_metadata() {
-        let lossy = Broken { metadata: lossy, ..SOUND };
+        let lossy = Broken { metadata: lossy, ..INTACT };
         // A counter that could not be opened is missing from the begin.
         assert_eq!(
             line(false, &lossy),
@@ -196,7 +196,7 @@ mod tests {
             count: 7,
             detail: None,
         };
-        let gap = Broken { loss: Some(row), ..SOUND };
+        let gap = Broken { loss: Some(row), ..INTACT };
         assert_eq!(line(true, &gap), "incomplete: 7 run_gap (first at 1.000 s)");
     }
 
@@ -207,11 +207,11 @@ mod tests {
                 killed(pairs);
                 pairs.remove(metadata::LOSS);
             },
-            ..SOUND
+            ..INTACT
         };
         let at_the_end = "incomplete: the recorder was killed, nothing after 3.000 s";
         assert_eq!(line(false, &unknown), format!("{at_the_end}; what was lost is not known"));
-        let nothing = Broken { metadata: killed, ..SOUND };
+        let nothing = Broken { metadata: killed, ..INTACT };
         assert_eq!(line(false, &nothing), at_the_end);
         let lossy = Broken {
             metadata: |pairs| {
@@ -219,7 +219,7 @@ mod tests {
                 killed(pairs);
                 pairs.insert(metadata::LEFT_OUT.to_owned(), "2".to_owned());
             },
-            ..SOUND
+            ..INTACT
         };
         assert_eq!(
             line(false, &lossy),
@@ -239,7 +239,7 @@ mod tests {
             |pairs| drop(pairs.remove(metadata::COMPLETE)),
         ];
         for metadata in unsure {
-            let broken = Broken { metadata, ..SOUND };
+            let broken = Broken { metadata, ..INTACT };
             assert_eq!(line(false, &broken), "incomplete: why is not known");
         }
     }

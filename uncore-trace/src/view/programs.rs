@@ -160,7 +160,7 @@ fn number<T: ToString>(number: Option<T>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample::{Broken, SOUND, Sample};
+    use super::super::sample::{Broken, INTACT, Sample};
     use super::super::usage::{By, Question, usage};
     use super::*;
 
@@ -173,7 +173,7 @@ mod tests {
                 }
                 true
             },
-            ..SOUND
+            ..INTACT
         };
         let sample = Sample::new(false, &broken);
         let text = json(&usage(&sample.open(), &Question::by(By::Owner)).unwrap(), None).unwrap();
@@ -219,7 +219,7 @@ mod tests {
                 }
                 true
             },
-            ..SOUND
+            ..INTACT
         };
         let sample = Sample::new(false, &broken);
         let usage = usage(&sample.open(), &Question::by(By::Pid)).unwrap();

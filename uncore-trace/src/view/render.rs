@@ -224,7 +224,7 @@ fn second(usage: &Usage, ns: Option<i64>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample::{Broken, SOUND, Sample};
+    use super::super::sample::{Broken, INTACT, Sample};
     use super::super::usage::{Question, top, usage};
     use super::*;
 
@@ -238,7 +238,7 @@ mod tests {
             }
             true
         },
-        ..SOUND
+        ..INTACT
     };
 
     #[test]
@@ -281,7 +281,7 @@ mod tests {
             }
             true
         },
-        ..SOUND
+        ..INTACT
     };
 
     #[test]
@@ -322,7 +322,7 @@ mod tests {
 
     #[test]
     fn top_hides_no_value_and_no_owner_but_tasks() {
-        let sample = Sample::new(false, &SOUND);
+        let sample = Sample::new(false, &INTACT);
         let mut events = usage(&sample.open(), &Question::by(By::Pid)).unwrap().events;
         top(&mut events, 1);
         let keys: Vec<&str> = events[1].lines.iter().map(|line| line.key.as_str()).collect();
@@ -331,7 +331,7 @@ mod tests {
 
     #[test]
     fn hostile_names_do_not_reach_the_terminal() {
-        let sample = Sample::new(false, &SOUND);
+        let sample = Sample::new(false, &INTACT);
         let text =
             table(&usage(&sample.open(), &Question::by(By::Cgroup)).unwrap(), Style::default());
         println!("{text}");

@@ -30,7 +30,7 @@ pub(super) struct Broken {
 }
 
 /// Nothing broken.
-pub(super) const SOUND: Broken = Broken {
+pub(super) const INTACT: Broken = Broken {
     fabric: |_, _| true,
     readings: |_, _| true,
     runtime: |_, _| true,

@@ -130,7 +130,7 @@ fn last(table: &Table) -> Result<i64> {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::sample::{BEGIN, SOUND, Sample, WALL, WINDOWS};
+    use super::super::sample::{BEGIN, INTACT, Sample, WALL, WINDOWS};
     use super::*;
     use crate::schema::fabric;
 
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn a_span_is_within_the_recording() {
-        let sample = Sample::new(false, &SOUND);
+        let sample = Sample::new(false, &INTACT);
         let table = sample.open().table(&fabric::TABLE).unwrap();
         let end = BEGIN + WINDOWS * 10_000_000;
         let of = |from: &str, to: &str| {

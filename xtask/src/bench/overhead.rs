@@ -71,7 +71,7 @@ const VARIANTS: &[Variant] = &[
             b.record(&[&["-e", "page-faults"][..], &options].concat())
         },
     },
-    // Nearly without the timer, which only owner CPUs have: the switches alone.
+    // Nearly without the timer, which only reader CPUs have: the switches alone.
     Variant {
         name: "record -e page-faults --tick 10ms",
         start: |b| b.record(&["-e", "page-faults", "--tick", "10ms", "-o", "run.parquet"]),

@@ -49,7 +49,7 @@ static INDEX: Mutex<Option<Index>> = Mutex::new(None);
 #[derive(Debug, Clone)]
 struct Index {
     packages: Vec<Package>,
-    /// Made by this process: asking the archives again would not help.
+    /// Written by this process: asking the archives again would not help.
     fresh: bool,
 }
 

@@ -151,7 +151,7 @@ pub enum Check {
     Conserved,
     /// Exactly these PMUs were opened, none of their counters twice, each on one of its CPUs; every
     /// reading was made there, and none failed.
-    OnOwners { pmus: Vec<Owned> },
+    OnReaders { pmus: Vec<ReadOn> },
     /// Rows of the loss table that must be there.
     Lost { causes: Vec<String> },
     /// The counter with this number was read on one CPU and then on another. It counted exactly
@@ -166,7 +166,7 @@ pub enum Check {
     /// The tasks of each of these cgroups got what they moved.
     Given { event: String, truth: Truth, cgroups: Vec<String>, within: f64 },
     /// The timeline that was made again, of another step's raw tables, is the one recorded there.
-    Again { step: String, file: String },
+    SameRows { step: String, file: String },
     /// The tasks of each of these cgroups got this part of an event's sum at the least.
     Shares { event: String, cgroups: Vec<String>, least: f64 },
     /// The tasks of each of these cgroups counted so many of the one event for one of the other, and
@@ -183,7 +183,7 @@ pub enum Check {
 
 /// A PMU and the CPUs one of which must own it.
 #[derive(Clone, Debug, Serialize)]
-pub struct Owned {
+pub struct ReadOn {
     pub pmu: String,
     pub cpus: Vec<u32>,
 }
@@ -194,7 +194,7 @@ pub fn recording(step: &str) -> String {
 }
 
 impl Step {
-    /// What the guest is told of it: everything but the checks.
+    /// What the guest gets of it: everything but the checks.
     pub fn of_guest(&self) -> Result<Value> {
         let mut step = serde_json::to_value(self).context("cannot write a step")?;
         if let Some(fields) = step.as_object_mut() {

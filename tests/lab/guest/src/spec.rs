@@ -97,7 +97,7 @@ pub enum Verb {
 #[derive(Debug, PartialEq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Tenant {
-    /// Its cgroup below /lab; none: that of whoever started it.
+    /// Its cgroup below /lab; none: that of the process that started it.
     pub cgroup: Option<String>,
     /// Threads that run the flows, each in full.
     pub threads: u32,

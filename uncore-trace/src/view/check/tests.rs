@@ -7,7 +7,7 @@ use std::path::Path;
 use proptest::prelude::*;
 
 use super::super::incomplete::Incomplete;
-use super::super::sample::{BEGIN, Broken, SOUND, Sample};
+use super::super::sample::{BEGIN, Broken, INTACT, Sample};
 use super::super::usage::{By, Question, usage};
 use super::super::{programs, render};
 use super::{Finding, Outcome, check, intact};
@@ -39,18 +39,18 @@ fn fails(broken: &Broken) -> Vec<&'static str> {
 
 #[test]
 fn a_sound_dataset_keeps_every_invariant() {
-    assert_eq!(judge(true, &SOUND), (vec![], vec![]));
+    assert_eq!(judge(true, &INTACT), (vec![], vec![]));
 }
 
 #[test]
 fn a_sound_file_keeps_what_a_file_can_show() {
-    assert_eq!(judge(false, &SOUND), (vec![], vec!["time per tick", "raw agrees"]));
+    assert_eq!(judge(false, &INTACT), (vec![], vec!["time per tick", "raw agrees"]));
 }
 
 /// Deletes, or replaces, one table of a sound dataset.
 fn changed(change: impl Fn(&Sample, &Path)) -> Vec<(&'static str, Vec<(&'static str, String)>)> {
     let change = |def: &&'static TableDef| {
-        let sample = Sample::new(true, &SOUND);
+        let sample = Sample::new(true, &INTACT);
         let recording = sample.open();
         change(&sample, &table_path(&sample.path, def));
         let failed = |finding: Finding| match finding.outcome {
@@ -76,7 +76,7 @@ fn a_table_of_another_recording_is_named() {
     let other = |pairs: &mut BTreeMap<String, String>| {
         pairs.insert(metadata::HOST.to_owned(), "another".to_owned());
     };
-    let other = Sample::new(true, &Broken { metadata: other, ..SOUND });
+    let other = Sample::new(true, &Broken { metadata: other, ..INTACT });
     let replace = |_: &Sample, path: &Path| {
         fs::copy(other.path.join(path.file_name().unwrap()), path).unwrap();
     };
@@ -89,7 +89,7 @@ fn a_table_of_another_recording_is_named() {
 /// A changed byte went unnoticed where it made another name, time or count that could be.
 #[test]
 fn each_changed_byte_is_found_with_its_table() {
-    let sample = Sample::new(true, &SOUND);
+    let sample = Sample::new(true, &INTACT);
     let recording = sample.open();
     for def in ALL {
         let path = table_path(&sample.path, def);
@@ -113,7 +113,7 @@ fn each_changed_byte_is_found_with_its_table() {
 
 #[test]
 fn a_damaged_row_group_is_told_from_a_damaged_footer() {
-    let sample = Sample::new(true, &SOUND);
+    let sample = Sample::new(true, &INTACT);
     let path = table_path(&sample.path, &readings::TABLE);
     let sound = fs::read(&path).unwrap();
     for (at, words) in [
@@ -135,14 +135,14 @@ fn a_damaged_row_group_is_told_from_a_damaged_footer() {
 
 #[test]
 fn a_value_that_vanished_breaks_conservation() {
-    let broken = Broken { fabric: |_, number| number != 1001, ..SOUND };
+    let broken = Broken { fabric: |_, number| number != 1001, ..INTACT };
     assert_eq!(fails(&broken), ["conservation"]);
     let broken = Broken {
         fabric: |row, number| {
             row.value = row.value.map(|v| if number == 7 { v * (1.0 + 1e-7) } else { v });
             true
         },
-        ..SOUND
+        ..INTACT
     };
     assert_eq!(fails(&broken), ["conservation"]);
 }
@@ -160,7 +160,7 @@ fn a_row_of_io_that_cannot_be_is_found() {
         },
     ];
     for wrong in wrongs {
-        assert_eq!(fails(&Broken { io: wrong, ..SOUND }), ["what was moved"]);
+        assert_eq!(fails(&Broken { io: wrong, ..INTACT }), ["what was moved"]);
     }
 }
 
@@ -172,14 +172,14 @@ fn a_total_that_readings_do_not_make_is_found() {
             row.total = row.total.map(|v| v * 1.000_001);
             true
         },
-        ..SOUND
+        ..INTACT
     };
     assert_eq!(fails(&broken), ["raw agrees"]);
 }
 
 #[test]
 fn a_lost_reading_is_no_disagreement() {
-    let broken = Broken { readings: |_, number| number % 50 != 7, ..SOUND };
+    let broken = Broken { readings: |_, number| number % 50 != 7, ..INTACT };
     assert_eq!(fails(&broken), Vec::<&str>::new());
 }
 
@@ -197,7 +197,7 @@ fn a_multiplexed_counter_is_scaled_by_its_times() {
             row.running = 0.5;
             true
         },
-        ..SOUND
+        ..INTACT
     };
     assert_eq!(fails(&broken), Vec::<&str>::new());
 }
@@ -209,7 +209,7 @@ fn silent_zeros_and_wrong_words_are_found() {
             row.running = 0.0;
             true
         },
-        ..SOUND
+        ..INTACT
     };
     assert_eq!(fails(&never_ran), ["no silent zero"]);
     let nan = Broken {
@@ -217,7 +217,7 @@ fn silent_zeros_and_wrong_words_are_found() {
             row.value = if number == 3 { Some(f64::NAN) } else { row.value };
             true
         },
-        ..SOUND
+        ..INTACT
     };
     assert_eq!(fails(&nan), ["conservation", "no silent zero"]);
     let word = Broken {
@@ -225,7 +225,7 @@ fn silent_zeros_and_wrong_words_are_found() {
             row.owner = if number == 3 { "nobody" } else { row.owner };
             true
         },
-        ..SOUND
+        ..INTACT
     };
     assert_eq!(fails(&word), ["no silent zero"]);
     let nobody = Broken {
@@ -233,7 +233,7 @@ fn silent_zeros_and_wrong_words_are_found() {
             row.pid = if number == 0 { None } else { row.pid };
             true
         },
-        ..SOUND
+        ..INTACT
     };
     assert_eq!(fails(&nobody), ["no silent zero"]);
     let without_number = Broken {
@@ -241,7 +241,7 @@ fn silent_zeros_and_wrong_words_are_found() {
             row.number = if number == 2 { None } else { row.number };
             true
         },
-        ..SOUND
+        ..INTACT
     };
     assert_eq!(fails(&without_number), ["no silent zero"]);
 }
@@ -262,7 +262,7 @@ fn other_tasks_are_an_owner_of_their_own() {
             row.owner = "other_tasks";
             (row.pid, row.comm, row.cgroup_id) = (None, None, None);
         },
-        ..SOUND
+        ..INTACT
     };
     assert_eq!(fails(&others), Vec::<&str>::new());
     let named = Broken {
@@ -270,7 +270,7 @@ fn other_tasks_are_an_owner_of_their_own() {
             row.owner = if number % 4 == 1 { "other_tasks" } else { row.owner };
             true
         },
-        ..SOUND
+        ..INTACT
     };
     assert_eq!(fails(&named), ["no silent zero"]);
 }
@@ -283,7 +283,7 @@ fn a_counter_that_never_ran_is_null_and_sound() {
             row.method = "none";
             true
         },
-        ..SOUND
+        ..INTACT
     };
     let (failed, unknown) = judge(true, &broken);
     assert_eq!(failed, Vec::<&str>::new());
@@ -294,7 +294,7 @@ fn a_counter_that_never_ran_is_null_and_sound() {
 fn a_gap_needs_a_loss() {
     let gap =
         |row: &mut crate::schema::fabric::Row<'_>, _: usize| row.mono_ns != BEGIN + 50_000_000;
-    let broken = Broken { fabric: gap, ..SOUND };
+    let broken = Broken { fabric: gap, ..INTACT };
     assert_eq!(fails(&broken), ["windows follow on"]);
     let told = Broken {
         fabric: gap,
@@ -313,7 +313,7 @@ fn a_gap_needs_a_loss() {
         metadata: |pairs| {
             pairs.insert(metadata::LOSS.to_owned(), r#"{"late_tick":10}"#.to_owned());
         },
-        ..SOUND
+        ..INTACT
     };
     assert_eq!(fails(&told), Vec::<&str>::new());
 }
@@ -324,14 +324,14 @@ fn loss_that_is_hidden_is_found() {
         metadata: |pairs| {
             pairs.insert(metadata::LOSS.to_owned(), r#"{"ring_full":3}"#.to_owned());
         },
-        ..SOUND
+        ..INTACT
     };
     assert_eq!(fails(&hidden), ["loss is data"]);
     let malformed = Broken {
         metadata: |pairs| {
             pairs.insert(metadata::LOSS.to_owned(), "[".to_owned());
         },
-        ..SOUND
+        ..INTACT
     };
     assert_eq!(fails(&malformed), ["loss is data"]);
 }
@@ -343,7 +343,7 @@ fn a_reading_on_a_cpu_that_reads_no_such_counter_is_found() {
             row.cpu = if at == 3 { 1 } else { 0 };
             true
         },
-        ..SOUND
+        ..INTACT
     };
     assert_eq!(fails(&elsewhere), ["read where said"]);
 }
@@ -355,7 +355,7 @@ fn time_that_does_not_add_up_is_found() {
             row.run_ns += if tick == 1234 && row.tid == 0 { 60_000 } else { 0 };
             true
         },
-        ..SOUND
+        ..INTACT
     };
     assert_eq!(fails(&broken), ["time per tick"]);
     let summed = Broken {
@@ -364,7 +364,7 @@ fn time_that_does_not_add_up_is_found() {
                 pairs[metadata::CPU_TIME].replace("\"softirq_ns\":0", "\"softirq_ns\":99999");
             pairs.insert(metadata::CPU_TIME.to_owned(), text);
         },
-        ..SOUND
+        ..INTACT
     };
     assert_eq!(fails(&summed), ["time adds up"]);
 }
@@ -377,10 +377,10 @@ fn a_repaired_recording_may_lack_the_interrupts_of_its_last_ticks() {
         metadata: |pairs| {
             pairs.insert(metadata::REPAIRED.to_owned(), "true".to_owned());
         },
-        ..SOUND
+        ..INTACT
     };
     assert_eq!(fails(&killed), Vec::<&str>::new());
-    assert_eq!(fails(&Broken { metadata: SOUND.metadata, ..killed }), ["time per tick"]);
+    assert_eq!(fails(&Broken { metadata: INTACT.metadata, ..killed }), ["time per tick"]);
     let early = Broken { irqs: |tick| tick > 100, ..killed };
     assert_eq!(fails(&early), ["time per tick"]);
 }
@@ -392,7 +392,7 @@ fn a_label_off_the_clock_is_found() {
             row.ts += if number == 99 { 2_000_000 } else { 0 };
             true
         },
-        ..SOUND
+        ..INTACT
     };
     assert_eq!(fails(&broken), ["one clock"]);
 }
@@ -405,7 +405,7 @@ proptest! {
         cut in proptest::option::of(0.0_f64..1.0),
         flips in proptest::collection::vec((0.0_f64..1.0, 0_u8..8), 0..8),
     ) {
-        let sample = Sample::new(true, &SOUND);
+        let sample = Sample::new(true, &INTACT);
         for table in ["fabric", "readings", "counters", "runtime"] {
             let path = sample.path.join(format!("{table}.parquet"));
             let mut bytes = fs::read(&path).unwrap();

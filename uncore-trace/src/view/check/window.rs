@@ -1,7 +1,7 @@
 //! Puts fabric rows together to windows of one counter, a batch at a time.
 //!
 //! Guarantee: memory is one open window per counter; a counter is an instance, event, filter and
-//! owner CPU.
+//! reader CPU.
 
 use std::collections::HashMap;
 
@@ -14,7 +14,7 @@ use crate::schema::columns::{self, Words, get};
 pub(super) const COLUMNS: [&str; 9] =
     ["mono_ns", "window_ns", "cpu", "pmu", "event", "filter", "value", "total", "running"];
 
-/// Which counter, as fabric names it: instance, event, filter, owner CPU.
+/// Which counter, as fabric names it: instance, event, filter, reader CPU.
 pub(super) type Name = (String, String, String, i32);
 
 /// One window of one counter.

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::super::sample::{BEGIN, Broken, SOUND, Sample, WINDOWS};
+use super::super::sample::{BEGIN, Broken, INTACT, Sample, WINDOWS};
 use super::*;
 use crate::schema::{SCHEMA_VERSION, metadata};
 use crate::tables::writer::{Create, Target, Writer};
@@ -13,7 +13,7 @@ fn sums(usage: &Usage) -> Vec<f64> {
 
 #[test]
 fn spans_that_meet_divide_the_recording() {
-    let sample = Sample::new(false, &SOUND);
+    let sample = Sample::new(false, &INTACT);
     let of = |from: Option<&str>, to: Option<&str>| {
         let moment = |text: Option<&str>| text.map(|text| text.parse().unwrap());
         let question = Question { from: moment(from), to: moment(to), ..Question::by(By::Pid) };
@@ -38,7 +38,7 @@ fn the_peak_is_that_of_the_best_window() {
             }
             true
         },
-        ..SOUND
+        ..INTACT
     };
     let sample = Sample::new(false, &broken);
     let usage = usage(&sample.open(), &Question::by(By::Container)).unwrap();
@@ -55,7 +55,7 @@ fn cgroups_roll_up() {
             row.cgroup = row.cgroup.map(|path| if path == "/other" { "/a/b/c" } else { "/a/b/d" });
             true
         },
-        ..SOUND
+        ..INTACT
     };
     let sample = Sample::new(false, &broken);
     let tasks = |depth| -> Vec<(String, f64)> {

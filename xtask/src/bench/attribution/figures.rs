@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
-use super::Made;
+use super::Prepared;
 use crate::lab::mixes::Mix;
 
 /// By [`Cell::label`].
@@ -76,7 +76,7 @@ impl Bin {
 }
 
 /// The cells of a mix.
-pub fn of_mix(mix: &Mix, python: &Path, made: &Made) -> Result<Vec<Cell>> {
+pub fn of_mix(mix: &Mix, python: &Path, made: &Prepared) -> Result<Vec<Cell>> {
     let figures = made.compared(python)?;
     Ok(figures
         .into_iter()

@@ -120,13 +120,13 @@ fn command(args: &Args) -> String {
 
 /// The tables of a mix: the directory holds them until they were compared.
 #[derive(Debug)]
-struct Made {
+struct Prepared {
     task: serde_json::Value,
     dir: tempfile::TempDir,
 }
 
 /// Divides a mix's recordings by every method in every window.
-fn divide(args: &Args, mix: &Mix, data: &Path, bin: &Path) -> Result<Made> {
+fn divide(args: &Args, mix: &Mix, data: &Path, bin: &Path) -> Result<Prepared> {
     let dir = tempfile::tempdir().context("cannot make a scratch directory")?;
     let mut datasets = Vec::new();
     for &seed in &args.seed {
@@ -145,10 +145,10 @@ fn divide(args: &Args, mix: &Mix, data: &Path, bin: &Path) -> Result<Made> {
         let counters = recordings::counters(&dataset)?;
         datasets.push(json!({ "dir": dataset, "counters": counters, "made": made }));
     }
-    Ok(Made { task: json!({ "datasets": datasets }), dir })
+    Ok(Prepared { task: json!({ "datasets": datasets }), dir })
 }
 
-impl Made {
+impl Prepared {
     /// Runs the comparison.
     fn compared(&self, python: &Path) -> Result<Figures> {
         let task = self.dir.path().join("task.json");

@@ -1,4 +1,4 @@
-//! The owner CPU goes offline in mid-recording: the recording goes on from the new owner, the gap, in
+//! The reader CPU goes offline in mid-recording: the recording goes on from the new owner, the gap, in
 //! which the driver moves the counters and does not count, is a loss row, and no other count is lost.
 
 use anyhow::Result;

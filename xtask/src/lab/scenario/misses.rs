@@ -51,15 +51,15 @@ pub fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
         most: 1.0,
     });
     let run = recording(name);
-    let file = "again.parquet";
-    let again = format!("/out/misses-again/{file}");
+    let file = "attributed.parquet";
+    let again = format!("/out/misses-attribute/{file}");
     let attribute = ["/bin/uncore-trace", "attribute", &run, "-o", &again];
     let check = ["/bin/uncore-trace", "check", &run];
     let exit = || vec![Check::Exit { code: 0, says: Vec::new() }];
-    let same = Check::Again { step: name.to_owned(), file: file.to_owned() };
+    let same = Check::SameRows { step: name.to_owned(), file: file.to_owned() };
     Ok(vec![
         lab.record(name, "misses", Work { tenants: lab.tenants(), ..work() }, checks),
-        Step::command("misses-again", &attribute, [exit(), vec![same]].concat()),
+        Step::command("misses-attribute", &attribute, [exit(), vec![same]].concat()),
         Step::command("misses-check", &check, exit()),
         lab.both()?,
         lab.hotplug(),

@@ -5,7 +5,7 @@ use anyhow::Result;
 
 use super::super::machine::Instance;
 use super::super::pmu::Kind;
-use super::super::step::{Check, Owned, Step, Tenant, Work};
+use super::super::step::{Check, ReadOn, Step, Tenant, Work};
 use super::super::traffic;
 use super::Setting;
 
@@ -63,7 +63,7 @@ pub fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
             .iter()
             .map(|it| {
                 let cpus = if anywhere(it) { u64::MAX } else { it.cpus };
-                Owned { pmu: it.name.clone(), cpus: owned(cpus).collect() }
+                ReadOn { pmu: it.name.clone(), cpus: owned(cpus).collect() }
             })
             .collect();
         let tenant = Tenant {
@@ -72,7 +72,7 @@ pub fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
             ..Tenant::default()
         };
         let work = Work { tenants: vec![tenant], settle_ms: 100, ..Work::default() };
-        let mut checks = vec![Check::OnOwners { pmus }, Check::Conserved];
+        let mut checks = vec![Check::OnReaders { pmus }, Check::Conserved];
         // Where events take turns, a short window may be one in which one of them never had its own.
         if shown.iter().all(|it| it.pmu.exclusive.is_empty()) {
             checks.push(Check::Exit { code: 0, says: Vec::new() });

@@ -2,7 +2,7 @@
 # moment: the second run decides, and the log has both.
 
 # Runs a command, and runs it again if it fails.
-twice() {
+retry() {
     "$@" || {
         echo "failed, running again: $*" >&2
         "$@"
@@ -11,7 +11,7 @@ twice() {
 
 # Runs `cargo test ARGS`, and runs the tests that failed again, each test binary with those of its
 # own. Where they cannot be named, all tests run again: a binary crashed or did not compile.
-test_twice() {
+test_retry() {
     local log failed status
     log=$(mktemp)
     status=0

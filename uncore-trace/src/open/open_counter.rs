@@ -44,7 +44,7 @@ impl Layout {
 /// One counter that could be opened.
 #[derive(Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
-pub struct Held {
+pub struct OpenCounter {
     /// Its id in the plan.
     pub id: u32,
     /// The PMU instance.
@@ -60,12 +60,12 @@ pub struct Held {
     /// The event.
     pub event: Event,
     /// The CPU that reads it, if there is one.
-    pub owner: Option<u32>,
+    pub reader: Option<u32>,
     /// The CPUs that ever did.
-    pub homes: Vec<u32>,
+    pub past_readers: Vec<u32>,
     /// The plan reads this PMU on one CPU: it is one unit, and not one of each package.
     pub single: bool,
-    /// Package of the owner CPU of the plan, where the machine tells.
+    /// Package of the reader CPU of the plan, where the machine tells.
     pub socket: Option<i16>,
     /// What the events before this one had counted.
     pub base: Count,
@@ -78,20 +78,20 @@ pub struct Held {
 }
 
 /// Opens all counters, disabled.
-pub fn open(counters: &[Counter]) -> (Vec<Held>, Vec<Unopened>) {
-    let (mut all, mut unopened): (Vec<Held>, _) = (Vec::new(), Vec::new());
+pub fn open(counters: &[Counter]) -> (Vec<OpenCounter>, Vec<Unopened>) {
+    let (mut all, mut unopened): (Vec<OpenCounter>, _) = (Vec::new(), Vec::new());
     let mut index_of: BTreeMap<u32, usize> = BTreeMap::new();
     for counter in counters {
         let leader = counter.leader.map(|leader| index_of.get(&leader).copied());
         let event = match leader {
             Some(None) => Err("the leader of its group could not be opened".to_owned()),
-            Some(Some(index)) => open_one(counter, all.get(index).map(|held| &held.event)),
+            Some(Some(index)) => open_one(counter, all.get(index).map(|counter| &counter.event)),
             None => open_one(counter, None),
         };
         match event {
             Ok(event) => {
                 index_of.insert(counter.id, all.len());
-                all.push(Held {
+                all.push(OpenCounter {
                     id: counter.id,
                     pmu: counter.pmu.clone(),
                     per_cpu: counter.per_cpu,
@@ -99,8 +99,8 @@ pub fn open(counters: &[Counter]) -> (Vec<Held>, Vec<Unopened>) {
                     request: request(counter),
                     leader: leader.flatten(),
                     event,
-                    owner: Some(counter.cpu),
-                    homes: vec![counter.cpu],
+                    reader: Some(counter.cpu),
+                    past_readers: vec![counter.cpu],
                     socket: counter.socket,
                     single: counters
                         .iter()
@@ -117,21 +117,21 @@ pub fn open(counters: &[Counter]) -> (Vec<Held>, Vec<Unopened>) {
     (all, unopened)
 }
 
-/// Gives every counter that has an owner a slot, those of a CPU side by side, from `first` on.
-pub fn lay_out(all: &mut [Held], first: u32) -> BTreeMap<u32, Layout> {
+/// Gives every counter that has an reader a slot, those of a CPU side by side, from `first` on.
+pub fn lay_out(all: &mut [OpenCounter], first: u32) -> BTreeMap<u32, Layout> {
     let mut layouts: BTreeMap<u32, Layout> = BTreeMap::new();
     let mut slots = first..;
-    let owners: BTreeSet<u32> = all.iter().filter_map(|held| held.owner).collect();
-    for cpu in owners {
-        let mut own: Vec<&mut Held> =
-            all.iter_mut().filter(|held| held.owner == Some(cpu)).collect();
-        own.sort_by_key(|held| !held.at_switch);
-        for held in own {
-            held.slot = slots.next().unwrap_or(u32::MAX);
-            let empty = Layout { first: held.slot, ..Layout::default() };
+    let readers: BTreeSet<u32> = all.iter().filter_map(|counter| counter.reader).collect();
+    for cpu in readers {
+        let mut own: Vec<&mut OpenCounter> =
+            all.iter_mut().filter(|counter| counter.reader == Some(cpu)).collect();
+        own.sort_by_key(|counter| !counter.at_switch);
+        for counter in own {
+            counter.slot = slots.next().unwrap_or(u32::MAX);
+            let empty = Layout { first: counter.slot, ..Layout::default() };
             let layout = layouts.entry(cpu).or_insert(empty);
-            layout.counters.push(Placed { id: held.id, base: held.base });
-            layout.at_switch += u32::from(held.at_switch);
+            layout.counters.push(Placed { id: counter.id, base: counter.base });
+            layout.at_switch += u32::from(counter.at_switch);
         }
     }
     layouts
@@ -161,7 +161,7 @@ fn explain(error: &io::Error) -> String {
         }
         Some(libc::EINVAL) => "the driver refuses this encoding, filter or group",
         Some(libc::ENOENT) => "the PMU has no such event",
-        Some(libc::ENODEV) => "the PMU's owner CPU is offline",
+        Some(libc::ENODEV) => "the PMU's reader CPU is offline",
         Some(libc::ENOSPC) => "the PMU has no counter left for it",
         Some(libc::EOPNOTSUPP) => "the driver does not support it",
         Some(libc::EMFILE) => "too many open files; raise `ulimit -n`",
@@ -187,8 +187,9 @@ pub fn raise_file_limit(counters: usize) {
 
 /// Disables all, one right after the other, and warns of the first that cannot be: a failure, which
 /// is that of an event the kernel has revoked, does not take the counts of the others along.
-pub fn disable(held: &[Held]) {
-    let failed = held.iter().filter_map(|held| Some((held.id, held.event.disable().err()?)));
+pub fn disable(counters: &[OpenCounter]) {
+    let failed =
+        counters.iter().filter_map(|counter| Some((counter.id, counter.event.disable().err()?)));
     let failed: Vec<_> = failed.collect();
     if let Some((id, error)) = failed.first() {
         let others = failed.len() - 1;
