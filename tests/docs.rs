@@ -32,7 +32,7 @@ fn documents() -> Vec<(PathBuf, String)> {
             let is_generated = name == "target" || name == ".git";
             if path.is_dir() && !path.is_symlink() && !is_generated && name != "machines" {
                 folders.push(path);
-            } else if name.ends_with(".md") {
+            } else if path.extension().is_some_and(|it| it == "md") {
                 let text = fs::read_to_string(&path).unwrap();
                 found.push((path.strip_prefix(root()).unwrap().to_owned(), text));
             }

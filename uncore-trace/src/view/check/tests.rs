@@ -340,7 +340,7 @@ fn loss_that_is_hidden_is_found() {
 fn a_reading_on_a_cpu_that_reads_no_such_counter_is_found() {
     let elsewhere = Broken {
         readings: |row, at| {
-            row.cpu = if at == 3 { 1 } else { 0 };
+            row.cpu = i32::from(at == 3);
             true
         },
         ..INTACT
