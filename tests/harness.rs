@@ -122,8 +122,13 @@ pub fn python() -> PathBuf {
 
 fn python_in(target: &Path) -> PathBuf {
     let python = target.join("venv/bin/python");
-    assert!(python.is_file(), "{} is missing: run `cargo xtask setup`", python.display());
-    python
+    let mut command = Command::new(&python);
+    let failed = match command.args(["-c", "import duckdb, pandas, pyarrow"]).output() {
+        Ok(output) if output.status.success() => return python,
+        Ok(output) => text(&output).lines().last().unwrap_or_default().to_owned(),
+        Err(error) => error.to_string(),
+    };
+    panic!("{} lacks a reader ({failed}): run `cargo xtask setup`", python.display());
 }
 
 /// Panics if a program that `cargo xtask setup` installs cannot be run.
@@ -142,7 +147,9 @@ pub fn readers(python: &Path, args: &[&OsStr]) -> serde_json::Value {
 }
 
 mod tests {
-    use std::env;
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::panic::catch_unwind;
+    use std::{env, fs};
 
     use super::*;
 
@@ -151,18 +158,23 @@ mod tests {
 
     /// As libtest captures what tests print, it runs this test again, which is skipped then.
     #[test]
-    fn a_skipped_test_is_shown() {
+    fn skipped_tests_are_listed_at_the_end() {
         if env::var_os(EXAMPLE).is_some() {
             return skip("an example");
         }
-        let name = "harness::tests::a_skipped_test_is_shown";
+        let name = "harness::tests::skipped_tests_are_listed_at_the_end";
         for (required, code) in [("0", 0), ("1", 101)] {
             let mut again = Command::new(env::current_exe().unwrap());
             again.args(["--exact", name]).env(EXAMPLE, "1");
-            let output = again.env("UNCORE_TRACE_REQUIRE_ROOT", required).output().unwrap();
-            assert_eq!(output.status.code(), Some(code), "{}", text(&output));
-            let shown = format!("skipped {name}: an example\n");
-            assert_eq!(String::from_utf8_lossy(&output.stderr) == shown, code == 0);
+            // Both streams in one file: what is written last is at its end.
+            let file = tempfile::NamedTempFile::new().unwrap();
+            let stream = || file.as_file().try_clone().unwrap();
+            again.stdout(stream()).stderr(stream());
+            let status = again.env("UNCORE_TRACE_REQUIRE_ROOT", required).status().unwrap();
+            let text = fs::read_to_string(file.path()).unwrap();
+            assert_eq!(status.code(), Some(code), "{text}");
+            let list = format!("\nskipped {name}: an example\ntests skipped: 1\n");
+            assert_eq!(text.ends_with(&list), code == 0, "{text}");
         }
     }
 
@@ -172,9 +184,22 @@ mod tests {
         need("uncore-trace-no-such-program");
     }
 
+    /// Without an environment, and with one that has Python and no reader.
     #[test]
-    #[should_panic(expected = "venv/bin/python is missing: run `cargo xtask setup`")]
     fn missing_readers_fail() {
-        python_in(tempfile::tempdir().unwrap().path());
+        let dir = tempfile::tempdir().unwrap();
+        let error = |line: &str| {
+            let panic = catch_unwind(|| python_in(dir.path())).unwrap_err();
+            let text = panic.downcast_ref::<String>().unwrap();
+            let begin = format!("{}/venv/bin/python lacks a reader", dir.path().display());
+            assert_eq!(*text, format!("{begin} ({line}): run `cargo xtask setup`"));
+        };
+        error("No such file or directory (os error 2)");
+        fs::create_dir_all(dir.path().join("venv/bin")).unwrap();
+        let python = dir.path().join("venv/bin/python");
+        let missing = "ModuleNotFoundError: No module named 'duckdb'";
+        fs::write(&python, format!("#!/bin/sh\necho \"{missing}\" >&2\nexit 1\n")).unwrap();
+        fs::set_permissions(&python, fs::Permissions::from_mode(0o755)).unwrap();
+        error(missing);
     }
 }

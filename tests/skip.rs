@@ -1,27 +1,41 @@
-//! Tests that cannot run here, each with a line on the terminal: a test that only passes would hide
-//! what was not tested.
+//! Tests that cannot run here. They pass, so each is listed with its reason when the test binary ends:
+//! the list is below the result of the tests, where it is seen.
 //!
 //! Guarantees: with `UNCORE_TRACE_REQUIRE_ROOT=1`, as in CI, nothing is skipped: the test fails.
 
+#![expect(unsafe_code, reason = "no safe binding runs a function at the end of the process")]
+
 use std::io::{self, Write as _};
+use std::sync::{Mutex, PoisonError};
 use std::{env, thread};
 
-/// Says what is not tested, and why; fails where root was promised, with everything it can set up.
+/// What was skipped, a line each.
+static SKIPPED: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// Skips the calling test; fails where root is required, which can set up all that tests need.
 pub fn skip(reason: &str) {
     let required = env::var_os("UNCORE_TRACE_REQUIRE_ROOT").is_some_and(|value| value == "1");
     assert!(!required, "must not be skipped (UNCORE_TRACE_REQUIRE_ROOT=1): {reason}");
     show(reason);
 }
 
-/// Says it where no setup could make this machine one that the test is for: no failure anywhere.
-///
-/// Writes to stderr itself: what the print macros write is shown of failed tests only.
+/// Skips the calling test on a machine that no setup could make one for this test: never a failure.
 pub fn show(reason: &str) {
     let test = thread::current();
-    let line = match test.name() {
-        Some(name) if name != "main" => format!("skipped {name}: {reason}\n"),
-        _ => format!("skipped: {reason}\n"),
-    };
-    // Where there is no terminal any more nobody reads it.
-    io::stderr().write_all(line.as_bytes()).ok();
+    let mut skipped = SKIPPED.lock().unwrap_or_else(PoisonError::into_inner);
+    if skipped.is_empty() {
+        // SAFETY: the function lives as long as the process and does not unwind.
+        let failed = unsafe { libc::atexit(list) };
+        assert_eq!(failed, 0, "cannot list skipped tests at the end");
+    }
+    skipped.push(format!("skipped {}: {reason}\n", test.name().unwrap_or("a test")));
+}
+
+/// Writes to stderr itself: libtest captures what the print macros write.
+extern "C" fn list() {
+    let mut skipped = SKIPPED.lock().unwrap_or_else(PoisonError::into_inner);
+    skipped.sort();
+    let text = format!("{}tests skipped: {}\n", skipped.concat(), skipped.len());
+    // Nobody reads the list where stderr is closed.
+    io::stderr().write_all(text.as_bytes()).ok();
 }
