@@ -2,9 +2,8 @@
 //! imports only modules of the groups before its own.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 /// What a view may import beside what stands for itself: it reads tables only.
 const OF_VIEWS: [&str; 7] = ["schema", "tables", "terminal", "text", "units", "clock", "view"];
@@ -87,4 +86,32 @@ fn each_module_imports_only_what_is_declared_before_it() {
         }
     }
     assert!(backward.is_empty(), "{}", backward.join("\n"));
+}
+
+/// rustfmt has this rule too (`imports_granularity = "Module"`), but not on stable.
+#[test]
+fn each_import_list_is_of_one_module() {
+    let mut paths = Vec::new();
+    for dir in ["src", "../tests", "../xtask/src", "../uncore-trace-common/src"] {
+        files(&Path::new(env!("CARGO_MANIFEST_DIR")).join(dir), &mut paths).unwrap();
+    }
+    assert!(paths.len() > 200, "{}", paths.len());
+    let mut wrong = Vec::new();
+    for path in paths {
+        let text = fs::read_to_string(&path).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        for (number, line) in lines.iter().enumerate() {
+            let mut words = line.split_whitespace().skip_while(|word| word.starts_with("pub"));
+            if words.next() != Some("use") {
+                continue;
+            }
+            let rest = lines[number..].join("\n");
+            let statement = rest.split(';').next().unwrap_or_default();
+            let list = statement.split_once('{').map(|(_, list)| list);
+            if list.is_some_and(|list| list.contains("::") || list.contains('{')) {
+                wrong.push(format!("{}: {statement}", path.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "one line for each module:\n{}", wrong.join("\n"));
 }

@@ -1,6 +1,8 @@
 //! `docs/tables.md` is made from the tables: everything below its marker.
 
-use std::{env, fmt::Write as _, fs, path::Path};
+use std::fmt::Write as _;
+use std::path::Path;
+use std::{env, fs};
 
 use arrow::datatypes::DataType;
 

@@ -9,8 +9,7 @@ use serde::Serialize;
 
 use super::check::facts::Facts;
 use super::losses::{self, Total};
-use crate::schema::fabric;
-use crate::schema::loss;
+use crate::schema::{fabric, loss};
 use crate::tables::reader::Recording;
 
 /// What is missing.
