@@ -21,36 +21,32 @@ fn hostile(c: char) -> bool {
 
 /// The text with everything hostile escaped as Rust writes it: `\n`, `\u{1b}`, `\u{202e}`.
 pub fn printable(text: &str) -> Cow<'_, str> {
+    escaped(text, |out, c| match c {
+        '\n' | '\r' | '\t' => out.extend(c.escape_default()),
+        // Writing to a String cannot fail.
+        _ => write!(out, "\\u{{{:x}}}", u32::from(c)).unwrap_or_default(),
+    })
+}
+
+/// JSON that may be shown: what is hostile is in its strings only, and becomes `\uXXXX` there.
+pub fn escape_json(json: &str) -> Cow<'_, str> {
+    escaped(json, |out, c| {
+        for unit in c.encode_utf16(&mut [0; 2]) {
+            // Writing to a String cannot fail.
+            write!(out, "\\u{unit:04x}").unwrap_or_default();
+        }
+    })
+}
+
+/// The text with everything hostile written by `escape`.
+fn escaped(text: &str, escape: impl Fn(&mut String, char)) -> Cow<'_, str> {
     if !text.chars().any(hostile) {
         return Cow::Borrowed(text);
     }
     let mut out = String::with_capacity(text.len() + 8);
     for c in text.chars() {
         if hostile(c) {
-            match c {
-                '\n' | '\r' | '\t' => out.extend(c.escape_default()),
-                // Writing to a String cannot fail.
-                _ => write!(out, "\\u{{{:x}}}", u32::from(c)).unwrap_or_default(),
-            }
-        } else {
-            out.push(c);
-        }
-    }
-    Cow::Owned(out)
-}
-
-/// JSON that may be shown: what is hostile is in its strings only, and becomes `\uXXXX` there.
-pub fn escape_json(json: &str) -> Cow<'_, str> {
-    if !json.chars().any(hostile) {
-        return Cow::Borrowed(json);
-    }
-    let mut out = String::with_capacity(json.len() + 8);
-    for c in json.chars() {
-        if hostile(c) {
-            for unit in c.encode_utf16(&mut [0; 2]) {
-                // Writing to a String cannot fail.
-                write!(out, "\\u{unit:04x}").unwrap_or_default();
-            }
+            escape(&mut out, c);
         } else {
             out.push(c);
         }

@@ -9,16 +9,20 @@ use crate::tables::writer::{Create, Target, Writer};
 
 use arrow::array::RecordBatch;
 
-/// Readings as a recorder makes them: 6 counters at 1 kHz, of which two follow a clock and four
-/// count seldom; +-10 us of jitter; 25 ns or so of noise in the kernel's clock at each read.
-pub(super) fn readings_of(seconds: i64, per_second: i64, with_times: bool) -> RecordBatch {
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut random = move |below: u64| {
+/// Numbers below what is asked for, the same in each run (xorshift64).
+fn random(mut state: u64) -> impl FnMut(u64) -> u64 {
+    move |below| {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
         state % below
-    };
+    }
+}
+
+/// Readings as a recorder makes them: 6 counters at 1 kHz, of which two follow a clock and four
+/// count seldom; +-10 us of jitter; 25 ns or so of noise in the kernel's clock at each read.
+pub(super) fn readings_of(seconds: i64, per_second: i64, with_times: bool) -> RecordBatch {
+    let mut random = random(0x9e37_79b9_7f4a_7c15);
     let mut slow = [0_u64; 6];
     let mut builder = readings::Builder::default();
     for tick in 0..seconds * per_second {
@@ -107,13 +111,7 @@ fn a_reading_with_its_times_costs_more() {
 
 #[test]
 fn a_slice_costs_at_most_eight_bytes() {
-    let mut state = 88_172_645_463_325_252_u64;
-    let mut random = move |below: u64| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state % below
-    };
+    let mut random = random(88_172_645_463_325_252);
     let names: Vec<String> = (0..200).map(|n| format!("worker/{n}")).collect();
     let mut clocks = [5_000_000_000_000_i64; 4];
     let mut builder = slices::Builder::default();

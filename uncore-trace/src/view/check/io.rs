@@ -12,10 +12,7 @@ use crate::tables::reader::Recording;
 /// Goes over the rows; `None` where the recording has none.
 pub(super) fn rows(recording: &Recording) -> Option<Outcome> {
     recording.tables().iter().find(|table| table.name == io::TABLE.name)?;
-    Some(match scan(recording) {
-        Ok(first) => first.outcome("rows of io"),
-        Err(error) => Outcome::Failed(format!("{error:#}")),
-    })
+    Some(First::of_scan(scan(recording), "rows of io"))
 }
 
 fn scan(recording: &Recording) -> Result<First> {

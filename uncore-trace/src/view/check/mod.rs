@@ -64,6 +64,14 @@ impl First {
             (None, seen) => Outcome::Ok(format!("{seen} {what}")),
         }
     }
+
+    /// The outcome of a scan; what cannot be read has failed.
+    fn of_scan(scan: Result<Self>, what: &str) -> Outcome {
+        match scan {
+            Ok(first) => first.outcome(what),
+            Err(error) => Outcome::Failed(format!("{error:#}")),
+        }
+    }
 }
 
 /// Verifies every invariant.

@@ -28,10 +28,7 @@ pub(super) fn compare(recording: &Recording) -> Outcome {
     if !recording.is_dataset() {
         return Outcome::NotHere("a single file has no readings table".to_owned());
     }
-    match run(recording) {
-        Ok(first) => first.outcome("windows with readings"),
-        Err(error) => Outcome::Failed(format!("{error:#}")),
-    }
+    First::of_scan(run(recording), "windows with readings")
 }
 
 /// A reading; the times are none where they were equal.

@@ -13,10 +13,7 @@ use crate::tables::reader::Recording;
 /// Goes over the rows; `None` where the recording has no such table.
 pub(super) fn readings(recording: &Recording) -> Option<Outcome> {
     recording.tables().iter().find(|table| table.name == cpus::TABLE.name)?;
-    Some(match scan(recording) {
-        Ok(first) => first.outcome("readings"),
-        Err(error) => Outcome::Failed(format!("{error:#}")),
-    })
+    Some(First::of_scan(scan(recording), "readings"))
 }
 
 fn scan(recording: &Recording) -> Result<First> {

@@ -79,10 +79,7 @@ pub(super) fn per_tick(recording: &Recording, facts: &Facts) -> Outcome {
     if !recording.is_dataset() {
         return Outcome::NotHere("a single file has no runtime and irqs tables".to_owned());
     }
-    match join(recording, facts.repaired) {
-        Ok(first) => first.outcome("ticks in the runtime table"),
-        Err(error) => Outcome::Failed(format!("{error:#}")),
-    }
+    First::of_scan(join(recording, facts.repaired), "ticks in the runtime table")
 }
 
 /// Goes over both tables in step and sums what belongs together.

@@ -1,7 +1,7 @@
 //! The figures as Markdown tables: errors by mix, confidence by what it says.
 
 use super::Report;
-use super::figures::{Bin, Cell};
+use super::figures::{Bin, Cell, Figure};
 use crate::bench::stats::Summary;
 use crate::lab::mixes::Mix;
 
@@ -62,17 +62,7 @@ fn percent(part: f64) -> String {
 /// told apart.
 fn errors(report: &Report<'_>, mixes: &[&Mix], columns: &[(&str, &str)]) -> Vec<String> {
     let mut lines = head("% off, median / p95", columns);
-    for mix in mixes {
-        let cells: Vec<String> = columns
-            .iter()
-            .map(|column| {
-                cell(report, mix.name, *column).map_or_else(String::new, |cell| {
-                    format!("{} / {}", percent(cell.figure.median), percent(cell.figure.p95))
-                })
-            })
-            .collect();
-        lines.push(format!("| {} | {} |", mix.name, cells.join(" | ")));
-    }
+    lines.extend(pairs(report, mixes, columns, |figure| (figure.median, figure.p95)));
     let medians: Vec<String> = columns
         .iter()
         .map(|column| {
@@ -102,19 +92,28 @@ fn errors(report: &Report<'_>, mixes: &[&Mix], columns: &[(&str, &str)]) -> Vec<
 /// Errors of the sums over a whole recording.
 fn wholes(report: &Report<'_>, mixes: &[&Mix], columns: &[(&str, &str)]) -> Vec<String> {
     let mut lines = head("% off in sum, median / worst", columns);
-    for mix in mixes {
-        let cells: Vec<String> = columns
-            .iter()
-            .map(|column| {
-                cell(report, mix.name, *column).map_or_else(String::new, |cell| {
-                    let figure = &cell.figure;
-                    format!("{} / {}", percent(figure.whole_median), percent(figure.whole_worst))
-                })
-            })
-            .collect();
-        lines.push(format!("| {} | {} |", mix.name, cells.join(" | ")));
-    }
+    let both = |figure: &Figure| (figure.whole_median, figure.whole_worst);
+    lines.extend(pairs(report, mixes, columns, both));
     lines
+}
+
+/// A line for each mix, with two parts of the figure in each column.
+fn pairs(
+    report: &Report<'_>,
+    mixes: &[&Mix],
+    columns: &[(&str, &str)],
+    both: impl Fn(&Figure) -> (f64, f64),
+) -> Vec<String> {
+    let shown = |mix: &Mix, column| {
+        let cell = cell(report, mix.name, column);
+        let (first, second) = cell.map(|cell| both(&cell.figure))?;
+        Some(format!("{} / {}", percent(first), percent(second)))
+    };
+    let line = |mix: &&Mix| {
+        let cells = columns.iter().map(|column| shown(mix, *column).unwrap_or_default());
+        format!("| {} | {} |", mix.name, cells.collect::<Vec<_>>().join(" | "))
+    };
+    mixes.iter().map(line).collect()
 }
 
 /// Rows by what they say, over all mixes; the last line is the largest difference.
