@@ -265,7 +265,7 @@ fn the_catalog_document_has_every_key() {
         "budget",
         "source",
         "about_event",
-        "twice",
+        "overlap",
         "constant",
         "metric",
     ] {
