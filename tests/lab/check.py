@@ -331,6 +331,20 @@ def given(step, check):
         expect(abs(off) <= check["within"], f"{cgroup} got {off:+.1%} of what it moved")
 
 
+def confident(step, check):
+    for cgroup in check["cgroups"]:
+        (found,) = step.rows(
+            """SELECT avg(confidence) FROM fabric
+               WHERE event = ? AND cgroup = ? AND owner = 'task' AND confidence IS NOT NULL
+               AND mono_ns > (SELECT min(mono_ns) FROM fabric) + ? * 1000000""",
+            check["event"],
+            cgroup,
+            check["after_ms"],
+        )[0]
+        expect(found is not None, f"{cgroup} got nothing: this proves nothing")
+        expect(found >= check["least"], f"the confidence of {cgroup} is {found:.2f} on average")
+
+
 def replayed(step):
     """The timeline that was made again of the step's raw tables is the recorded one."""
     log = step.dir / "attribute.txt"
@@ -377,6 +391,7 @@ CHECKS = {
     "divided": divided,
     "given": given,
     "same_rows": same_rows,
+    "confident": confident,
     "paced": paced,
     "slices": slices,
     "attributed": attributed,

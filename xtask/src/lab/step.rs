@@ -165,6 +165,9 @@ pub enum Check {
     Divided { event: String, method: String, least: f64, most: f64 },
     /// The tasks of each of these cgroups got what they moved.
     Given { event: String, truth: Truth, cgroups: Vec<String>, within: f64 },
+    /// The average confidence of the rows of each of these cgroups is at least this, from some time
+    /// after the begin on.
+    Confident { event: String, cgroups: Vec<String>, after_ms: u32, least: f64 },
     /// The timeline that was made again, of another step's raw tables, is the one recorded there.
     SameRows { step: String, file: String },
     /// The tasks of each of these cgroups got this part of an event's sum at the least.

@@ -12,6 +12,7 @@ mod bare;
 pub mod broken;
 mod core;
 mod exact;
+mod fabric;
 mod host;
 mod hotplug;
 mod metrics;
@@ -50,6 +51,7 @@ const ALL: &[Scenario] = &[
     Scenario { name: "broken", steps: broken::steps },
     Scenario { name: "hotplug", steps: hotplug::steps },
     Scenario { name: "attribution", steps: attribution::steps },
+    Scenario { name: "fabric", steps: fabric::steps },
 ];
 
 /// The steps of all scenarios of a machine, or of those asked for.

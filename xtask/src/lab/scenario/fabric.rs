@@ -1,0 +1,111 @@
+//! The recording that README.md shows: a job that reads the other socket's memory beside one that
+//! only computes, and two that use a disk. Each cgroup gets what it moved, and the timeline is sure
+//! of that.
+
+use anyhow::{Context as _, Result};
+
+use super::super::step::{Check, Disk, Move, Step, Tenant, Truth, Work, recording};
+use super::super::traffic;
+use super::Setting;
+
+/// Counts of CPUs, and of the root port to which the disk belongs.
+const REMOTE: &str = "remote_socket_rd_data";
+const FROM_DISK: &str = "wr_bytes_loc";
+const TO_DISK: &str = "rd_bytes_loc";
+
+/// Cgroup, its CPU, and how often 32 bytes come from the other socket in a ms of its CPU time.
+const ON_CPUS: &[(&str, u32, u64)] =
+    &[("train", 0, 600_000), ("train", 1, 600_000), ("web", 0, 40_000), ("build", 1, 0)];
+
+/// Part of the time in which a job that moves bytes runs, and CPU time between two pauses.
+const DUTY: f64 = 0.4;
+const STINT_US: u32 = 2500;
+
+const DURATION_MS: u32 = 5000;
+
+/// How far the sum of a cgroup may be off.
+const WITHIN: f64 = 0.1;
+
+/// The least average confidence once rates are learnt. README.md shows 0.91 or more.
+const CONFIDENCE: f64 = 0.85;
+const LEARNT_AFTER_MS: u32 = 1000;
+
+pub fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
+    let remote = Flow::new(setting, "grace-scf", REMOTE)?;
+    let read = Flow::new(setting, "grace-pcie", FROM_DISK)?;
+    let written = Flow::new(setting, "grace-pcie", TO_DISK)?;
+    let disk = |bytes, write_every| Disk {
+        path: "/dev/vdb",
+        bytes,
+        write_every,
+        pause_us: 400,
+        read: read.of(1),
+        written: written.of(1),
+    };
+    let mut tenants: Vec<Tenant> = ON_CPUS
+        .iter()
+        .map(|&(cgroup, cpu, counts)| Tenant {
+            flows: if counts > 0 { vec![remote.of(counts)] } else { Vec::new() },
+            duty: (counts > 0).then_some(DUTY),
+            stint_us: Some(STINT_US),
+            period_us: Some(50),
+            ..tenant(cgroup, cpu)
+        })
+        .collect();
+    tenants.push(Tenant { disk: Some(disk(65536, 0)), ..tenant("backup", 0) });
+    tenants.push(Tenant { disk: Some(disk(16384, 1)), ..tenant("logger", 1) });
+    let mut checks = vec![Check::Exit { code: 0, says: Vec::new() }, Check::Conserved];
+    for (flow, cgroup) in [(&remote, "train"), (&read, "backup"), (&written, "logger")] {
+        let (event, cgroups) = (flow.event.to_owned(), vec![format!("/lab/{cgroup}")]);
+        checks.push(Check::Confident {
+            event: event.clone(),
+            cgroups: cgroups.clone(),
+            after_ms: LEARNT_AFTER_MS,
+            least: CONFIDENCE,
+        });
+        checks.push(Check::Given { event, truth: flow.truth.clone(), cgroups, within: WITHIN });
+    }
+    let work = Work { tenants, settle_ms: 50, ..Work::default() };
+    let run = recording("fabric");
+    let says = [REMOTE, "/lab/train", "regression", FROM_DISK, "/lab/backup", "io"];
+    let says = says.map(str::to_owned).to_vec();
+    Ok(vec![
+        Step::record("fabric", &["-p", "c2c,pcie"], work, checks),
+        Step::command(
+            "fabric-report",
+            &["/bin/uncore-trace", "report", &run, "--from", "1s", "--top", "3"],
+            vec![Check::Exit { code: 0, says }],
+        ),
+    ])
+}
+
+fn tenant(cgroup: &str, cpu: u32) -> Tenant {
+    Tenant {
+        cgroup: cgroup.to_owned(),
+        cpus: Some(vec![cpu]),
+        duration_ms: DURATION_MS,
+        ..Tenant::default()
+    }
+}
+
+/// What moves, and what a counter of socket 0 must have seen of it.
+struct Flow {
+    event: &'static str,
+    one: Move,
+    truth: Truth,
+}
+
+impl Flow {
+    fn new(setting: &Setting<'_>, model: &str, event: &'static str) -> Result<Self> {
+        let instance = setting.machine.of(model).first().copied();
+        let instance = instance.with_context(|| format!("no {model}"))?;
+        let (_, truth) = traffic::counted(instance, event)?;
+        let one = traffic::of_event(instance, event).first().copied();
+        let one = one.with_context(|| format!("nothing moves {event}"))?;
+        Ok(Self { event, one, truth })
+    }
+
+    fn of(&self, amount: u64) -> Move {
+        Move { amount, ..self.one }
+    }
+}
