@@ -126,7 +126,7 @@ fn outputs_that_cannot_be_are_refused() {
     for (flag, output) in [("--slices", "x.parquet"), ("--io", "x.parquet"), ("--io", "-")] {
         let line =
             place.refuses(["record", "-p", "host", flag, "-o", output, "--duration", "100ms"]);
-        assert!(line.contains(flag) && line.contains("name a directory"), "{line}");
+        assert!(line.contains(flag) && line.contains("give a directory"), "{line}");
     }
 }
 
@@ -282,7 +282,7 @@ fn doctor_begins_as_list_does() {
         assert!(begin("doctor").concat().contains("-p host"), "{:#?}", begin("doctor"));
     }
     let text = place.run(["doctor", "--root", "/nonexistent"]).out;
-    assert!(text.starts_with("cannot tell what can be counted here: "), "{text}");
+    assert!(text.starts_with("cannot find what can be counted here: "), "{text}");
 }
 
 /// Without a PMU for any, the refusal once listed every PMU of every vendor in 2000 characters.

@@ -21,7 +21,7 @@ fn as_nobody(tool: &Path, dir: &Path, typed: &str) -> Answer {
 fn advice<'a>(doctor: &'a str, word: &str) -> &'a str {
     let lines = doctor.lines().filter_map(|line| {
         let line = line.trim_start();
-        line.strip_prefix("mend: ").or_else(|| line.strip_prefix("or: "))
+        line.strip_prefix("fix: ").or_else(|| line.strip_prefix("or: "))
     });
     lines.into_iter().find(|line| line.contains(word)).unwrap_or_else(|| panic!("{doctor}"))
 }

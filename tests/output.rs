@@ -399,7 +399,10 @@ fn a_name_that_begins_with_a_hyphen_gets_a_tip_that_is_right() {
         "stat -p host -o -lead.parquet -- true",
     ] {
         let line = place.refuses(typed.split(' '));
-        assert!(line.contains("is written ./-lead.parquet"), "{typed}: {line}");
+        assert!(
+            line.contains("write a file name that begins with - as ./-lead.parquet"),
+            "{typed}: {line}"
+        );
     }
     let line = place.refuses(["record", "-o", "-p", "host"]);
     assert!(line.contains("'-p' for '--output") && line.contains("./-p"), "{line}");

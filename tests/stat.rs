@@ -412,7 +412,7 @@ fn what_cannot_be_is_refused_with_the_way_out() {
         "--for-each-cgroup no/such/cgroup -- true",
         &["no cgroup /no/such/cgroup", "there are /"],
     );
-    refused("--for-each-cgroup (x -- true", &["no regular expression"]);
+    refused("--for-each-cgroup (x -- true", &["not a regular expression"]);
     refused("--for-each-cgroup / -D -1 -- true", &["--control"]);
     refused("--for-each-cgroup / -I 1500us -- true", &["-I", "whole milliseconds"]);
 }

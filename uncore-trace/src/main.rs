@@ -10,8 +10,8 @@ use uncore_trace::text::printable;
 
 /// Which tenant used the fabric, when, how much, and how sure are we
 ///
-/// Reads uncore perf counters (memory fabric, PCIe, chip-to-chip links, mesh) from BPF on their
-/// reader CPUs, and gives them to the processes and cgroups that ran.
+/// Reads uncore perf counters (memory fabric, PCIe, chip-to-chip links, mesh) with BPF on their
+/// reader CPUs, and divides the counts among the processes and cgroups that ran.
 #[derive(Debug, Parser)]
 #[command(name = "uncore-trace", version, arg_required_else_help = true)]
 struct Cli {
@@ -61,6 +61,6 @@ fn mistyped(error: &clap::Error) -> ExitCode {
     });
     let line = said.collect::<Vec<_>>().join("; ").replace(":; ", ": ");
     let line = line.strip_prefix("error: ").unwrap_or(&line);
-    cmd::log::say(&format!("{} (--help tells more)", printable(line)));
+    cmd::log::say(&format!("{} (see --help)", printable(line)));
     ExitCode::from(2)
 }

@@ -114,7 +114,7 @@ impl Ledger {
                 self.explain(Cause::ReadFailed, time, Some(counter), &error.to_string());
             }
             Lack::NoReader => {
-                let text = "no CPU can read the counter any longer";
+                let text = "no online CPU can read the counter";
                 self.explain(Cause::ReadFailed, time, Some(counter), text);
             }
         }

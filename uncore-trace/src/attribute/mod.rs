@@ -73,18 +73,18 @@ impl Method {
 /// Which method was asked for. Counters that are read at every switch are exact whatever it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Choice {
-    /// By what the counter sees: I/O for PCIe devices, misses for what CPUs cause where they are
-    /// counted anyway, regression for all else that is shared, residency for one CPU's own
+    /// io for PCIe root ports, misses for traffic of CPUs if misses are counted anyway, regression for
+    /// other counters that CPUs share, residency for counters of one CPU
     #[default]
     Auto,
-    /// By time on the CPUs that the counter sees
+    /// In proportion to time on the CPUs that the counter sees
     Residency,
-    /// PCIe devices by the bytes moved on disks and interfaces, the others by time
+    /// PCIe root ports by the bytes that disks and interfaces moved for each owner, others by residency
     Io,
-    /// By last-level cache misses what CPUs cause, all else as with auto; costs a reading of the core's
-    /// miss counter at every switch and tick of every CPU concerned
+    /// Traffic of CPUs by last-level cache misses, others as with auto; reads the core's miss counter at
+    /// every context switch and tick of these CPUs
     Misses,
-    /// By rates learnt from ticks, residency where they tell nothing
+    /// By rates learnt from ticks, or residency where nothing can be learnt
     Regression,
 }
 

@@ -89,7 +89,7 @@ fn words<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     let word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     if text == DURATION_NS {
         return Err(D::Error::custom(format!(
-            "{DURATION_NS} is the time counted in every formula"
+            "{DURATION_NS} is a reserved name: the time counted"
         )));
     }
     if text.starts_with(|c: char| c.is_ascii_lowercase()) && text.chars().all(word) {

@@ -183,7 +183,7 @@ mod tests {
         f.toml, line 5: missing field `across`, in `metric`
         f.toml, line 11: a: column 5: expected a value after '=', in `metric.inputs`
         f.toml: metric.only_with: there is no family none
-        f.toml, line 6: duration_ns is the time counted in every formula, in `constant.name`
+        f.toml, line 6: duration_ns is a reserved name: the time counted, in `constant.name`
         f.toml, line 6: 0 is not a number of counters, in `budget.counters`
         f.toml, line 7: 64 is not a number of bits below 64, in `budget.place.shift`
         f.toml, line 6: unknown variant `nobody`, expected one of `cpu`, `device`, `remote`, in `source.cause`

@@ -20,8 +20,9 @@ use crate::units;
 
 /// Divide the counts of a recording again
 ///
-/// Makes the timeline again from the raw tables of a directory that `record -o DIR/` wrote, by
-/// another method or by the same, in windows as long or others. Counters that were read at every switch stay exact.
+/// Makes the table fabric again from the raw tables of a directory that `record -o DIR/` wrote, with
+/// the same or another method, in windows of the same or another length. Counters that were read at
+/// every context switch stay exact.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Example:\n  uncore-trace attribute run/ --method residency -o by-time.parquet"
@@ -35,15 +36,15 @@ pub struct Args {
     #[arg(short, long, value_name = "FILE", allow_hyphen_values = true, value_parser = output::path())]
     output: PathBuf,
 
-    /// How counts are divided [default: as the recording was]
+    /// How to divide the counts [default: as the recording did]
     #[arg(long, value_name = "METHOD")]
     method: Option<Choice>,
 
-    /// Time a row covers, a whole number of the recording's ticks [default: as recorded]
+    /// Length of a window: a whole number of the recording's ticks [default: as recorded]
     #[arg(short = 'I', long, value_name = "TIME", value_parser = millis)]
     interval: Option<Duration>,
 
-    /// Replace FILE if it exists; of the files in DIR only fabric.parquet can be replaced
+    /// Replace FILE if it exists; in DIR only fabric.parquet can be replaced
     #[arg(long)]
     force: bool,
 

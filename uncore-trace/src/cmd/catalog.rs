@@ -16,8 +16,8 @@ use crate::catalog::overlay::FamilyFile;
 #[derive(Debug, Default, clap::Args)]
 #[expect(missing_docs, reason = "clap takes a command's description from the doc")]
 pub struct CatalogArgs {
-    /// Take PMU families from DIR/*.toml too, in the form of uncore-trace/catalog/*.toml; one with
-    /// the name of a family known here replaces it
+    /// Read PMU families from DIR/*.toml too (format: docs/catalog.md); a family with a known name
+    /// replaces that one
     #[arg(long, value_name = "DIR")]
     pub catalog: Option<PathBuf>,
 }

@@ -11,12 +11,12 @@ use crate::view::check::{Outcome, check};
 
 use super::report::print;
 
-/// Verify a recording against the invariants uncore-trace promises
+/// Verify that a recording is intact and that its values add up
 ///
-/// One line for each: `ok`, `FAILED` with the first row that breaks it, or `not verifiable here`
-/// with the reason (a single file has no raw tables to compare with). The first two lines say
-/// whether every table of the recording is there, and whether its bytes are those that were
-/// written. Exit code 0 when none failed, 1 when one did, 2 when the recording cannot be read.
+/// Prints a line for each invariant: `ok`, `FAILED` with the first row that breaks it, or `not
+/// verifiable here` with the reason (a single file has no raw tables to compare with). The first two
+/// lines say whether all tables of the recording exist, and whether their bytes are what was written.
+/// Exit code: 0 if none failed, 1 if one failed, 2 if the recording cannot be read.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  uncore-trace check run.parquet && echo trustworthy")]
 pub struct Args {

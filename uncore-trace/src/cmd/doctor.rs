@@ -1,4 +1,4 @@
-//! `uncore-trace doctor`: each requirement, its state, and the command that mends it.
+//! `uncore-trace doctor`: each requirement, its state, and the command that fixes it.
 
 use std::fmt::Write as _;
 use std::io::{self, ErrorKind, Write as _};
@@ -13,10 +13,10 @@ use crate::doctor::{self, Finding, Machine, State};
 use crate::text::{printable, wrapped};
 use crate::{discover, terminal};
 
-/// Check what recording needs from this machine, and say what mends it
+/// Check what recording needs on this machine, and how to fix what is missing
 ///
-/// The first lines say what can be counted here. Of the ways out below a finding each is enough on its
-/// own.
+/// The first lines say what can be counted here. Below a finding are the ways to fix it; each is
+/// enough on its own.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Print the findings as JSON
@@ -58,12 +58,12 @@ fn summary(root: &Path, width: Option<usize>) -> String {
         .and_then(|machine| Ok((machine, CatalogArgs::default().load()?)))
         .map(|(machine, catalog)| summary::text(&machine, &catalog, width));
     known.unwrap_or_else(|error| {
-        let line = format!("cannot tell what can be counted here: {error:#}");
+        let line = format!("cannot find what can be counted here: {error:#}");
         wrapped("", &printable(&line), width)
     })
 }
 
-/// A paragraph for each finding, below it what mends it, and the verdict last.
+/// A paragraph for each finding, below it how to fix it, and the verdict last.
 fn render(findings: &[Finding], columns: Option<usize>) -> String {
     let width = findings.iter().map(|finding| finding.name.len()).max().unwrap_or_default();
     let mut out = String::new();
@@ -73,7 +73,7 @@ fn render(findings: &[Finding], columns: Option<usize>) -> String {
         for (at, mend) in mend.iter().enumerate() {
             // A command is never broken into lines, so that it can be copied. Writing to a String
             // cannot fail.
-            let _ok = writeln!(out, "      {}: {mend}", if at == 0 { "mend" } else { "  or" });
+            let _ok = writeln!(out, "      {}: {mend}", if at == 0 { " fix" } else { "  or" });
         }
     }
     let mut failed: Vec<_> =
@@ -81,7 +81,7 @@ fn render(findings: &[Finding], columns: Option<usize>) -> String {
     failed.dedup();
     let verdict = match failed.as_slice() {
         [] => "record works here".to_owned(),
-        names => format!("record cannot work here: mend {} first", names.join(", ")),
+        names => format!("record cannot work here: fix {} first", names.join(", ")),
     };
     let _ok = writeln!(out, "\n{verdict}");
     out
@@ -106,9 +106,9 @@ mod tests {
             render(&findings, None),
             "ok    BTF         as it is\n\
              FAIL  privileges  as it is\n\
-             \u{20}     mend: sudo this\n\
+             \u{20}      fix: sudo this\n\
              \u{20}       or: sudo that\n\n\
-             record cannot work here: mend privileges first\n"
+             record cannot work here: fix privileges first\n"
         );
         assert!(render(&findings[..1], None).ends_with("\nrecord works here\n"));
     }

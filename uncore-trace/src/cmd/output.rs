@@ -12,7 +12,7 @@ pub fn path() -> impl TypedValueParser<Value = PathBuf> {
     PathBufValueParser::new().try_map(|path| {
         let typed = path.as_os_str().as_encoded_bytes();
         if typed.starts_with(b"-") && typed != b"-" {
-            return Err(format!("a file whose name begins with - is written ./{}", path.display()));
+            return Err(format!("write a file name that begins with - as ./{}", path.display()));
         }
         Ok(path)
     })

@@ -29,22 +29,22 @@ Examples:
     -o run/ --slices
   uncore-trace record -p mem --dry-run
 
-The command is traced and no more: nothing but --kill sends it a signal, and it
-runs on when the recording ends or fails (a full disk, a closed pipe).
-uncore-trace then finishes the files and waits for it. Ctrl-C ends the
-recording, and reaches the command only because the terminal sends it to both; a
-second Ctrl-C ends the wait. SIGTERM and SIGHUP (closed terminal) end the
-recording without a wait. A SIGHUP that is ignored at the start (nohup) stays
-ignored.
+The command is only traced. It gets no signal, except with --kill. It runs on
+when the recording ends or fails (a full disk, a closed pipe): uncore-trace
+finishes the files and waits for the command. Ctrl-C ends the recording; the
+terminal sends it to the command too. A second Ctrl-C ends the wait. SIGTERM
+and SIGHUP (the terminal was closed) end the recording without a wait. A SIGHUP
+that is ignored at the start (nohup) stays ignored.
 
-Exit code: 0 complete (of a command that ended: its own, 128 + N if signal N
-killed it, 0 if that was --kill's), 1 recorded but incomplete, 2 failed. With 1
-and 2 a message has the command's own.";
+Exit code: 0 the recording is complete, 1 it is incomplete, 2 record failed. If
+the recording is complete and the command has ended, the exit code is the
+command's: 128 + N if signal N killed it, 0 if --kill did. With 1 and 2 a
+message has the command's exit code.";
 
 /// Record who uses the fabric
 ///
-/// Opens the counters of the groups and events asked for, samples each on its reader CPU, keeps
-/// who ran on every CPU, and writes the counts attributed to processes and cgroups.
+/// Opens the counters of the given groups and events, reads each on its reader CPU once per tick,
+/// records who runs on every CPU, and writes the counts divided among processes and cgroups.
 #[derive(clap::Args, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 #[command(after_help = EXAMPLES)]
@@ -52,8 +52,8 @@ pub struct Args {
     #[command(flatten)]
     select: SelectArgs,
 
-    /// FILE.parquet, a directory (for the raw tables too), or - for an Arrow IPC stream; a device or
-    /// a FIFO takes the stream: -o - > /dev/null keeps nothing
+    /// FILE.parquet, a directory (for the raw tables too), or - for an Arrow IPC stream on standard
+    /// output; a device or a FIFO takes the stream only: -o - > /dev/null
     #[arg(short, long, value_name = "FILE", allow_hyphen_values = true, value_parser = output::path())]
     output: Option<PathBuf>,
 
@@ -72,7 +72,8 @@ pub struct Args {
     #[arg(long)]
     no_cmdline: bool,
 
-    /// Time one row covers, a whole number of ticks up to 1m; a bare number is milliseconds
+    /// Length of a window, which a row covers: a whole number of ticks, at most 1m; a bare number is
+    /// milliseconds
     #[arg(short = 'I', long, value_name = "TIME", default_value = "10ms", value_parser = millis)]
     interval: Duration,
 
@@ -81,28 +82,29 @@ pub struct Args {
     #[arg(long, value_name = "TIME", value_parser = millis)]
     tick: Option<Duration>,
 
-    /// End the recording after this long; the command runs on; a bare number is seconds
+    /// End the recording after this time; the command runs on; a bare number is seconds
     #[arg(long, value_name = "TIME", value_parser = seconds)]
     duration: Option<Duration>,
 
-    /// Send the command SIGTERM when the recording ends before it, at --duration or by a signal
+    /// Send the command SIGTERM if the recording ends before it: at --duration or by a signal
     #[arg(long, requires = "command")]
     kill: bool,
 
-    /// Wait this long after the command's start before counting; a bare number is milliseconds
+    /// Begin to count this time after the command starts; a bare number is milliseconds
     #[arg(short = 'D', long, value_name = "TIME", default_value = "0ms", value_parser = millis)]
     delay: Duration,
 
-    /// Give rows of their own only to this cgroup and those below it; may be given several times
+    /// Separate rows only for this cgroup and those below it; all other tasks are one row; may be
+    /// given several times
     #[arg(long = "cgroup", value_name = "PATH")]
     cgroups: Vec<String>,
 
-    /// Give what cgroups deeper than N below the root use to their ancestor of depth N; 0: the
-    /// root alone
+    /// Count cgroups deeper than N below the root towards their ancestor of depth N; 0: the root
+    /// only
     #[arg(long, value_name = "N")]
     cgroup_depth: Option<usize>,
 
-    /// Keep every slice in the table `slices` (needs a directory as output)
+    /// Record every time slice in the table `slices` (the output must be a directory)
     #[arg(long)]
     slices: bool,
 
@@ -110,47 +112,47 @@ pub struct Args {
     #[arg(long, value_name = "WHAT", value_delimiter = ',')]
     sample_on: Vec<Sampling>,
 
-    /// Least time between such readings; a bare number is milliseconds; with --sample-on sched, 0
-    /// makes per-CPU counters exact
+    /// Shortest time between readings of --sample-on; a bare number is milliseconds; 0 with
+    /// --sample-on sched makes counters of a CPU exact
     #[arg(long, value_name = "TIME", default_value = "100us", value_parser = millis)]
     min_gap: Duration,
 
-    /// How counts are divided where they are not read at every switch
+    /// How to divide counts that are not read at every context switch
     #[arg(long, value_name = "METHOD", default_value = "auto")]
     method: Choice,
 
-    /// Record what block and network devices move, and for whom, in the table `io`, even if no
-    /// counter is divided by it (needs a directory as output)
+    /// Record the bytes that disks and network interfaces move, by owner, in the table `io`, also if
+    /// no counter needs them (the output must be a directory)
     #[arg(long)]
     io: bool,
 
-    /// How often what was recorded is made to survive a kill; a bare number is seconds [default: 1s, or
-    /// the interval if that is longer]
+    /// Time between flushes: a killed recording keeps everything up to the last one; a bare number is
+    /// seconds [default: 1s, or the interval if that is longer]
     #[arg(long, value_name = "TIME", value_parser = seconds)]
     flush: Option<Duration>,
 
-    /// What makes the readings
+    /// What reads the counters
     #[arg(long, value_name = "TIMER", default_value = "auto")]
     timer: Timer,
 
-    /// Size of the ring buffer between kernel and recorder, in MiB, a power of two [default: by
-    /// the number of CPUs]
+    /// Size of the ring buffer between kernel and recorder, in MiB, a power of two [default:
+    /// depends on the number of CPUs]
     #[arg(long, value_name = "MIB")]
     buffer: Option<u32>,
 
-    /// Print what would be opened, and stop
+    /// Print what would be opened, and exit
     #[arg(long)]
     dry_run: bool,
 
-    /// With --dry-run: as JSON
+    /// With --dry-run: print JSON
     #[arg(long, requires = "dry_run")]
     json: bool,
 
-    /// Say nothing but errors
+    /// Print errors only
     #[arg(short, long)]
     quiet: bool,
 
-    /// Command to run; the recording ends with it at the latest; `--` before it may be left out
+    /// Command to run; the recording ends when it ends; `--` before it is optional
     #[arg(trailing_var_arg = true, value_name = "CMD")]
     command: Vec<OsString>,
 }
@@ -266,7 +268,7 @@ fn options(
     let raw = record::has_raw_tables(output)?;
     for (flag, table) in [("--slices", args.slices), ("--io", args.io)] {
         if table && !raw {
-            bail!("{flag} fills a raw table: name a directory, e.g. -o run/");
+            bail!("{flag} writes a raw table: give a directory, e.g. -o run/");
         }
     }
     let cgroups = args.cgroups.iter().map(|path| cgroup(path)).collect();
@@ -329,7 +331,7 @@ fn warn_of_missing_cgroups(wanted: &[String], mount: Option<&Path>) {
     for path in wanted {
         if !mount.join(path.trim_start_matches('/')).is_dir() {
             log::warn!(
-                "there is no cgroup {path} below {} yet: until there is, all tasks are in one row",
+                "there is no cgroup {path} below {} yet: until it exists, all tasks are in one row",
                 mount.display()
             );
         }

@@ -10,12 +10,12 @@ use crate::units;
 
 use super::report::print;
 
-/// Make a file of what a killed recording left
+/// Make a file from what a killed recorder left
 ///
-/// While it records, uncore-trace keeps FILE.partial/ beside the file it will write. If it is
-/// killed, this ends its work: everything up to the last flush is put into FILE (or into the
-/// tables of DIR), marked as not complete. A finished recording is left as it is, and one that is being written now is
-/// refused. FILE can be read by those who could read FILE.partial/.
+/// A recorder keeps its data in FILE.partial/ until it ends. If it was killed, `repair` puts
+/// everything up to the last flush into FILE (or into the tables of DIR) and marks it as incomplete.
+/// A finished recording is not changed, and one that is being written is refused. FILE has the
+/// permissions of FILE.partial/.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  uncore-trace repair run.parquet")]
 pub struct Args {

@@ -14,26 +14,25 @@ use crate::view::render::{self, Style};
 use crate::view::span::Moment;
 use crate::view::usage::{By, Question, Usage, top, usage};
 
-/// Say who used how much of each event
+/// Show who used how much of each event
 ///
 /// For each event: its total, and a line for each cgroup (or container, pod, process, PMU, port,
-/// device, owner) with its value, average rate, highest rate of a window, share of the total,
-/// confidence (average and lowest), the method the shares were made by, how much of the time the
-/// counter was running, how many rows have no value, from when to when it had any, and how that
-/// went over time: the tallest mark is the line's most, blank is nothing, `?` is not known.
-/// Interrupts, idle and what could not be attributed have lines of their own and are never hidden.
+/// device, owner). A line has the value, the average rate, the highest rate of a window, the share of
+/// the total, the confidence (average and lowest), the method of the shares, the part of the time the
+/// counter ran, the number of rows without a value, the time of the first and the last value, and the
+/// value over time: the highest mark is the largest of the line, blank is 0, `?` is not known.
+/// Interrupts, idle time and what belongs to no owner have lines of their own and are never hidden.
 ///
-/// On a terminal the tables fit its width: long names are shortened in the middle, and columns are
-/// left out that there is no room for, which the last line says. The first line says what is missing
-/// if the recording is incomplete.
+/// On a terminal the tables fit its width: long names are shortened in the middle, and columns without
+/// room are left out, which the last line says. If the recording is incomplete, the first line says
+/// what is missing.
 #[derive(Debug, clap::Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 #[command(after_help = "\
-Example: the five processes that used most, as JSON
+Example: the five processes with the largest values, as JSON
   uncore-trace report run.parquet --by pid --top 5 --json
 
-What went on from the second to the third second, as CSV, and in an hour of a
-day:
+The time from 2 s to 3 s after the begin, as CSV, and one hour of a day:
   uncore-trace report run.parquet --from 2s --to 3s --csv
   uncore-trace report run.parquet --from 2026-01-31T12:00:00Z \\
     --to 2026-01-31T13:00:00Z
@@ -42,26 +41,26 @@ JSON: one object a line, with event, unit, by, key, owner, value, rate_per_s,
 peak_per_s, share (0 to 1), confidence_min, confidence_avg, methods, running (0
 to 1), rows, missing_rows, begin_ns, end_ns, active_begin_ns, active_end_ns
 (CLOCK_MONOTONIC), heat_step_ns, heat (the value of each step), complete,
-incomplete. What is not known is null, never 0. Of a recording with complete
-false, incomplete has killed, left_out, end_ns and losses, each with cause,
-count and first_ns; it is null otherwise.
-CSV: the same without heat and incomplete, and empty for null.
-With both, standard error says what is missing from an incomplete recording.")]
+incomplete. What is not known is null, never 0. If complete is false, incomplete
+has killed, left_out, end_ns and losses, each with cause, count and first_ns;
+else it is null.
+CSV: the same without heat and incomplete; null is empty.
+With both, standard error says what an incomplete recording lacks.")]
 pub struct Args {
     /// The recording: a .parquet file or the directory of a dataset
     #[arg(value_name = "FILE|DIR")]
     pub path: PathBuf,
-    /// What to make lines of
+    /// What a line is
     #[arg(long, value_enum, default_value = "cgroup")]
     pub by: By,
-    /// Only windows that end after this: time after the recording's begin (2s, 1m30s; a bare
+    /// Only windows that end after this: a time after the begin of the recording (2s, 1m30s; a bare
     /// number is seconds), or a wall time (2026-01-31T12:00:00Z)
     #[arg(long, value_name = "TIME")]
     pub from: Option<Moment>,
-    /// Only windows that end by then
+    /// Only windows that end at this time or earlier
     #[arg(long, value_name = "TIME")]
     pub to: Option<Moment>,
-    /// Sum up cgroups deeper than N below the root with their ancestor of depth N
+    /// Count cgroups deeper than N below the root towards their ancestor of depth N
     #[arg(long, value_name = "N")]
     pub cgroup_depth: Option<usize>,
     /// Print JSON lines instead of tables
@@ -73,10 +72,10 @@ pub struct Args {
     /// Draw with ASCII only
     #[arg(long)]
     pub ascii: bool,
-    /// Show everything, however wide, also on a terminal
+    /// Show all columns and whole names, also on a terminal
     #[arg(long)]
     pub wide: bool,
-    /// Show the N largest lines of tasks and sum up the others in one line
+    /// Show the N largest lines of tasks, and all others as one line
     #[arg(long, value_name = "N")]
     pub top: Option<usize>,
 }

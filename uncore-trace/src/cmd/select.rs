@@ -13,7 +13,7 @@ use crate::plan::misses::Wanted;
 #[derive(Debug, Default, clap::Args)]
 #[expect(missing_docs, reason = "clap takes a command's description from the doc")]
 pub struct SelectArgs {
-    /// Groups to count, by commas: mem, cache, pcie, c2c, mesh, latency, core, host, all
+    /// Groups to count, separated by commas: mem, cache, pcie, c2c, mesh, latency, core, host, all
     #[arg(short = 'p', long = "groups", value_name = "GROUPS", value_delimiter = ',')]
     groups: Vec<String>,
 
@@ -21,7 +21,7 @@ pub struct SelectArgs {
     #[arg(short = 'e', long = "event", value_name = "EVENT")]
     events: Vec<String>,
 
-    /// Metrics to count for, by commas, `*` for anything: see `list metrics`
+    /// Metrics to count for, separated by commas, `*` for any text: see `list metrics`
     #[arg(short = 'M', long = "metrics", value_name = "METRICS", value_delimiter = ',')]
     metrics: Vec<String>,
 
@@ -29,8 +29,8 @@ pub struct SelectArgs {
     #[arg(long, value_name = "WHAT")]
     per: Option<Per>,
 
-    /// Of PCIe, count this device alone: an address DDDD:BB:DD.F, a disk or a network interface;
-    /// may be given several times
+    /// Count only this PCIe device: an address DDDD:BB:DD.F, a disk or a network interface; may be
+    /// given several times
     #[arg(long = "device", value_name = "DEVICE")]
     devices: Vec<String>,
 
@@ -41,7 +41,7 @@ pub struct SelectArgs {
 /// What counters can be split by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Per {
-    /// A counter for each root port that has devices, or for each there is where that is not known.
+    /// A counter for each root port that has devices, or for every root port if that is not known.
     Port,
 }
 

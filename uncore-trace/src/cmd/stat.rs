@@ -35,38 +35,39 @@ Examples:
     -x, -- ./copy
   uncore-trace stat -p pcie --for-each-cgroup '^kubepods' -I 1000
 
-Counts are of the whole machine; a command only says how long. Output goes to
-standard error unless -o is given. A cgroup named below another is counted on
-its own line, not twice, and the lines of an event add up to the whole: (other),
-(idle), (irq) and (unattributed) are what is in no named cgroup. How a cgroup's
-part was made and its lowest confidence stand beside it, see README.
---for-each-cgroup reads counters of a CPU itself (-p host, -p core) at every
-context switch, which makes every switch slower; uncore counters are read by
-the timer alone.
+Counts are of the whole machine; the command only sets the time. Output goes to
+standard error unless -o is given.
+
+With --for-each-cgroup the lines of an event add up to the whole: (other),
+(idle), (irq), (device) and (unattributed) are what is in no named cgroup. A
+cgroup that is named below another one has its own line and is not counted
+twice. Each line has the method of the share and its lowest confidence. Counters
+of a CPU (-p host, -p core) are read at every context switch, which makes every
+switch slower; uncore counters are read by the timer only.
 
 CSV: [seconds or 'summary'] [place [counters]] value unit event [cgroup] [+-%]
 running_ns running% rate_or_metric its_unit [method confidence]. JSON: one
 object a line with perf's keys. A rate is per second of the measurement, bytes
-in GB/s; perf's is per second of CPU time, with K, M or G. README lists every
-difference from perf.
+in GB/s; perf's is per second of CPU time, with K, M or G. docs/limits.md lists
+every difference from perf.
 
-The command is treated as by perf stat. Ctrl-C is the command's, and counting
-ends with it; a second Ctrl-C, or with -I or --timeout the first, prints the
-counts and leaves it running. So do SIGTERM and SIGHUP (perf prints nothing
-then). --timeout sends it SIGTERM and waits for it; after --interval-count and
-`stop` it is waited for. Where nobody reads the output any more (`stat -I 100 |
-head`) counting ends and it is left running; where the output cannot be written
-counting ends and it is waited for.
+The command is treated as by perf stat. Ctrl-C goes to the command, and counting
+ends when the command ends. A second Ctrl-C prints the counts and leaves the
+command running; with -I or --timeout the first one does. SIGTERM and SIGHUP do
+the same (perf prints nothing then). --timeout sends the command SIGTERM and
+waits for it; --interval-count and `stop` wait for it. If the reader of the
+output ends (`stat -I 100 | head`) counting ends and the command runs on. If the
+output cannot be written counting ends and stat waits for the command.
 
 Exit code: the command's (of several runs the last that failed; 128 + N if
-signal N killed it, 0 if that was --timeout's), 0 if it was left running or
-there is none, 2 failed, and a message has the command's; with --for-each-cgroup
-1 where something was lost.";
+signal N killed it, 0 if --timeout did), 0 if it was left running or there is
+none. 2 if stat failed; a message has the command's. With --for-each-cgroup 1 if
+something was lost.";
 
 /// Count and print, as perf stat does
 ///
-/// Opens the counters of the groups and events asked for, for the whole machine, and prints what
-/// they counted while the command ran, or until Ctrl-C. Instances of a PMU are added up.
+/// Opens the counters of the given groups and events for the whole machine, and prints what they
+/// counted while the command ran, or until Ctrl-C. Instances of a PMU are added up.
 #[derive(clap::Args, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 #[command(after_help = EXAMPLES)]
@@ -74,24 +75,24 @@ pub struct Args {
     #[command(flatten)]
     select: SelectArgs,
 
-    /// Print what was counted every so often; a bare number is milliseconds
+    /// Print the counts of each interval of this length; a bare number is milliseconds
     #[arg(short = 'I', long = "interval-print", value_name = "TIME", value_parser = millis)]
     interval: Option<Duration>,
 
-    /// End after N intervals; the command is waited for
+    /// End after N intervals, and wait for the command
     #[arg(long, value_name = "N", requires = "interval", value_parser = clap::value_parser!(u32).range(1..))]
     interval_count: Option<u32>,
 
-    /// After the intervals, print all of it too
+    /// After the intervals, print the counts of the whole time too
     #[arg(long, requires = "interval")]
     summary: bool,
 
-    /// End after this long and send the command SIGTERM; a bare number is milliseconds
+    /// End after this time and send the command SIGTERM; a bare number is milliseconds
     #[arg(long, value_name = "TIME", value_parser = millis)]
     timeout: Option<Duration>,
 
-    /// Begin to count this long after the command's start, -1: when --control says so; a bare
-    /// number is milliseconds
+    /// Begin to count this time after the command starts, or with -1 when --control enables the
+    /// counters; a bare number is milliseconds
     #[arg(short = 'D', long, value_name = "TIME", default_value = "0", hide_default_value = true, allow_hyphen_values = true, value_parser = delay)]
     delay: Delay,
 
@@ -119,7 +120,7 @@ pub struct Args {
     #[arg(long)]
     no_merge: bool,
 
-    /// Do not scale the counts of multiplexed counters up to the whole time
+    /// Do not scale up the counts of multiplexed counters
     #[arg(long)]
     no_scale: bool,
 
@@ -127,7 +128,7 @@ pub struct Args {
     #[arg(long)]
     metric_only: bool,
 
-    /// Print fields with SEP between them, in perf's order
+    /// Print fields separated by SEP, in the order of perf
     #[arg(short = 'x', long = "field-separator", value_name = "SEP", conflicts_with = "json")]
     separator: Option<String>,
 
@@ -151,15 +152,15 @@ pub struct Args {
     #[arg(long, value_name = "fifo:CTL[,ACK]|fd:CTL[,ACK]")]
     control: Option<Address>,
 
-    /// A line for each of these cgroups, by commas: names, or regular expressions
+    /// A line for each of these cgroups: names or regular expressions, separated by commas
     #[arg(long, value_name = "LIST", conflicts_with_all = ["control", "repeat", "no_scale", "summary"])]
     for_each_cgroup: Option<String>,
 
-    /// Count on all CPUs: always so, taken for the habit
+    /// Count on all CPUs, which is always so: accepted because perf stat has it
     #[arg(short = 'a', long, hide = true)]
     all_cpus: bool,
 
-    /// Command to run; counting ends with it at the latest; `--` before it may be left out
+    /// Command to run; counting ends when it ends; `--` before it is optional
     #[arg(trailing_var_arg = true, value_name = "CMD")]
     command: Vec<OsString>,
 }
@@ -323,7 +324,7 @@ fn by_cgroup(
     let delay = match args.delay {
         Delay::None => Duration::ZERO,
         Delay::For(delay) => delay,
-        Delay::Off => bail!("-D -1 goes with --control, which --for-each-cgroup cannot take"),
+        Delay::Off => bail!("-D -1 needs --control, which --for-each-cgroup does not support"),
     };
     let mut options = attributed::Options {
         interval: args.interval,

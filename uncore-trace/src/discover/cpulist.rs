@@ -83,7 +83,7 @@ fn range(part: &str) -> Result<(u32, u32)> {
     let (first, last) = part.split_once('-').unwrap_or((part, part));
     let (first, last) = (number(first)?, number(last)?);
     if first > last {
-        bail!("CPU list: the range {part:?} runs backwards");
+        bail!("CPU list: the range {part:?} is in descending order");
     }
     Ok((first, last))
 }

@@ -103,7 +103,7 @@ impl FromStr for Format {
             let (first, last) = part.split_once('-').unwrap_or((part, part));
             let (first, last) = (bit(first, text)?, bit(last, text)?);
             if first > last {
-                bail!("format {text:?} has a range that runs backwards");
+                bail!("format {text:?} has a range in descending order");
             }
             mask |= (u64::MAX >> (63 - (last - first))) << first;
         }

@@ -83,7 +83,7 @@ pub fn machine(root: &Path) -> Result<Machine> {
     let cpus = Cpus::read(root, &mut problems);
     anyhow::ensure!(
         !cpus.online.is_empty(),
-        "cannot tell which CPUs are online from {}: mount sysfs or give --root DIR",
+        "cannot read which CPUs are online from {}: mount sysfs or give --root DIR",
         root.join("sys/devices/system/cpu/online").display()
     );
     let cgroups = CgroupMounts::read(root, &mut problems);

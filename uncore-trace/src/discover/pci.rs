@@ -72,7 +72,7 @@ impl FromStr for Address {
                 function: hex(function, 7)? as u8,
             })
         };
-        parse().with_context(|| format!("{text:?} is no PCI address, expected DDDD:BB:DD.F"))
+        parse().with_context(|| format!("{text:?} is not a PCI address, expected DDDD:BB:DD.F"))
     }
 }
 

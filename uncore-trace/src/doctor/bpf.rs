@@ -18,7 +18,7 @@ pub(super) fn check(machine: &Machine) -> Vec<Finding> {
     let config = Config::read(machine).ok().flatten();
     let off = |name| config.as_ref().is_some_and(|config| config.setting(name) == Setting::Unset);
     if !machine.has("proc/sys/kernel") {
-        let what = "/proc/sys is not there: cannot tell whether the kernel has BPF";
+        let what = "/proc/sys is missing: it is unknown whether the kernel has BPF";
         return vec![Finding::new(NAME, State::Warn, what).mend("mount -t proc proc /proc")];
     }
     if !machine.has(SYSCTL) || off("CONFIG_BPF_SYSCALL") {

@@ -10,7 +10,7 @@ const NAME: &str = "cgroups";
 
 pub(super) fn check(machine: &Machine) -> Vec<Finding> {
     let (Some(v2), Some(v1)) = (machine.mounts("cgroup2"), machine.mounts("cgroup")) else {
-        let what = "/proc/self/mountinfo cannot be read: cannot tell what is mounted";
+        let what = "/proc/self/mountinfo cannot be read: the mounts are unknown";
         return vec![Finding::new(NAME, State::Warn, what).mend("mount -t proc proc /proc")];
     };
     // A v1 mount without controllers (`name=systemd`) only groups processes.

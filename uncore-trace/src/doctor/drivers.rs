@@ -29,7 +29,7 @@ fn shows(machine: &Machine, driver: &Driver) -> bool {
 /// The findings on the drivers that are `wanted`.
 fn examine(machine: &Machine, wanted: impl Fn(&Driver) -> bool) -> Vec<Finding> {
     let Some(cpu) = Processor::read(machine.root()) else {
-        let what = "the CPU cannot be told from midr_el1 or /proc/cpuinfo";
+        let what = "neither midr_el1 nor /proc/cpuinfo names the CPU";
         return vec![Finding::new(NAME, State::NotHere, what)];
     };
     if cpu.hypervisor {
@@ -88,7 +88,7 @@ fn judge(machine: &Machine, platform: &str, driver: &Driver, config: Option<&Con
             ))
         }
         (None, _) => {
-            let what = format!("not loaded, and no kernel configuration tells whether {option} is");
+            let what = format!("not loaded; no kernel configuration was found to look up {option}");
             finding(State::Warn, &what).mend(modprobe)
         }
     }

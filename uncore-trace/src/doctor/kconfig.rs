@@ -40,7 +40,7 @@ impl Config {
             GzDecoder::new(packed.as_slice())
                 .take(LIMIT)
                 .read_to_string(&mut text)
-                .context("unpacking /proc/config.gz: is it cut short?")?;
+                .context("cannot unpack /proc/config.gz: is it truncated?")?;
             return Ok(Some(Self::parse("/proc/config.gz", &text)));
         }
         // A release becomes part of a path: one with a slash is not a release.

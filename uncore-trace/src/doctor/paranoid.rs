@@ -16,10 +16,8 @@ pub(super) fn check(machine: &Machine) -> Vec<Finding> {
             Finding::new(NAME, State::Fail, format!("/{PATH} cannot be read: no perf events"))
                 .mend("boot a kernel built with CONFIG_PERF_EVENTS=y")
         }
-        (None, _) => {
-            Finding::new(NAME, State::Warn, "/proc/sys is not there: cannot tell its value")
-                .mend("mount -t proc proc /proc")
-        }
+        (None, _) => Finding::new(NAME, State::Warn, "/proc/sys is missing: the value is unknown")
+            .mend("mount -t proc proc /proc"),
         (Some(value), Some(privileges)) if privileges.perfmon() => {
             let what = format!("{value}: does not apply, CAP_PERFMON is held");
             Finding::new(NAME, State::Ok, what)

@@ -86,7 +86,7 @@ impl Privileges {
 
 pub(super) fn check(machine: &Machine) -> Vec<Finding> {
     let Some(privileges) = machine.privileges else {
-        let what = "/proc/self/status cannot be read: cannot tell what this process may do";
+        let what = "/proc/self/status cannot be read: the privileges of this process are unknown";
         return vec![Finding::new(NAME, State::NotHere, what)];
     };
     let who = if privileges.euid == 0 { "root" } else { "not root" };
@@ -136,7 +136,7 @@ fn ways_out(privileges: Privileges, program: &Program, what: &str) -> Finding {
         setcap(path)
     };
     fail(format!(
-        "{what}; enough is either record with sudo (its command runs as root, too), or setcap once, \
+        "{what}; to fix this, record with sudo (the command then runs as root too), or run setcap once \
          for all users of this program"
     ))
     .mend(record)
@@ -182,7 +182,7 @@ mod tests {
     fn an_ordinary_user_is_given_two_ways_out() {
         let nobody = with(1000, "0000000000000000", HOST);
         assert_eq!(nobody.state, State::Fail);
-        assert!(nobody.what.starts_with("not root, without CAP_BPF and CAP_PERFMON; enough is "));
+        assert!(nobody.what.starts_with("not root, without CAP_BPF and CAP_PERFMON; to fix "));
         let [record, setcap] = nobody.mend.as_slice() else { panic!("{:?}", nobody.mend) };
         assert!(record.starts_with("sudo uncore-trace record "), "{record}");
         assert_eq!(setcap, "sudo setcap cap_bpf,cap_perfmon+ep uncore-trace");

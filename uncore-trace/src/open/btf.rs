@@ -35,7 +35,7 @@ impl Types {
     /// It cannot be read or is not BTF.
     pub fn read(path: &Path) -> Result<Self> {
         let data = std::fs::read(path).with_context(|| {
-            format!("cannot read the kernel's BTF at {} (a kernel with CONFIG_DEBUG_INFO_BTF=y is needed; `uncore-trace doctor` tells more)", path.display())
+            format!("cannot read the kernel's BTF at {} (a kernel with CONFIG_DEBUG_INFO_BTF=y is needed; see `uncore-trace doctor`)", path.display())
         })?;
         Self::parse(data).with_context(|| format!("{} cannot be used", path.display()))
     }

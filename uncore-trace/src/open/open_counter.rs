@@ -157,7 +157,7 @@ fn open_one(counter: &Counter, leader: Option<&Event>) -> Result<Event, String> 
 fn explain(error: &io::Error) -> String {
     let hint = match error.raw_os_error() {
         Some(libc::EACCES | libc::EPERM) => {
-            "root, or CAP_PERFMON, is needed; `uncore-trace doctor` tells more"
+            "root, or CAP_PERFMON, is needed; see `uncore-trace doctor`"
         }
         Some(libc::EINVAL) => "the driver refuses this encoding, filter or group",
         Some(libc::ENOENT) => "the PMU has no such event",

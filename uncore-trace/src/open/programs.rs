@@ -66,7 +66,7 @@ pub fn load(
     let ebpf = loader
         .load(OBJECT)
         .map_err(|error| anyhow!(one_line(&error)))
-        .context("cannot create the BPF maps (root, or CAP_BPF and CAP_PERFMON, is needed; `uncore-trace doctor` tells more)")?;
+        .context("cannot create the BPF maps (root, or CAP_BPF and CAP_PERFMON, is needed; see `uncore-trace doctor`)")?;
     match ebpf.map("COUNTERS") {
         Some(Map::PerfEventArray(map)) => replace(map, counters)?,
         _ => bail!("the BPF object has no map COUNTERS"),
@@ -125,14 +125,15 @@ pub fn loaded(name: &str, result: Result<(), ProgramError>) -> Result<()> {
         let reason = match &error {
             ProgramError::LoadError { io_error, verifier_log } => {
                 let log = verifier_log.to_string();
-                let last = log.lines().rev().find(|line| {
-                    !line.trim().is_empty() && !line.starts_with("processed ")
-                });
+                let last = log
+                    .lines()
+                    .rev()
+                    .find(|line| !line.trim().is_empty() && !line.starts_with("processed "));
                 format!("{io_error}{}", last.map(|line| format!(": {line}")).unwrap_or_default())
             }
             other => one_line(other),
         };
-        anyhow!("the kernel refuses the BPF program {name}: {reason} (`uncore-trace doctor` tells what is needed)")
+        anyhow!("the kernel refuses the BPF program {name}: {reason} (see `uncore-trace doctor`)")
     })
 }
 

@@ -87,7 +87,7 @@ fn arm(
         let sampler = samplers.get(&cpu, 0).context("cannot read the map SAMPLERS")?;
         if sampler.state != SAMPLER_ARMED {
             let reason = if unreachable.contains(&cpu) {
-                "this process may not run there".to_owned()
+                "this process is not allowed to run on it".to_owned()
             } else {
                 io::Error::from_raw_os_error(sampler.errno as i32).to_string()
             };

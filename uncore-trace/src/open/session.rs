@@ -107,7 +107,7 @@ impl Session {
             );
         }
         let counters = CounterArray::create(2 * opened.len() as u32 + 1)
-            .context("cannot make the perf event array (root, or CAP_BPF and CAP_PERFMON, is needed; `uncore-trace doctor` tells more)")?;
+            .context("cannot make the perf event array (root, or CAP_BPF and CAP_PERFMON, is needed; see `uncore-trace doctor`)")?;
         let kernel = Btf::from_sys_fs().context("cannot read the kernel's BTF")?;
         let at_switch = layouts.values().any(|layout| layout.at_switch > 0);
         let types = Types::read(VMLINUX.as_ref())?;

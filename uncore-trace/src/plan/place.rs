@@ -61,7 +61,7 @@ pub fn spots(machine: &Machine, words: Words<'_>, die: Option<u32>) -> Result<Ve
     let spots: Vec<Spot> = owners.iter().filter(on_die).map(spot).collect();
     if let (Some(die), true) = (die, spots.is_empty()) {
         bail!(
-            "{} has no CPU online on die {die}: bring one of it online",
+            "{} has no CPU online on die {die}: bring one of its CPUs online",
             printable(&words.pmu.name)
         );
     }

@@ -362,8 +362,12 @@ impl Recorder<'_> {
             }
         }
         for (after, before, what) in [
-            (drops.unowned, before.unowned, "requests whose owners there was no room for"),
-            (drops.missed, before.missed, "requests, packets or reads in the middle of another"),
+            (drops.unowned, before.unowned, "requests for whose owners there was no room"),
+            (
+                drops.missed,
+                before.missed,
+                "requests, packets or reads that came in the middle of another",
+            ),
         ] {
             if after > before {
                 let detail = format!("{} {what}", after - before);

@@ -140,7 +140,7 @@ fn make(recording: &Recording, facts: &Facts, writer: &mut Writer) -> Result<()>
 
 /// A number of the metadata.
 fn number(pairs: &BTreeMap<String, String>, key: &str) -> Result<u64> {
-    let text = pairs.get(key).with_context(|| format!("the metadata lacks {key}"))?;
+    let text = pairs.get(key).with_context(|| format!("the metadata has no {key}"))?;
     text.parse().ok().with_context(|| format!("the metadata has no number for {key}"))
 }
 

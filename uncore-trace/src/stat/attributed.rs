@@ -93,7 +93,9 @@ pub fn run(
         let target = Target::Stream(Box::new(sender));
         let recorded = record::record(target, machine, &plan, &recording, workload, signals);
         let outcome = runtime.block_on(Box::pin(recorded));
-        let seen = reader.join().unwrap_or_else(|_| Err(anyhow!("the thread that sums up died")));
+        let seen = reader
+            .join()
+            .unwrap_or_else(|_| Err(anyhow!("the thread that sums the shares ended early")));
         (outcome, seen)
     });
     let outcome = match (outcome, seen) {

@@ -36,7 +36,7 @@ pub fn select(mount: &Path, typed: &str) -> Result<Vec<String>> {
         }
     }
     if selected.is_empty() {
-        bail!("--for-each-cgroup names none; {}", exist(mount, &all));
+        bail!("--for-each-cgroup names no cgroup; {}", exist(mount, &all));
     }
     Ok(selected)
 }
@@ -46,7 +46,7 @@ fn one(mount: &Path, all: &BTreeSet<String>, word: &str) -> Result<Vec<String>> 
         let regex = Regex::new(word).map_err(|error| {
             let text = error.to_string();
             let reason = text.lines().last().unwrap_or_default().trim_start_matches("error: ");
-            anyhow!("'{}' is no regular expression: {reason}", printable(word))
+            anyhow!("'{}' is not a regular expression: {reason}", printable(word))
         })?;
         let matches = |path: &&String| regex.is_match(path.trim_start_matches('/'));
         let found: Vec<_> = all.iter().filter(matches).cloned().collect();
@@ -119,9 +119,9 @@ mod tests {
         assert!(wrong.contains("/system.slice"), "{wrong}");
         assert!(refused("^y").contains("no cgroup matches '^y'"));
         let regex = refused("(x");
-        assert!(regex.contains("no regular expression: unclosed group"), "{regex}");
+        assert!(regex.contains("not a regular expression: unclosed group"), "{regex}");
         assert!(!regex.contains('\n'), "{regex}");
-        assert!(refused(",").contains("names none"));
+        assert!(refused(",").contains("names no cgroup"));
         assert!(refused("../x").contains("no cgroup"));
     }
 }

@@ -92,7 +92,9 @@ impl WriterHandle {
         let Some(thread) = self.thread.take() else {
             return Err(anyhow!("the tables cannot be written, as an earlier error said"));
         };
-        thread.join().unwrap_or_else(|_| Err(anyhow!("the thread that writes the tables died")))
+        thread
+            .join()
+            .unwrap_or_else(|_| Err(anyhow!("the thread that writes the tables ended early")))
     }
 }
 
@@ -138,5 +140,5 @@ fn run(mut writer: Writer, verbs: &Receiver<Verb>) -> Result<Finished> {
             Verb::Finish(metadata) => return writer.finish(&metadata),
         }
     }
-    Err(anyhow!("the recording was given up before it was finished"))
+    Err(anyhow!("the recording was abandoned before it was finished"))
 }

@@ -74,8 +74,8 @@ impl Incomplete {
             parts.push(format!("{} damaged pieces left out", self.left_out));
         }
         match self.losses.as_deref() {
-            None => parts.push("what was lost is not known".to_owned()),
-            Some([]) if parts.is_empty() => parts.push("why is not known".to_owned()),
+            None => parts.push("the losses are unknown".to_owned()),
+            Some([]) if parts.is_empty() => parts.push("the reason is unknown".to_owned()),
             Some([]) => {}
             Some(losses) => {
                 let losses: Vec<String> = losses.iter().map(|loss| loss.words(after)).collect();
@@ -209,7 +209,7 @@ mod tests {
             ..INTACT
         };
         let at_the_end = "incomplete: the recorder was killed, nothing after 3.000 s";
-        assert_eq!(line(false, &unknown), format!("{at_the_end}; what was lost is not known"));
+        assert_eq!(line(false, &unknown), format!("{at_the_end}; the losses are unknown"));
         let nothing = Broken { metadata: killed, ..INTACT };
         assert_eq!(line(false, &nothing), at_the_end);
         let lossy = Broken {
@@ -239,7 +239,7 @@ mod tests {
         ];
         for metadata in unsure {
             let broken = Broken { metadata, ..INTACT };
-            assert_eq!(line(false, &broken), "incomplete: why is not known");
+            assert_eq!(line(false, &broken), "incomplete: the reason is unknown");
         }
     }
 }

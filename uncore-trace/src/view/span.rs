@@ -88,7 +88,9 @@ impl Span {
             let seconds = whole.saturating_sub(start_ns) as f64 / 1e9;
             let begin = jiff::Timestamp::from_nanosecond(i128::from(start_ns.saturating_add(wall)))
                 .map_or_else(|_| "an unknown time".to_owned(), |time| format!("{time:.3}"));
-            bail!("nothing was recorded then: it covers {seconds:.3} s from {begin}");
+            bail!(
+                "nothing was recorded in that time: the recording covers {seconds:.3} s from {begin}"
+            );
         }
         let after = from.map_or(i64::MIN, |from| at(from).saturating_add(1));
         let wanted = after..=to.map_or(i64::MAX, at);
@@ -169,8 +171,12 @@ mod tests {
         let wall = jiff::Timestamp::from_nanosecond(i128::from(WALL + BEGIN + 7)).unwrap();
         assert_eq!(of(&wall.to_string(), ""), Ok((BEGIN + 7, end)));
         assert!(of("2s", "1s").unwrap_err().contains("--from is not before --to"));
-        assert!(of("1h", "").unwrap_err().contains("it covers 3.000 s from 2023-11-14T22:13:25"));
-        assert!(of("", "1970-01-01T00:00:00Z").unwrap_err().contains("nothing was recorded then"));
+        assert!(of("1h", "").unwrap_err().contains("covers 3.000 s from 2023-11-14T22:13:25"));
+        assert!(
+            of("", "1970-01-01T00:00:00Z")
+                .unwrap_err()
+                .contains("nothing was recorded in that time")
+        );
     }
 
     proptest! {

@@ -46,11 +46,9 @@ fn lines(machine: &Machine, catalog: &Catalog) -> Vec<String> {
     lines.push(fitting("Per CPU: ", &per_cpu, events));
     lines.push(match uncore.as_slice() {
         [] if has(Group::Core) => {
-            "Worth counting: cache-misses (who uses memory), instructions (who works).".to_owned()
+            "Useful: cache-misses (who uses memory), instructions (who works).".to_owned()
         }
-        [] => {
-            "Worth counting: page-faults (who touches new memory), cpu-clock (who runs).".to_owned()
-        }
+        [] => "Useful: page-faults (who touches new memory), cpu-clock (who runs).".to_owned(),
         groups => {
             let wanted = [Group::Mem, Group::Pcie, Group::C2c];
             let mut names: Vec<_> =
@@ -75,7 +73,7 @@ fn none(machine: &Machine) -> String {
     if hidden {
         "No uncore counters here: this is a virtual machine, whose host hides them.".to_owned()
     } else {
-        "No uncore counters here: `uncore-trace doctor` tells which drivers are missing.".to_owned()
+        "No uncore counters here: `uncore-trace doctor` lists the missing drivers.".to_owned()
     }
 }
 

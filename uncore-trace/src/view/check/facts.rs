@@ -86,7 +86,7 @@ pub(super) fn loss(recording: &Recording, facts: &Facts) -> Outcome {
         (Ok(totals), Ok(complete)) => (totals, *complete),
         (Err(reason), _) | (_, Err(reason)) if facts.repaired => {
             return Outcome::NotHere(format!(
-                "{reason}; the recorder was killed before it was known"
+                "{reason}; the recorder was killed before its end was known"
             ));
         }
         (Err(reason), _) | (_, Err(reason)) => return Outcome::Failed(reason.clone()),
@@ -96,10 +96,12 @@ pub(super) fn loss(recording: &Recording, facts: &Facts) -> Outcome {
     }
     let losses = Losses::sort(totals.iter().map(|(cause, count)| (cause, count.unsigned_abs())));
     if let Some(missing) = losses.incomplete().filter(|_| complete) {
-        return Outcome::Failed(format!("it says complete, yet it is {missing}"));
+        return Outcome::Failed(format!("the metadata says complete, but it is {missing}"));
     }
     if !complete && losses.is_complete() && !facts.repaired {
-        return Outcome::Failed("it says not complete, yet no loss is recorded".to_owned());
+        return Outcome::Failed(
+            "the metadata says not complete, but no loss is recorded".to_owned(),
+        );
     }
     let verdict = match (complete, losses.incomplete()) {
         (true, _) => "complete".to_owned(),
@@ -122,7 +124,7 @@ pub(super) fn loss(recording: &Recording, facts: &Facts) -> Outcome {
                 .map(|(cause, _)| cause)
                 .or_else(|| found.keys().find(|cause| !totals.contains_key(*cause)));
             match wrong {
-                None => Outcome::Ok(format!("{told}, as the loss table has it")),
+                None => Outcome::Ok(format!("{told}, as in the loss table")),
                 Some(cause) => Outcome::Failed(format!(
                     "loss of cause {cause}: {} in the metadata, {} in the loss table",
                     totals.get(cause).copied().unwrap_or(0),

@@ -48,7 +48,7 @@ fn look(batch: &RecordBatch, number: u64, last: &mut i64, first: &mut First) -> 
             } else if !KINDS.contains(&owner) {
                 "has no known owner"
             } else if owner != TASK && (pid.is_valid(row) || cgroup.get(row).is_some()) {
-                "has a process or cgroup though its owner is no task"
+                "has a process or cgroup, but its owner is not a task"
             } else if bytes.value(row) == 0 && requests.value(row) == 0 {
                 "is of nothing"
             } else {

@@ -86,7 +86,7 @@ pub fn check(recording: &Recording) -> Result<Vec<Finding>> {
         finding("time adds up", time::summed(&facts)),
         finding("time per tick", time::per_tick(recording, &facts)),
         finding("no silent zero", rows.values),
-        finding("windows follow on", rows.sequence),
+        finding("windows are contiguous", rows.sequence),
         finding("loss is data", facts::loss(recording, &facts)),
         finding("readable", rows.readable),
         finding("raw agrees", raw::compare(recording)),

@@ -71,7 +71,7 @@ fn run(recording: &Recording) -> Result<First> {
     let mut newest = i64::MIN;
     let readings = recording.table(&readings::TABLE)?;
     let tick_ns = readings.metadata().get(metadata::TICK_NS).and_then(|text| text.parse().ok());
-    let tick_ns: i64 = tick_ns.context("the metadata does not tell the length of a tick")?;
+    let tick_ns: i64 = tick_ns.context("the metadata has no tick length")?;
     let wanted = ["tick", "counter", "value", "enabled", "running", "trigger"];
     for batch in readings.scan(&wanted)? {
         for (counter, mono_ns, reading) in decode(&batch?, tick_ns)? {
@@ -174,7 +174,7 @@ impl Source {
             Some(name) => Err(anyhow::anyhow!("{name}: no such counter in counters")),
             None => Ok(()),
         }
-        .context("cannot tell which readings a window is made of")
+        .context("cannot match readings to windows")
     }
 }
 

@@ -1,7 +1,7 @@
 //! What the rows of `fabric` can tell on their own: conservation, values, sequence, clock.
 //!
 //! Tolerances: conservation 1 part in 10^9 (the sum of a few thousand doubles is good to about 1
-//! in 10^12); windows follow on to the nanosecond, since both ends are readings' times; wall time
+//! in 10^12); windows are contiguous to the nanosecond, since both ends are readings' times; wall time
 //! may be off its snapshots by [`CLOCK_NS`].
 
 use anyhow::Result;
@@ -52,7 +52,7 @@ pub(super) fn scan(recording: &Recording, facts: &Facts) -> Rows {
     let read = pass.read(recording, facts).and_then(|()| read_others(recording));
     let sequence = match pass.sequence.outcome("windows") {
         Outcome::Ok(told) if pass.gaps > 0 => {
-            Outcome::Ok(format!("{told}, {} gaps, which the loss explains", pass.gaps))
+            Outcome::Ok(format!("{told}, {} gaps, which the loss table explains", pass.gaps))
         }
         other => other,
     };
@@ -138,9 +138,9 @@ impl Pass {
         self.sequence.look(|| {
             let what = match before {
                 _ if window.begin_ns >= window.end_ns => "is not longer than 0 ns",
-                Some(end) if window.begin_ns < end => "begins before the one before it ends",
+                Some(end) if window.begin_ns < end => "begins before the previous one ends",
                 Some(_) if gap && !facts.may_have_gaps() => {
-                    "does not begin where the one before it ends, and no loss is recorded"
+                    "does not begin where the previous one ends, and no loss is recorded"
                 }
                 _ => return None,
             };
@@ -230,17 +230,19 @@ impl Who<'_> {
         let wrong = match owner {
             // Of what is sent in interrupts only the socket's cgroup is known.
             TASK if !(pid || cgroup && comm.is_none()) => "a task without pid",
-            TASK if number => "a number though the owner is no interrupt",
+            TASK if number => "a number, but the owner is not an interrupt",
             TASK => return None,
             _ if !KINDS.contains(&owner) => return Some(format!("owner {owner:?}")),
             IRQ if !named("irq:") => "an irq whose comm is not irq:NAME",
             SOFTIRQ if !named("softirq:") => "a softirq whose comm is not softirq:VEC",
             IRQ | SOFTIRQ if !number => "an interrupt without its number",
-            IDLE | OTHER_TASKS | UNATTRIBUTED if comm.is_some() => "a comm though it has no name",
-            _ if pid => "a pid though the owner is no task",
-            _ if cgroup => "a cgroup though the owner is no task",
+            IDLE | OTHER_TASKS | UNATTRIBUTED if comm.is_some() => {
+                "a comm, but the owner has no name"
+            }
+            _ if pid => "a pid, but the owner is not a task",
+            _ if cgroup => "a cgroup, but the owner is not a task",
             IRQ | SOFTIRQ => return None,
-            _ if number => "a number though the owner is no interrupt",
+            _ if number => "a number, but the owner is not an interrupt",
             _ => return None,
         };
         Some(wrong.to_owned())
@@ -270,9 +272,9 @@ impl Count {
         } else if value.is_some() != total.is_some() {
             "one of value and total is null".to_owned()
         } else if value.is_some() && running == 0.0 {
-            "a value though the counter never ran".to_owned()
+            "a value, but the counter never ran".to_owned()
         } else if value.is_none() && running > 0.0 && !excused {
-            "no value though the counter ran and nothing was lost".to_owned()
+            "no value, but the counter ran and nothing was lost".to_owned()
         } else {
             return None;
         };

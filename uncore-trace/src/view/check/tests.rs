@@ -295,7 +295,7 @@ fn a_gap_needs_a_loss() {
     let gap =
         |row: &mut crate::schema::fabric::Row<'_>, _: usize| row.mono_ns != BEGIN + 50_000_000;
     let broken = Broken { fabric: gap, ..INTACT };
-    assert_eq!(fails(&broken), ["windows follow on"]);
+    assert_eq!(fails(&broken), ["windows are contiguous"]);
     let told = Broken {
         fabric: gap,
         loss: Some(loss::Row {
