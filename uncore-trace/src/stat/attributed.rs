@@ -1,29 +1,30 @@
 //! `--for-each-cgroup`: counts by cgroup, also of counters that the kernel refuses to a cgroup.
 //!
-//! The recorder runs as it does for `record -o -`; its stream is read at the other end of a pipe
-//! and summed by cgroup, so that these rows are those of a recording. Guarantee: an interval is a
-//! whole number of the timeline's windows.
+//! The recorder runs as it does for `record`; its rows of `fabric` are summed by cgroup as they are
+//! made, so that these counts are those of a recording. Guarantee: an interval is a whole number of
+//! the timeline's windows.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsString;
-use std::io;
 use std::path::PathBuf;
+use std::sync::mpsc;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow};
-use arrow::ipc::reader::StreamReader;
+use anyhow::{Result, anyhow};
+use arrow::array::RecordBatch;
 use tokio::runtime::Runtime;
 
 use super::output::{Ending, Output};
+use super::parts::Parts;
 use super::repeat::Stats;
 use super::run::release;
-use super::shares::Shares;
 use super::table::Table;
 use crate::attribute::Choice;
 use crate::discover::Machine;
 use crate::open::Timer;
 use crate::plan::{Counter, Plan};
 use crate::record::{self, Outcome, buffer_mib};
+use crate::schema::columns::i64s;
 use crate::signals::Signals;
 use crate::tables::mode::Mode;
 use crate::tables::writer::Target;
@@ -32,6 +33,9 @@ use crate::workload::Workload;
 /// Longest window the parts are made in: `record`'s own default, short beside the time for which
 /// the mix of tasks on a CPU stays the same.
 const WINDOW: Duration = Duration::from_millis(10);
+
+/// Batches of rows that may wait to be summed; the recorder waits then.
+const BATCHES: usize = 64;
 
 /// How often the recorder hands its rows on; an interval is printed this much late at most.
 const FLUSH: Duration = Duration::from_millis(250);
@@ -86,11 +90,11 @@ pub fn run(
     // What counts its own CPU can be told exactly whose it is, and that is what was asked.
     plan.read_at_switch();
     let recording = recorder(machine, &plan, options);
-    let (receiver, sender) = io::pipe().context("cannot make a pipe")?;
+    let (sender, receiver) = mpsc::sync_channel(BATCHES);
     let mut view = View { options, output, begin: None, cut: 0, end: 0, printed: 0 };
     let (outcome, seen) = std::thread::scope(|scope| {
-        let reader = scope.spawn(|| view.read(receiver, Shares::new(table, named, unopened)));
-        let target = Target::Stream(Box::new(sender));
+        let reader = scope.spawn(|| view.read(receiver, Parts::new(table, named, unopened)));
+        let target = Target::Batches(sender);
         let recorded = record::record(target, machine, &plan, &recording, workload, signals);
         let outcome = runtime.block_on(Box::pin(recorded));
         let seen = reader
@@ -194,36 +198,41 @@ struct View<'a> {
 
 impl View<'_> {
     /// Prints every interval that is over; returns what is left of the last one.
-    fn read<'s>(&mut self, pipe: io::PipeReader, mut shares: Shares<'s>) -> Result<Shares<'s>> {
-        let reader = StreamReader::try_new(io::BufReader::new(pipe), None)
-            .context("cannot read the recorder's stream")?;
-        for batch in reader {
-            let batch = batch.context("cannot read the recorder's stream")?;
-            shares.add(&batch, &mut |shares, end, length| self.look(shares, end, length))?;
+    fn read<'s>(
+        &mut self,
+        batches: mpsc::Receiver<RecordBatch>,
+        mut parts: Parts<'s>,
+    ) -> Result<Parts<'s>> {
+        for batch in batches {
+            let (end, length) = (i64s(&batch, "mono_ns")?, i64s(&batch, "window_ns")?);
+            let mut from = 0;
+            for row in 0..batch.num_rows() {
+                if let Some(over) = self.is_over(end.value(row), length.value(row)) {
+                    parts.sums.add(&batch, from..row)?;
+                    self.print(&mut parts)?;
+                    (from, self.printed) = (row, over);
+                }
+                self.end = self.end.max(end.value(row));
+            }
+            parts.sums.add(&batch, from..batch.num_rows())?;
         }
-        Ok(shares)
+        Ok(parts)
     }
 
-    /// A window that ends at `end` comes: what was before it may be a whole interval.
-    fn look(&mut self, shares: &mut Shares<'_>, end: i64, length: i64) -> Result<()> {
+    /// How many intervals are over when a window that ends at `end` comes, where that is more than
+    /// were printed: what came before it is whole.
+    fn is_over(&mut self, end: i64, length: i64) -> Option<u32> {
         let begin = *self.begin.get_or_insert_with(|| {
             (self.cut, self.end) = (end - length, end);
             end - length
         });
-        if let Some(interval) = self.options.interval {
-            let over = (end - begin - 1) / (interval.as_nanos() as i64);
-            if over > i64::from(self.printed) {
-                self.print(shares)?;
-                self.printed = over as u32;
-            }
-        }
-        self.end = self.end.max(end);
-        Ok(())
+        let over = (end - begin - 1) / (self.options.interval?.as_nanos() as i64);
+        (over > i64::from(self.printed)).then_some(over as u32)
     }
 
     /// What was added since the last time, unless enough intervals were printed.
-    fn print(&mut self, shares: &mut Shares<'_>) -> Result<()> {
-        let rows = shares.take((self.end - self.cut) as f64);
+    fn print(&mut self, parts: &mut Parts<'_>) -> Result<()> {
+        let rows = parts.take((self.end - self.cut) as f64);
         self.cut = self.end;
         if self.options.interval_count.is_none_or(|count| self.printed < count) {
             let seconds = (self.end - self.begin.unwrap_or(self.end)) as f64 / 1e9;
@@ -232,7 +241,7 @@ impl View<'_> {
         Ok(())
     }
 
-    fn finish(&mut self, rest: &mut Shares<'_>, outcome: &Outcome) -> Result<()> {
+    fn finish(&mut self, rest: &mut Parts<'_>, outcome: &Outcome) -> Result<()> {
         if self.options.interval.is_some() {
             return self.print(rest);
         }

@@ -9,7 +9,6 @@
 
 pub mod aggregate;
 pub mod attributed;
-mod batch;
 pub mod cgroups;
 pub mod control;
 pub mod count;
@@ -17,9 +16,9 @@ pub mod csv;
 pub mod json;
 pub mod metrics;
 pub mod output;
+pub mod parts;
 pub mod repeat;
 pub mod row;
 pub mod run;
-pub mod shares;
 pub mod table;
 pub mod text;

@@ -22,8 +22,9 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::SyncSender;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use arrow::array::RecordBatch;
 
 use super::files::Files;
@@ -44,6 +45,8 @@ pub enum Target {
     Dataset(PathBuf),
     /// The fabric table as an Arrow IPC stream.
     Stream(Sink),
+    /// The fabric table as batches for another thread.
+    Batches(SyncSender<RecordBatch>),
 }
 
 impl std::fmt::Debug for Target {
@@ -52,6 +55,7 @@ impl std::fmt::Debug for Target {
             Target::File(path) => f.debug_tuple("File").field(path).finish(),
             Target::Dataset(path) => f.debug_tuple("Dataset").field(path).finish(),
             Target::Stream(_) => f.write_str("Stream"),
+            Target::Batches(_) => f.write_str("Batches"),
         }
     }
 }
@@ -84,6 +88,22 @@ pub struct Writer(Output);
 enum Output {
     Files(Box<Files>),
     Stream(Box<Stream>),
+    Batches(Batches),
+}
+
+/// Rows for another thread.
+#[derive(Debug)]
+struct Batches {
+    sender: SyncSender<RecordBatch>,
+    rows: u64,
+}
+
+impl Batches {
+    /// Waits where the other thread is slow.
+    fn write(&mut self, batch: &RecordBatch) -> Result<()> {
+        self.rows += batch.num_rows() as u64;
+        self.sender.send(batch.clone()).context("no thread takes the rows")
+    }
 }
 
 impl Writer {
@@ -98,6 +118,9 @@ impl Writer {
             Target::Stream(sink) => {
                 return Ok(Writer(Output::Stream(Box::new(Stream::create(sink, metadata)?))));
             }
+            Target::Batches(sender) => {
+                return Ok(Writer(Output::Batches(Batches { sender, rows: 0 })));
+            }
             Target::File(path) => Files::file(path, create, metadata)?,
             Target::Dataset(path) => Files::dataset(path, create, metadata)?,
         };
@@ -107,7 +130,7 @@ impl Writer {
     /// Whether rows of this table are kept: rows of others need not be made.
     pub fn wants(&self, def: &TableDef) -> bool {
         match &self.0 {
-            Output::Stream(_) => def.name == fabric::TABLE.name,
+            Output::Stream(_) | Output::Batches(_) => def.name == fabric::TABLE.name,
             Output::Files(files) => files.wants(def),
         }
     }
@@ -115,7 +138,7 @@ impl Writer {
     /// Replaces the metadata that goes into the segments from now on and that `repair` will find.
     pub fn set_metadata(&mut self, metadata: &BTreeMap<String, String>) -> Result<()> {
         match &mut self.0 {
-            Output::Stream(_) => Ok(()),
+            Output::Stream(_) | Output::Batches(_) => Ok(()),
             Output::Files(files) => files.set_metadata(metadata),
         }
     }
@@ -127,6 +150,7 @@ impl Writer {
         }
         match &mut self.0 {
             Output::Stream(stream) => stream.write(batch),
+            Output::Batches(batches) => batches.write(batch),
             Output::Files(files) => files.write(def, batch),
         }
     }
@@ -134,7 +158,7 @@ impl Writer {
     /// Makes everything written so far survive a kill.
     pub fn seal(&mut self) -> Result<()> {
         match &mut self.0 {
-            Output::Stream(_) => Ok(()),
+            Output::Stream(_) | Output::Batches(_) => Ok(()),
             Output::Files(files) => files.seal(),
         }
     }
@@ -144,7 +168,7 @@ impl Writer {
     pub(super) fn lock_of_a_killed(&self) -> Option<&std::fs::File> {
         match &self.0 {
             Output::Files(files) => files.lock.as_ref(),
-            Output::Stream(_) => None,
+            Output::Stream(_) | Output::Batches(_) => None,
         }
     }
 
@@ -152,6 +176,7 @@ impl Writer {
     pub fn finish(self, metadata: &BTreeMap<String, String>) -> Result<Finished> {
         match self.0 {
             Output::Stream(stream) => Ok(Finished { rows: stream.finish()?, bytes: 0 }),
+            Output::Batches(batches) => Ok(Finished { rows: batches.rows, bytes: 0 }),
             Output::Files(files) => files.finish(metadata),
         }
     }

@@ -3,6 +3,7 @@
 //! Views read tables only, so live and recorded answers cannot disagree. One question per file.
 //! Guarantee: memory grows with the number of different answers, never with the recording's length.
 
+pub mod cgroups;
 pub mod check;
 pub mod heat;
 pub mod incomplete;

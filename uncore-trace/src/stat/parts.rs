@@ -1,158 +1,45 @@
-//! The parts of a count by cgroup, summed from rows of the timeline.
-//!
-//! A task belongs to the deepest of the named cgroups it is in. What is in none of them has lines
-//! of its own: `(other)` is tasks elsewhere, `(idle)`, `(irq)` (interrupts and softirqs),
-//! `(device)` and `(unattributed)` what the timeline gives to those owners. Guarantee: the parts of
-//! a line add up to its whole, because every row of the timeline is in exactly one part.
+//! Lines of `--for-each-cgroup`: one for each part of a count.
 
-use std::collections::{BTreeSet, HashMap};
-
-use anyhow::Result;
-use arrow::array::{Array as _, RecordBatch};
+use std::collections::BTreeSet;
 
 use super::aggregate::Line;
-use super::batch::{Columns, Identity};
 use super::row::{Counted, Part, Row, Value};
 use super::table::Table;
 use crate::plan::Counter;
-use crate::schema::columns::get;
-use crate::schema::owner;
-
-/// The lines of whatever is in no named cgroup, by `owner` of the timeline.
-const REST: [(&str, &str); 7] = [
-    (owner::TASK, OTHER),
-    (owner::OTHER_TASKS, OTHER),
-    ("idle", "(idle)"),
-    ("irq", "(irq)"),
-    ("softirq", "(irq)"),
-    ("device", "(device)"),
-    ("unattributed", "(unattributed)"),
-];
-
-/// The line of tasks in no named cgroup.
-const OTHER: &str = "(other)";
+use crate::view::cgroups::{ByCgroup, Cell, OTHER, Sums, rest};
 
 /// Whose the time counted is: it has no parts.
 const EVERYBODY: &str = "(all)";
 
-/// One part of one or more counters.
-#[derive(Clone, Debug, Default)]
-struct Cell {
-    value: f64,
-    methods: BTreeSet<String>,
-    confidence: Option<f32>,
-}
-
-impl Cell {
-    fn add(&mut self, other: &Self) {
-        self.value += other.value;
-        self.methods.extend(other.methods.iter().cloned());
-        self.confidence = match (self.confidence, other.confidence) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        };
-    }
-}
-
-/// One counter.
-#[derive(Clone, Debug, Default)]
-struct Sums {
-    /// By part.
-    cells: HashMap<String, Cell>,
-    counted: bool,
-    /// Length of the windows that have a value.
-    counted_ns: f64,
-    running_ns: f64,
-    enabled_ns: f64,
-}
-
-impl Sums {
-    /// Scaled up to the windows in which the counter never ran, as a count is to the time enabled;
-    /// within a window the timeline has scaled it.
-    fn cell(&self, part: &str) -> Cell {
-        let cell = self.cells.get(part).cloned().unwrap_or_default();
-        Cell { value: cell.value * self.factor(), ..cell }
-    }
-
-    fn factor(&self) -> f64 {
-        if self.counted_ns > 0.0 { self.enabled_ns / self.counted_ns } else { 1.0 }
-    }
-
-    /// All parts together.
-    fn whole(&self) -> f64 {
-        self.cells.values().map(|cell| cell.value).sum::<f64>() * self.factor()
-    }
-}
-
-/// Adds up rows of the timeline.
+/// Makes rows of sums.
 #[derive(Debug)]
-pub struct Shares<'a> {
+pub struct Parts<'a> {
     table: &'a Table<'a>,
-    named: &'a [String],
     /// Counters that could not be opened.
     unopened: &'a BTreeSet<u32>,
-    id_of: HashMap<Identity, u32>,
-    /// End of the window of each counter that was last added to the times.
-    seen: Vec<Option<i64>>,
-    /// By counter.
-    sums: Vec<Sums>,
+    /// The id in the recording of each counter of the plan: those that could not be opened have none.
+    recorded: Vec<Option<u32>>,
+    /// What was added.
+    pub sums: ByCgroup<'a>,
 }
 
-impl<'a> Shares<'a> {
+impl<'a> Parts<'a> {
     /// Nothing yet, of the lines of `table` and the cgroups `named`.
     pub fn new(table: &'a Table<'a>, named: &'a [String], unopened: &'a BTreeSet<u32>) -> Self {
-        let counters = &table.plan.counters;
-        let identity = |counter: &Counter| {
-            let Counter { pmu, event, filter, cpu, .. } = counter;
-            ((pmu.clone(), event.clone(), filter.clone(), *cpu as i32), counter.id)
-        };
-        Self {
-            table,
-            named,
-            unopened,
-            id_of: counters.iter().map(identity).collect(),
-            seen: vec![None; counters.len()],
-            sums: vec![Sums::default(); counters.len()],
-        }
+        let mut ids = 0..;
+        let recorded = table
+            .plan
+            .counters
+            .iter()
+            .map(|counter| if unopened.contains(&counter.id) { None } else { ids.next() });
+        let recorded: Vec<Option<u32>> = recorded.collect();
+        let sums = ByCgroup::new(named, recorded.len());
+        Self { table, unopened, recorded, sums }
     }
 
-    /// Adds a batch. Before each row `cut` is called with the end and the length of its window; it
-    /// takes the rows so far where it is time to.
-    pub fn add(
-        &mut self,
-        batch: &RecordBatch,
-        cut: &mut dyn FnMut(&mut Self, i64, i64) -> Result<()>,
-    ) -> Result<()> {
-        let columns = Columns::of(batch)?;
-        for row in 0..batch.num_rows() {
-            let (end, length) = (columns.mono_ns.value(row), columns.window_ns.value(row));
-            cut(self, end, length)?;
-            self.row(&columns, row, end, length);
-        }
-        Ok(())
-    }
-
-    fn row(&mut self, columns: &Columns<'_>, row: usize, end: i64, length: i64) {
-        let Some(&id) = self.id_of.get(&columns.identity(row)) else { return };
-        let sums = &mut self.sums[id as usize];
-        if self.seen[id as usize].replace(end) != Some(end) {
-            sums.enabled_ns += length as f64;
-            sums.running_ns += length as f64 * f64::from(columns.running.value(row));
-            if columns.value.is_valid(row) {
-                sums.counted_ns += length as f64;
-            }
-        }
-        let Some(value) = get(columns.value, row) else { return };
-        sums.counted = true;
-        let owner = columns.owner.get(row).unwrap_or_default();
-        let part = part(self.named, owner, columns.cgroup.get(row));
-        let cell = sums.cells.entry(part.to_owned()).or_default();
-        if value == 0.0 {
-            return;
-        }
-        let method = columns.method.get(row).map(str::to_owned);
-        let confidence = get(columns.confidence, row);
-        cell.add(&Cell { value, methods: method.into_iter().collect(), confidence });
+    /// What was added of a counter of the plan.
+    fn of(&self, id: u32) -> Option<&Sums> {
+        self.sums.of((*self.recorded.get(id as usize)?)?)
     }
 
     /// The rows of what was added, and nothing is added any more. `length_ns` is how long it took.
@@ -161,7 +48,7 @@ impl<'a> Shares<'a> {
         let everybody = named_part(EVERYBODY, Cell::default());
         rows.extend(self.table.duration(length_ns.round() as u64, Some(everybody)));
         rows.extend(self.metrics(length_ns));
-        self.sums.fill(Sums::default());
+        self.sums.clear();
         rows
     }
 
@@ -173,7 +60,7 @@ impl<'a> Shares<'a> {
     /// The rows of one line, one for each part.
     fn line(&self, line: &Line) -> Vec<Row> {
         let opened = line.members.iter().filter(|id| !self.unopened.contains(id));
-        let of: Vec<&Sums> = opened.map(|&id| &self.sums[id as usize]).collect();
+        let of: Vec<&Sums> = opened.filter_map(|&id| self.of(id)).collect();
         let sum = |time: fn(&Sums) -> f64| of.iter().map(|sums| time(sums)).sum::<f64>();
         let (enabled, running) = (sum(|sums| sums.enabled_ns), sum(|sums| sums.running_ns));
         let total = sum(Sums::whole);
@@ -210,10 +97,8 @@ impl<'a> Shares<'a> {
         // something.
         let there =
             |name: &&str| *name == OTHER || of.iter().any(|sums| sums.cell(name).value != 0.0);
-        let mut rest: Vec<&str> = REST.iter().map(|(_, name)| *name).collect();
-        rest.dedup();
-        let named = self.named.iter().map(String::as_str);
-        named.chain(rest.into_iter().filter(there)).map(row).collect()
+        let named = self.sums.named().iter().map(String::as_str);
+        named.chain(rest().into_iter().filter(there)).map(row).collect()
     }
 
     /// The rows of metrics, one for each cgroup: of its parts of the inputs. A clock counts for
@@ -224,16 +109,16 @@ impl<'a> Shares<'a> {
         let clock = |id: u32| plan.counters.get(id as usize).is_some_and(is_clock);
         let mut rows = Vec::new();
         for line in &self.table.metrics {
-            for name in self.named.iter().map(String::as_str).chain([OTHER]) {
+            for name in self.sums.named().iter().map(String::as_str).chain([OTHER]) {
                 let count = |id: u32| {
-                    let sums = self.sums.get(id as usize).filter(|sums| sums.counted)?;
+                    let sums = self.of(id).filter(|sums| sums.counted)?;
                     Some(if clock(id) { sums.whole() } else { sums.cell(name).value })
                 };
                 let mut cell = Cell::default();
                 let instances = line.instances(plan);
                 let inputs = instances.iter().flat_map(|instance| &instance.inputs);
                 for id in inputs.filter_map(|input| input.counter).filter(|id| !clock(*id)) {
-                    let sums = self.sums.get(id as usize);
+                    let sums = self.of(id);
                     cell.add(&sums.map(|sums| sums.cell(name)).unwrap_or_default());
                 }
                 rows.push(line.of(plan, &count, length_ns, Some(named_part(name, cell))));
@@ -257,21 +142,10 @@ fn named_part(name: &str, cell: Cell) -> Part {
     }
 }
 
-/// The part that a row of the timeline belongs to.
-fn part<'a>(named: &'a [String], owner: &str, cgroup: Option<&str>) -> &'a str {
-    let rest = REST.iter().find(|(known, _)| *known == owner).map_or("(unattributed)", |r| r.1);
-    let Some(cgroup) = cgroup.filter(|_| owner == owner::TASK) else {
-        return rest;
-    };
-    let holds = |name: &&String| {
-        let below = cgroup.strip_prefix(name.trim_end_matches('/'));
-        below.is_some_and(|below| below.is_empty() || below.starts_with('/'))
-    };
-    named.iter().filter(holds).max_by_key(|name| name.len()).map_or(rest, String::as_str)
-}
-
 #[cfg(test)]
 mod tests {
+    use arrow::array::RecordBatch;
+
     use super::*;
     use crate::catalog::Catalog;
     use crate::catalog::metric::{Across, Input, Planned};
@@ -364,7 +238,7 @@ mod tests {
         let plan = plan();
         let table = table(&plan);
         let named = ["/a".to_owned(), "/a/b".to_owned(), "/c".to_owned()];
-        let mut shares = Shares::new(&table, &named, &ALL);
+        let mut parts = Parts::new(&table, &named, &ALL);
         let batch = batch(&[
             (10 * MS, "task", Some("/a"), Some(1.0), 0.5),
             (10 * MS, "task", Some("/a/x"), Some(2.0), 0.25),
@@ -377,8 +251,8 @@ mod tests {
             (10 * MS, "softirq", None, Some(256.0), 0.5),
             (10 * MS, "unattributed", None, Some(0.0), 0.0),
         ]);
-        shares.add(&batch, &mut |_, _, _| Ok(())).unwrap();
-        let rows = shares.take(1e7);
+        parts.sums.add(&batch, 0..batch.num_rows()).unwrap();
+        let rows = parts.take(1e7);
         assert_eq!(
             shown(&rows),
             [
@@ -395,19 +269,9 @@ mod tests {
         let counted = rows[0].counted.clone().unwrap();
         assert_eq!((counted.running_ns, counted.running), (10_000_000, 1.0));
         assert_eq!(
-            shown(&shares.take(1e7)),
+            shown(&parts.take(1e7)),
             ["/a - None ", "/a/b - None ", "/c - None ", "(other) - None "]
         );
-    }
-
-    #[test]
-    fn the_root_holds_what_no_other_does() {
-        let named = ["/".to_owned(), "/a".to_owned()];
-        assert_eq!(part(&named, "task", Some("/a/b")), "/a");
-        assert_eq!(part(&named, "task", Some("/ab")), "/");
-        assert_eq!(part(&named, "task", Some("/")), "/");
-        assert_eq!(part(&named, "idle", None), "(idle)");
-        assert_eq!(part(&named, "nonsense", None), "(unattributed)");
     }
 
     #[test]
@@ -415,13 +279,13 @@ mod tests {
         let plan = plan();
         let table = table(&plan);
         let named = ["/a".to_owned()];
-        let mut shares = Shares::new(&table, &named, &ALL);
+        let mut parts = Parts::new(&table, &named, &ALL);
         let rows = batch(&[
             (10 * MS, "unattributed", None, None, 0.0),
             (20 * MS, "task", Some("/a"), Some(5.0), 1.0),
         ]);
-        shares.add(&rows, &mut |_, _, _| Ok(())).unwrap();
-        let rows = shares.take(1e7);
+        parts.sums.add(&rows, 0..rows.num_rows()).unwrap();
+        let rows = parts.take(1e7);
         // Half of the time is scaled up to all of it.
         assert_eq!(shown(&rows), ["/a 10 Some(1.0) residency", "(other) 0 None "]);
         assert!((rows[0].counted.as_ref().unwrap().running - 0.5).abs() < 1e-12);
@@ -431,7 +295,7 @@ mod tests {
     fn the_time_counted_is_everybodys() {
         let plan = plan();
         let table = table_with(&plan, What { scale: true, duration: true, events: true });
-        let rows = Shares::new(&table, &["/a".to_owned()], &ALL).take(1e7);
+        let rows = Parts::new(&table, &["/a".to_owned()], &ALL).take(1e7);
         assert_eq!(rows[2].label, "duration_time");
         assert_eq!(shown(&rows[2..]), ["(all) 10000000 None "]);
     }
@@ -456,13 +320,13 @@ mod tests {
         }];
         let table_of = table(&plan);
         let named = ["/a".to_owned()];
-        let mut shares = Shares::new(&table_of, &named, &ALL);
+        let mut parts = Parts::new(&table_of, &named, &ALL);
         let batch = batch(&[
             (10 * MS, "task", Some("/a"), Some(5.0), 0.5),
             (10 * MS, "task", Some("/b"), Some(15.0), 0.25),
         ]);
-        shares.add(&batch, &mut |_, _, _| Ok(())).unwrap();
-        let rows = shares.take(5.0);
+        parts.sums.add(&batch, 0..batch.num_rows()).unwrap();
+        let rows = parts.take(5.0);
         let metrics: Vec<_> = rows.iter().filter(|row| row.counted.is_none()).cloned().collect();
         let shown_metrics = shown(&metrics);
         assert_eq!(shown_metrics, ["/a 1 Some(0.5) residency", "(other) 3 Some(0.25) residency"]);
@@ -470,13 +334,13 @@ mod tests {
         clock.counters[0].unit = "cycles".to_owned();
         clock.counters[0].per_cpu = false;
         let clock = table(&clock);
-        let mut shares = Shares::new(&clock, &named, &ALL);
-        shares.add(&batch, &mut |_, _, _| Ok(())).unwrap();
-        let rows = shares.take(5.0);
+        let mut parts = Parts::new(&clock, &named, &ALL);
+        parts.sums.add(&batch, 0..batch.num_rows()).unwrap();
+        let rows = parts.take(5.0);
         let metrics: Vec<_> = rows.iter().filter(|row| row.counted.is_none()).cloned().collect();
         assert_eq!(shown(&metrics), ["/a 4 None ", "(other) 4 None "], "a clock has no parts");
         let unopened = BTreeSet::from([0]);
-        let rows = Shares::new(&table_of, &named, &unopened).take(5.0);
+        let rows = Parts::new(&table_of, &named, &unopened).take(5.0);
         assert_eq!(rows[0].value, Value::NotSupported);
         assert_eq!(rows[2].value, Value::Missing(vec!["page_faults".to_owned()]));
     }
