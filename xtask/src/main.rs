@@ -11,11 +11,13 @@ mod bench;
 mod bpf;
 mod capture;
 mod command;
+mod engines;
 mod fixture;
 mod fuzz;
 mod lab;
 mod setup;
 mod target;
+mod venv;
 
 /// The project's own tasks
 #[derive(Debug, Parser)]
@@ -38,6 +40,8 @@ enum Task {
     /// Measure what recording costs
     #[command(subcommand)]
     Bench(bench::Bench),
+    /// Compare what Spark, `ClickHouse`, `DuckDB`, Polars and pandas answer about a recording
+    Engines,
     /// Feed the parsers what nobody would write
     Fuzz(fuzz::Args),
     /// Test with the real uncore drivers in emulated guests
@@ -65,6 +69,7 @@ fn run(task: Task) -> Result<()> {
         Task::Bpf { check } => bpf::run(check),
         Task::Capture(args) => capture::run(&args),
         Task::Bench(bench) => bench::run(&bench),
+        Task::Engines => engines::run(),
         Task::Fuzz(args) => fuzz::run(&args),
         Task::Lab(args) => lab::run(&args),
         Task::Pack(args) => fixture::pack(&args),

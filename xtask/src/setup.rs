@@ -5,9 +5,9 @@
 //! are enough for them.
 #![expect(clippy::print_stdout, reason = "a task tells what it does")]
 
+use std::env;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::{env, fs};
+use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use uncore_trace_ebpf::build;
@@ -15,6 +15,7 @@ use uncore_trace_ebpf::build;
 use crate::apt::Apt;
 use crate::command::{succeed, version};
 use crate::target;
+use crate::venv::Venv;
 
 /// The distribution's Rust with the source of `core`, and the LLVM that `bpf-linker` links. The
 /// two must be of one LLVM major version: rustc 1.96 is built with LLVM 22.
@@ -32,7 +33,11 @@ const BPF_BY_HAND: &str = "install it by hand: `rustup toolchain install nightly
                            rust-src` and `cargo install bpf-linker`";
 
 /// The readers that recordings are compared with, pinned so that a failure is ours.
-const PYTHON_PACKAGES: &[&str] = &["duckdb==2.0.0", "pandas==3.1.1", "pyarrow==26.0.1"];
+const READERS: Venv = Venv {
+    name: "venv",
+    packages: &["duckdb==2.0.0", "pandas==3.1.1", "pyarrow==26.0.1"],
+    modules: "duckdb, pandas, pyarrow",
+};
 
 /// Options of `cargo xtask setup`.
 #[derive(Debug, clap::Args)]
@@ -64,7 +69,7 @@ const STEPS: &[Step] = &[
     Step { name: "setcap", look: look_setcap, install: |apt| apt.install(&["libcap2-bin"]) },
     Step { name: "cargo-fuzz", look: look_fuzz, install: install_fuzz },
     Step { name: "BPF toolchain", look: look_bpf, install: install_bpf },
-    Step { name: "Python readers", look: look_python, install: install_python },
+    Step { name: "Python readers", look: || READERS.look(), install: |apt| READERS.install(apt) },
 ];
 
 /// Goes through all steps; with `--check` changes nothing.
@@ -141,55 +146,8 @@ fn linker_path() -> Option<PathBuf> {
     Some(home.join("bin/bpf-linker"))
 }
 
-/// The environment the tests run Python from.
-fn venv() -> Result<PathBuf> {
-    Ok(target::dir()?.join("venv"))
-}
-
 /// The Python that has the readers; an error says how to get it.
 pub fn python() -> Result<PathBuf> {
-    look_python().context("run `cargo xtask setup` first")?;
-    Ok(venv()?.join("bin/python"))
-}
-
-/// The pinned versions, as this file writes them once all of them are installed.
-fn pins() -> String {
-    PYTHON_PACKAGES.join("\n") + "\n"
-}
-
-fn look_python() -> Result<String> {
-    let venv = venv()?;
-    let installed = fs::read_to_string(venv.join("pins.txt"))
-        .with_context(|| format!("no complete environment in {}", venv.display()))?;
-    ensure!(installed == pins(), "other versions are pinned now");
-    let mut python = Command::new(venv.join("bin/python"));
-    let output = python
-        .args(["-c", "import duckdb, pandas, pyarrow"])
-        .output()
-        .with_context(|| format!("cannot run {}", venv.join("bin/python").display()))?;
-    let error = String::from_utf8_lossy(&output.stderr);
-    let error = error.trim().lines().last().unwrap_or_default();
-    ensure!(output.status.success(), "the packages do not import: {error}");
-    Ok(format!("{} in {}", PYTHON_PACKAGES.join(", "), venv.display()))
-}
-
-fn install_python(apt: &Apt) -> Result<()> {
-    let venv = venv()?;
-    // `python3 -m venv` runs everywhere; `ensurepip` is the part Debian splits off.
-    let has_venv = Command::new("python3")
-        .args(["-c", "import venv, ensurepip"])
-        .stderr(Stdio::null())
-        .status()
-        .is_ok_and(|status| status.success());
-    if !has_venv {
-        apt.install(&["python3", "python3-venv"])?;
-    }
-    succeed(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&venv))?;
-    succeed(
-        Command::new(venv.join("bin/python"))
-            .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"])
-            .args(PYTHON_PACKAGES),
-    )?;
-    let path = venv.join("pins.txt");
-    fs::write(&path, pins()).with_context(|| format!("cannot write {}", path.display()))
+    READERS.look().context("run `cargo xtask setup` first")?;
+    READERS.python()
 }

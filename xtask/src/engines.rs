@@ -1,0 +1,230 @@
+//! `cargo xtask engines`: the tables of a recording in the engines that people query them with.
+//!
+//! Records for a second, as root, and asks each engine the questions of `tests/engines/engine.py`,
+//! without any option of its Parquet reader. Guarantee: it fails unless every engine opens every
+//! column of every table and all answers are the same, real numbers to [`TOLERANCE`].
+//!
+//! Not tried: Trino, whose server is too heavy for a test.
+#![expect(clippy::print_stdout, reason = "a task tells what it did")]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use serde_json::Value;
+use uncore_trace_ebpf::stamp::workspace_root;
+
+use crate::apt::Apt;
+use crate::command::version_of;
+use crate::target;
+use crate::venv::Venv;
+
+/// Relative difference of two sums that is taken for rounding: engines add in orders of their own.
+const TOLERANCE: f64 = 1e-9;
+
+/// All engines but the older Spark.
+const NEW: Venv = Venv {
+    name: "venv-engines",
+    packages: &[
+        "chdb==4.4.0",
+        "duckdb==2.0.0",
+        "pandas==3.1.1",
+        "polars==2.1.0",
+        "pyarrow==26.0.1",
+        "pyspark==4.0.1",
+    ],
+    modules: "chdb, duckdb, pandas, polars, pyarrow, pyspark",
+};
+/// The Spark that is most in use. It needs none of the others' packages.
+const OLD: Venv =
+    Venv { name: "venv-engines-old", packages: &["pyspark==3.5.7"], modules: "pyspark" };
+
+/// Name, name in `engine.py`, environment. All are compared with the first.
+const ENGINES: &[(&str, &str, &Venv)] = &[
+    ("DuckDB", "duckdb", &NEW),
+    ("ClickHouse", "chdb", &NEW),
+    ("Polars", "polars", &NEW),
+    ("pandas", "pandas", &NEW),
+    ("Spark 4.0", "spark", &NEW),
+    ("Spark 3.5", "spark", &OLD),
+];
+
+/// What runs Spark: Java 17 is the newest that both versions support.
+const JAVA: &[&str] = &["openjdk-17-jre-headless"];
+
+/// What an engine answers: rows by question.
+type Answers = BTreeMap<String, Vec<Vec<Value>>>;
+
+/// Installs the engines, records and compares.
+pub fn run() -> Result<()> {
+    ensure!(rustix::process::geteuid().is_root(), "it records, so it must be run as root");
+    install()?;
+    let dir = tempfile::tempdir().context("cannot make a directory")?;
+    let run = dir.path().join("run/");
+    record(&run)?;
+    let tables = dir.path().join("tables.json");
+    let listed = ask(&NEW, &["schema".as_ref(), &run])?;
+    fs::write(&tables, &listed).with_context(|| format!("cannot write {}", tables.display()))?;
+    let mut first: Option<(&str, Answers)> = None;
+    for &(name, engine, venv) in ENGINES {
+        let begin = Instant::now();
+        let text = ask(venv, &[engine.as_ref(), &run, &tables]).context(name)?;
+        let answers: Answers = serde_json::from_str(&text)
+            .with_context(|| format!("{name} answered what is not expected"))?;
+        let took = begin.elapsed().as_secs_f64();
+        match &first {
+            None => {
+                require_something(&answers)?;
+                first = Some((name, answers));
+            }
+            Some((expected, wanted)) => compare((expected, wanted), (name, &answers))?,
+        }
+        println!("engines: {name}: the same answers ({took:.1} s)");
+    }
+    Ok(())
+}
+
+fn install() -> Result<()> {
+    let apt = Apt::new();
+    if version_of(Command::new("java")).is_err() {
+        println!("engines: installing {}", JAVA.join(" "));
+        apt.install(JAVA)?;
+    }
+    for venv in [&NEW, &OLD] {
+        if let Err(error) = venv.look() {
+            println!("engines: {}: installing ({error:#})", venv.name);
+            venv.install(&apt).with_context(|| format!("cannot install: {}", venv.name))?;
+        }
+        println!("engines: {}", venv.look()?);
+    }
+    Ok(())
+}
+
+/// A recording with all tables and rows in each that a virtual machine can make.
+fn record(run: &Path) -> Result<()> {
+    let mut command = Command::new(target::debug()?);
+    command.args(["record", "-p", "host", "--io", "--slices", "--cluster", "engines", "-o"]);
+    command.arg(run).args([
+        "--",
+        "sh",
+        "-c",
+        "i=0; while [ $i -lt 500 ]; do /bin/true; i=$((i+1)); done; sleep 1",
+    ]);
+    let ended = command.stderr(Stdio::piped()).output().context("cannot run the recorder")?;
+    let text = String::from_utf8_lossy(&ended.stderr);
+    // Something may be lost on a loaded machine; the tables are sound all the same.
+    ensure!(matches!(ended.status.code(), Some(0 | 1)), "the recording failed: {text}");
+    println!("{}", text.trim());
+    Ok(())
+}
+
+/// What `engine.py` writes.
+fn ask(venv: &Venv, args: &[&Path]) -> Result<String> {
+    let script = workspace_root().join("tests/engines/engine.py");
+    let output = Command::new(venv.python()?)
+        .arg(script)
+        .args(args)
+        .stdin(Stdio::null())
+        .output()
+        .context("cannot run Python")?;
+    if !output.status.success() {
+        let error = String::from_utf8_lossy(&output.stderr);
+        bail!("{}\n{}", output.status, crate::command::last_lines(error.trim(), 30));
+    }
+    String::from_utf8(output.stdout).context("the answer is not UTF-8")
+}
+
+/// Answers that agree about nothing prove nothing.
+fn require_something(answers: &Answers) -> Result<()> {
+    for (question, rows) in answers {
+        ensure!(!rows.is_empty(), "{question}: no rows");
+    }
+    Ok(())
+}
+
+/// That two engines answered the same.
+fn compare((name, wanted): (&str, &Answers), (other, found): (&str, &Answers)) -> Result<()> {
+    ensure!(
+        wanted.keys().eq(found.keys()),
+        "{name} and {other} were not asked the same: {:?}, {:?}",
+        wanted.keys(),
+        found.keys()
+    );
+    for (question, wanted) in wanted {
+        let found = found.get(question).map(Vec::as_slice).unwrap_or_default();
+        let same = wanted.len() == found.len()
+            && wanted.iter().zip(found).all(|(wanted, found)| is_same_row(wanted, found));
+        if !same {
+            bail!(
+                "{question}: {name} and {other} differ\n{}",
+                differing(wanted, found, name, other)
+            );
+        }
+    }
+    Ok(())
+}
+
+/// The first rows that are not the same.
+fn differing(wanted: &[Vec<Value>], found: &[Vec<Value>], name: &str, other: &str) -> String {
+    let text = |row: Option<&Vec<Value>>| {
+        row.map_or_else(|| "no row".to_owned(), |row| Value::from(row.clone()).to_string())
+    };
+    let rows = (0..wanted.len().max(found.len())).map(|at| (wanted.get(at), found.get(at)));
+    let differs = |(one, two): &(Option<&Vec<Value>>, Option<&Vec<Value>>)| match (one, two) {
+        (Some(one), Some(two)) => !is_same_row(one, two),
+        _ => true,
+    };
+    let shown = rows.filter(differs).take(3);
+    let lines = shown.map(|(one, two)| format!("{name}: {}\n{other}: {}", text(one), text(two)));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+fn is_same_row(wanted: &[Value], found: &[Value]) -> bool {
+    wanted.len() == found.len() && wanted.iter().zip(found).all(|(one, two)| is_same(one, two))
+}
+
+fn is_same(wanted: &Value, found: &Value) -> bool {
+    if let (Some(one), Some(two)) = (wanted.as_i64(), found.as_i64()) {
+        return one == two;
+    }
+    match (wanted.as_f64(), found.as_f64()) {
+        (Some(one), Some(two)) => (one - two).abs() <= TOLERANCE * one.abs().max(two.abs()),
+        _ => wanted == found,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn numbers_are_the_same_to_rounding_and_nothing_else_is() {
+        assert!(is_same(&json!(1e15), &json!(1e15 + 1.0)));
+        assert!(is_same(&json!(3), &json!(3.0)));
+        assert!(is_same(&json!(null), &json!(null)));
+        assert!(!is_same(&json!(1_000_000_000_000_000_i64), &json!(1_000_000_000_000_001_i64)));
+        assert!(!is_same(&json!(1.0), &json!(1.000_001)));
+        assert!(!is_same(&json!(null), &json!(0)));
+        assert!(!is_same(&json!("3"), &json!(3)));
+    }
+
+    #[test]
+    fn a_difference_names_engines_question_and_answers() {
+        let answers = |value: f64| {
+            Answers::from([("sum".to_owned(), vec![vec![json!("mem"), json!(value)]])])
+        };
+        let error = compare(("DuckDB", &answers(2.0)), ("Spark 3.5", &answers(3.0))).unwrap_err();
+        let text = error.to_string();
+        let wanted =
+            "sum: DuckDB and Spark 3.5 differ\nDuckDB: [\"mem\",2.0]\nSpark 3.5: [\"mem\",3.0]";
+        assert_eq!(text, wanted);
+        let nothing = Answers::from([("sum".to_owned(), Vec::new())]);
+        assert!(compare(("DuckDB", &answers(2.0)), ("chdb", &nothing)).is_err());
+        assert!(require_something(&nothing).is_err());
+    }
+}

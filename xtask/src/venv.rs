@@ -1,0 +1,85 @@
+//! Python environments with pinned packages, in the target directory.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::apt::Apt;
+use crate::command::succeed;
+use crate::target;
+
+/// An environment: its packages are of these versions, or it is made anew.
+#[derive(Debug)]
+pub struct Venv {
+    /// Name of its directory.
+    pub name: &'static str,
+    /// What pip installs, as `NAME==VERSION`.
+    pub packages: &'static [&'static str],
+    /// The modules that must import.
+    pub modules: &'static str,
+}
+
+impl Venv {
+    /// Its Python.
+    pub fn python(&self) -> Result<PathBuf> {
+        Ok(self.dir()?.join("bin/python"))
+    }
+
+    fn dir(&self) -> Result<PathBuf> {
+        Ok(target::dir()?.join(self.name))
+    }
+
+    /// The pinned versions, as this file writes them once all of them are installed.
+    fn pins(&self) -> String {
+        self.packages.join("\n") + "\n"
+    }
+
+    /// What is installed, in a few words.
+    ///
+    /// # Errors
+    ///
+    /// It is not there or not complete.
+    pub fn look(&self) -> Result<String> {
+        let dir = self.dir()?;
+        let installed = fs::read_to_string(dir.join("pins.txt"))
+            .with_context(|| format!("no complete environment in {}", dir.display()))?;
+        ensure!(installed == self.pins(), "other versions are pinned now");
+        let python = self.python()?;
+        let output = Command::new(&python)
+            .args(["-c", &format!("import {}", self.modules)])
+            .output()
+            .with_context(|| format!("cannot run {}", python.display()))?;
+        let error = String::from_utf8_lossy(&output.stderr);
+        let error = error.trim().lines().last().unwrap_or_default();
+        ensure!(output.status.success(), "the packages do not import: {error}");
+        Ok(format!("{} in {}", self.packages.join(", "), dir.display()))
+    }
+
+    /// Makes it anew.
+    ///
+    /// # Errors
+    ///
+    /// Python or one of the packages cannot be installed.
+    pub fn install(&self, apt: &Apt) -> Result<()> {
+        let dir = self.dir()?;
+        // `python3 -m venv` runs everywhere; `ensurepip` is the part Debian splits off.
+        let has_venv = Command::new("python3")
+            .args(["-c", "import venv, ensurepip"])
+            .stderr(Stdio::null())
+            .status()
+            .is_ok_and(|status| status.success());
+        if !has_venv {
+            apt.install(&["python3", "python3-venv"])?;
+        }
+        succeed(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&dir))?;
+        succeed(
+            Command::new(self.python()?)
+                .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"])
+                .args(self.packages),
+        )?;
+        let path = dir.join("pins.txt");
+        fs::write(&path, self.pins()).with_context(|| format!("cannot write {}", path.display()))
+    }
+}
