@@ -66,7 +66,7 @@ fn assert_same(recorded: &[String], made: &[String], options: &[&str]) {
 }
 
 /// `attribute` with the recording's own options makes its own rows.
-pub fn again_the_same(recording: &Path) {
+pub(crate) fn again_the_same(recording: &Path) {
     let dir = tempfile::tempdir().unwrap();
     let made = again(recording, &dir.path().join("attributed.parquet"), &[]);
     assert_same(&rows(recording), &made, &[]);

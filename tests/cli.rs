@@ -305,7 +305,7 @@ fn all_metrics_are_those_that_are_here_or_refused_in_short() {
 }
 
 /// A recording of one row, made without the kernel.
-pub fn small_recording(path: &Path) {
+pub(crate) fn small_recording(path: &Path) {
     small_recording_into(Target::File(path.to_owned()));
 }
 

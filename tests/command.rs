@@ -15,14 +15,14 @@ use std::process::{Command, Output};
 use uncore_trace_lab::fixtures;
 
 /// Where the user's own catalog would be: the user who runs the tests may have one.
-pub const NO_CONFIG: &str = "/nonexistent";
+pub(crate) const NO_CONFIG: &str = "/nonexistent";
 
 /// A user without privileges, `nobody`.
-pub const NOBODY: u32 = 65534;
+pub(crate) const NOBODY: u32 = 65534;
 
 /// What a run said.
 #[derive(Debug)]
-pub struct Answer {
+pub(crate) struct Answer {
     /// Exit code; -1 when it died by a signal.
     pub code: i32,
     pub out: String,
@@ -30,7 +30,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    pub fn of(output: Output) -> Self {
+    pub(crate) fn of(output: Output) -> Self {
         let text = |bytes| String::from_utf8(bytes).unwrap();
         Self {
             code: output.status.code().unwrap_or(-1),
@@ -40,24 +40,24 @@ impl Answer {
     }
 
     /// Panics unless it is exit code 0; returns what was printed.
-    pub fn ok(self) -> String {
+    pub(crate) fn ok(self) -> String {
         assert_eq!(self.code, 0, "{self:#?}");
         self.out
     }
 
     /// Panics unless something was recorded: all of it, or on a machine too busy for that, most.
-    pub fn recorded(self) -> Self {
+    pub(crate) fn recorded(self) -> Self {
         assert!(self.code == 0 || self.recorded_in_part(), "{self:#?}");
         self
     }
 
     /// Whether `record` says that it lost something.
-    pub fn recorded_in_part(&self) -> bool {
+    pub(crate) fn recorded_in_part(&self) -> bool {
         self.code == 1 && self.err.contains("incomplete (exit code 1)")
     }
 
     /// Panics unless it is exit code 2 and one line on stderr that can be shown; returns the line.
-    pub fn refused(self) -> String {
+    pub(crate) fn refused(self) -> String {
         assert_eq!(self.code, 2, "{self:#?}");
         let line = self.err.strip_suffix('\n').unwrap_or_default();
         assert!(line.starts_with("uncore-trace: "), "{self:#?}");
@@ -68,38 +68,38 @@ impl Answer {
 
 /// A directory to run in.
 #[derive(Debug)]
-pub struct Place {
+pub(crate) struct Place {
     dir: tempfile::TempDir,
 }
 
 impl Place {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { dir: tempfile::tempdir().unwrap() }
     }
 
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
     /// The tool, to be run here.
-    pub fn tool<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
+    pub(crate) fn tool<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_uncore-trace"));
         command.args(args).current_dir(self.dir.path()).env_remove("UNCORE_TRACE_LOG");
         command.env("XDG_CONFIG_HOME", NO_CONFIG);
         command
     }
 
-    pub fn run<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Answer {
+    pub(crate) fn run<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Answer {
         Answer::of(self.tool(args).output().unwrap())
     }
 
     /// As typed in a shell, without quotes.
-    pub fn typed(&self, line: &str) -> Answer {
+    pub(crate) fn typed(&self, line: &str) -> Answer {
         self.run(line.split_whitespace())
     }
 
     /// Runs what must be refused, changing nothing here; returns the line it said.
-    pub fn refuses<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> String {
+    pub(crate) fn refuses<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> String {
         let before = self.content();
         let line = self.run(args).refused();
         assert_eq!(self.content(), before, "left behind after: {line}");
@@ -107,7 +107,7 @@ impl Place {
     }
 
     /// Every file below, with its bytes; directories are empty.
-    pub fn content(&self) -> BTreeMap<PathBuf, Vec<u8>> {
+    pub(crate) fn content(&self) -> BTreeMap<PathBuf, Vec<u8>> {
         fn walk(dir: &Path, found: &mut BTreeMap<PathBuf, Vec<u8>>) {
             for entry in fs::read_dir(dir).unwrap() {
                 let path = entry.unwrap().path();
@@ -126,7 +126,7 @@ impl Place {
     }
 
     /// A copy of the tool here that anybody may run, wherever the build put the original.
-    pub fn tool_for_all(&self) -> PathBuf {
+    pub(crate) fn tool_for_all(&self) -> PathBuf {
         let copy = self.path("uncore-trace");
         fs::copy(env!("CARGO_BIN_EXE_uncore-trace"), &copy).unwrap();
         for path in [self.dir.path(), &copy] {
@@ -136,7 +136,7 @@ impl Place {
     }
 
     /// A captured machine, unpacked here: the value of `--root`.
-    pub fn machine(&self, name: &str) -> String {
+    pub(crate) fn machine(&self, name: &str) -> String {
         let dir = self.path(name);
         fixtures::machine(name).unwrap().unpack(&dir).unwrap();
         dir.to_str().unwrap().to_owned()

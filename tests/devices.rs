@@ -16,14 +16,14 @@ use crate::machines::{brief, captured, request, unpacked};
 
 /// A function: its path in `sys/devices`, class, vendor, and the socket, root complex and port that
 /// a Tegra410 root port tells.
-pub type Function<'a> = (&'a str, u32, u32, Option<[u8; 3]>);
+pub(crate) type Function<'a> = (&'a str, u32, u32, Option<[u8; 3]>);
 
-pub const BRIDGE: u32 = 0x06_0400;
-pub const NVME: u32 = 0x01_0802;
-pub const NIC: u32 = 0x02_0000;
+pub(crate) const BRIDGE: u32 = 0x06_0400;
+pub(crate) const NVME: u32 = 0x01_0802;
+pub(crate) const NIC: u32 = 0x02_0000;
 
 /// A captured machine with devices: functions, and (class, name, path in `sys/devices`).
-pub fn with_devices(
+pub(crate) fn with_devices(
     name: &str,
     functions: &[Function<'_>],
     names: &[(&str, &str, &str)],
@@ -63,7 +63,7 @@ pub fn with_devices(
 }
 
 /// Two sockets with a disk and two network functions below root port 8 of each.
-pub fn grace() -> (tempfile::TempDir, Machine) {
+pub(crate) fn grace() -> (tempfile::TempDir, Machine) {
     let (port, other) = ("pci0008:00/0008:00:00.0", "pci0018:00/0018:00:00.0");
     with_devices(
         "grace-2s",
@@ -83,7 +83,7 @@ pub fn grace() -> (tempfile::TempDir, Machine) {
 }
 
 /// Root complex 4 of socket 0: a port with one disk, and one with two network functions.
-pub fn tegra(readable: bool) -> (tempfile::TempDir, Machine) {
+pub(crate) fn tegra(readable: bool) -> (tempfile::TempDir, Machine) {
     let (one, two) = ("pci0002:00/0002:00:01.0", "pci0002:00/0002:00:02.0");
     let says = |port: u8| readable.then_some([0, 4, port]);
     with_devices(

@@ -6,11 +6,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
-pub mod cgroup;
-pub mod load;
-pub mod recorder;
-pub mod rows;
-pub mod subject;
+pub(crate) mod cgroup;
+pub(crate) mod load;
+pub(crate) mod recorder;
+pub(crate) mod rows;
+pub(crate) mod subject;
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -48,7 +48,7 @@ pub(crate) use or_skip;
 pub(crate) use root_or_skip;
 
 /// Whether this is root; if not, the test is skipped.
-pub fn has_root(untested: &str) -> bool {
+pub(crate) fn has_root(untested: &str) -> bool {
     let root = geteuid().is_root();
     if !root {
         skip(&format!("not root: cannot test {untested}"));
@@ -57,31 +57,31 @@ pub fn has_root(untested: &str) -> bool {
 }
 
 /// The machine, if this is root.
-pub fn machine() -> Option<MutexGuard<'static, ()>> {
+pub(crate) fn machine() -> Option<MutexGuard<'static, ()>> {
     has_root("recording").then(|| MACHINE.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// The program under test.
-pub fn uncore_trace() -> Command {
+pub(crate) fn uncore_trace() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_uncore-trace"));
     command.env("XDG_CONFIG_HOME", NO_CONFIG);
     command
 }
 
 /// Runs it to its end.
-pub fn run<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> Output {
+pub(crate) fn run<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> Output {
     uncore_trace().args(args).output().unwrap()
 }
 
 /// Runs it to its end, which must be exit code 0; returns stdout.
-pub fn run_ok<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> String {
+pub(crate) fn run_ok<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> String {
     let output = run(args);
     assert!(output.status.success(), "{:?}: {}", output.status, text(&output));
     String::from_utf8(output.stdout).unwrap()
 }
 
 /// What it printed, for messages.
-pub fn text(output: &Output) -> String {
+pub(crate) fn text(output: &Output) -> String {
     let lossy = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     format!("{}{}", lossy(&output.stdout), lossy(&output.stderr))
 }
@@ -89,7 +89,7 @@ pub fn text(output: &Output) -> String {
 /// The least of up to three measurements, the first that is `enough`: the host of a virtual machine
 /// may stop it for a second, and its kernel may hide a process of its own from tracers, with the
 /// interrupts that come while it runs (seen: process 1 of one that runs a single job).
-pub fn best_of_three(enough: f64, mut measure: impl FnMut() -> f64) -> f64 {
+pub(crate) fn best_of_three(enough: f64, mut measure: impl FnMut() -> f64) -> f64 {
     let mut best = f64::INFINITY;
     for _ in 0..3 {
         best = best.min(measure());
@@ -101,20 +101,20 @@ pub fn best_of_three(enough: f64, mut measure: impl FnMut() -> f64) -> f64 {
 }
 
 /// `uncore-trace check` finds nothing wrong.
-pub fn assert_checked(recording: &Path) {
+pub(crate) fn assert_checked(recording: &Path) {
     let output = run([OsStr::new("check"), recording.as_os_str()]);
     assert_eq!(output.status.code(), Some(0), "{}: {}", recording.display(), text(&output));
 }
 
 /// `CLOCK_MONOTONIC`, ns.
-pub fn mono_ns() -> i64 {
+pub(crate) fn mono_ns() -> i64 {
     let time = clock_gettime(ClockId::Monotonic);
     time.tv_sec * 1_000_000_000 + time.tv_nsec
 }
 
 /// The Python with the readers that `cargo xtask setup` installs into the target directory; panics
 /// if it is not there.
-pub fn python() -> PathBuf {
+pub(crate) fn python() -> PathBuf {
     // The binary is TARGET/PROFILE/uncore-trace.
     let target = Path::new(env!("CARGO_BIN_EXE_uncore-trace")).parent().and_then(Path::parent);
     python_in(target.unwrap())
@@ -132,14 +132,14 @@ fn python_in(target: &Path) -> PathBuf {
 }
 
 /// Panics if a program that `cargo xtask setup` installs cannot be run.
-pub fn need(program: &str) {
+pub(crate) fn need(program: &str) {
     if let Err(error) = Command::new(program).arg("--version").output() {
         panic!("{program} cannot be run ({error}): run `cargo xtask setup`");
     }
 }
 
 /// Asks `readers.py`; the answer is JSON.
-pub fn readers(python: &Path, args: &[&OsStr]) -> serde_json::Value {
+pub(crate) fn readers(python: &Path, args: &[&OsStr]) -> serde_json::Value {
     let script = include_str!("readers.py");
     let output = Command::new(python).arg("-c").arg(script).args(args).output().unwrap();
     assert!(output.status.success(), "{args:?}: {}", text(&output));

@@ -19,7 +19,7 @@ use uncore_trace_lab::fixtures;
 
 /// The files of a captured machine in a directory of their own, for `--root`, which the test may
 /// change.
-pub fn unpacked(name: &str) -> TempDir {
+pub(crate) fn unpacked(name: &str) -> TempDir {
     let dir = TempDir::new().unwrap();
     fixtures::machine(name).unwrap().fill(dir.path()).unwrap();
     dir
@@ -27,14 +27,14 @@ pub fn unpacked(name: &str) -> TempDir {
 
 /// A captured machine as it is discovered. It is unpacked and read once a process; its files are
 /// removed then, so that what reads them later (`list absent`) takes [`unpacked`].
-pub fn captured(name: &str) -> Machine {
+pub(crate) fn captured(name: &str) -> Machine {
     static FOUND: Mutex<BTreeMap<String, Machine>> = Mutex::new(BTreeMap::new());
     let mut found = FOUND.lock().unwrap_or_else(PoisonError::into_inner);
     let discovered = || machine(unpacked(name).path()).unwrap();
     found.entry(name.to_owned()).or_insert_with(discovered).clone()
 }
 
-pub fn request(groups: &[&str], events: &[&str]) -> Request {
+pub(crate) fn request(groups: &[&str], events: &[&str]) -> Request {
     let owned = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect();
     Request {
         groups: owned(groups),
@@ -55,11 +55,11 @@ fn try_plan(name: &str, groups: &[&str], events: &[&str]) -> Result<Plan, String
     plan(&captured(name), &catalog, &request(groups, events)).map_err(error)
 }
 
-pub fn planned(name: &str, groups: &[&str], events: &[&str]) -> Plan {
+pub(crate) fn planned(name: &str, groups: &[&str], events: &[&str]) -> Plan {
     try_plan(name, groups, events).unwrap_or_else(|error| panic!("{name} {events:?}: {error}"))
 }
 
-pub fn refused(name: &str, groups: &[&str], events: &[&str]) -> String {
+pub(crate) fn refused(name: &str, groups: &[&str], events: &[&str]) -> String {
     match try_plan(name, groups, events) {
         Ok(plan) => panic!("{name} {groups:?} {events:?} was planned:\n{}", plan.render()),
         Err(error) => error,
@@ -67,7 +67,7 @@ pub fn refused(name: &str, groups: &[&str], events: &[&str]) -> String {
 }
 
 /// What a test wants to see of a counter.
-pub fn brief(plan: &Plan) -> Vec<String> {
+pub(crate) fn brief(plan: &Plan) -> Vec<String> {
     let one = |c: &uncore_trace::plan::Counter| {
         let [config, config1, config2, ..] = c.config;
         let leader = c.leader.map_or(String::new(), |leader| format!(" leader {leader}"));
@@ -422,7 +422,7 @@ fn offline_owners_are_named() {
 }
 
 /// A machine of two CPUs with the PMUs given as (file below the device folder, text).
-pub fn made(files: &[(&str, &str)]) -> (TempDir, Machine) {
+pub(crate) fn made(files: &[(&str, &str)]) -> (TempDir, Machine) {
     let dir = tempfile::tempdir().unwrap();
     let cpus = ("../../../devices/system/cpu/online", "0-1\n");
     for (file, text) in files.iter().chain([&cpus]) {

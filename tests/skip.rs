@@ -13,14 +13,14 @@ use std::{env, thread};
 static SKIPPED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// Skips the calling test; fails where root is required, which can set up all that tests need.
-pub fn skip(reason: &str) {
+pub(super) fn skip(reason: &str) {
     let required = env::var_os("UNCORE_TRACE_REQUIRE_ROOT").is_some_and(|value| value == "1");
     assert!(!required, "must not be skipped (UNCORE_TRACE_REQUIRE_ROOT=1): {reason}");
     show(reason);
 }
 
 /// Skips the calling test on a machine that no setup could make one for this test: never a failure.
-pub fn show(reason: &str) {
+pub(super) fn show(reason: &str) {
     let test = thread::current();
     let mut skipped = SKIPPED.lock().unwrap_or_else(PoisonError::into_inner);
     if skipped.is_empty() {

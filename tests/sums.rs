@@ -30,7 +30,7 @@ fn under(load: Load, name: &str, options: &[&str]) -> (TempDir, PathBuf) {
 }
 
 /// Every window of every counter is the sum of its owners' parts; returns how many there are.
-pub fn conserved(recording: &Path) -> usize {
+pub(crate) fn conserved(recording: &Path) -> usize {
     let mut windows: BTreeMap<(i64, i32, String, String), (f64, f64)> = BTreeMap::new();
     for share in rows::shares(recording) {
         let Some(total) = share.total else { continue };

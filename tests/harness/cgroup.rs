@@ -12,7 +12,7 @@ use uncore_trace::discover::{CgroupMounts, machine};
 
 /// A cgroup of the v2 hierarchy.
 #[derive(Debug)]
-pub struct Cgroup {
+pub(crate) struct Cgroup {
     /// As the tables write it.
     pub path: String,
     dirs: Vec<PathBuf>,
@@ -24,7 +24,7 @@ fn mounts() -> CgroupMounts {
 
 impl Cgroup {
     /// A new cgroup; the reason where there is no v2 hierarchy.
-    pub fn new(tag: &str) -> Result<Self, String> {
+    pub(crate) fn new(tag: &str) -> Result<Self, String> {
         let mount = mounts().v2.ok_or("no cgroup v2 hierarchy is mounted")?;
         let name = format!("uncore-trace-test-{}-{tag}", process::id());
         let dir = mount.join(&name);
@@ -33,7 +33,7 @@ impl Cgroup {
     }
 
     /// A new cgroup with this weight against its siblings, relative to the usual one.
-    pub fn weighted(tag: &str, weight: f64) -> Result<Self, String> {
+    pub(crate) fn weighted(tag: &str, weight: f64) -> Result<Self, String> {
         let mut cgroup = Self::new(tag)?;
         let file = cgroup.dirs[0].join("cpu.weight");
         if file.exists() {
@@ -52,7 +52,7 @@ impl Cgroup {
     }
 
     /// Moves a process into it.
-    pub fn add(&self, pid: i32) {
+    pub(crate) fn add(&self, pid: i32) {
         for dir in &self.dirs {
             fs::write(dir.join("cgroup.procs"), pid.to_string()).unwrap();
         }
@@ -66,7 +66,7 @@ impl Drop for Cgroup {
 }
 
 /// Removes an empty cgroup. A process that was killed is in it until it has been reaped.
-pub fn remove(dir: &Path) {
+pub(crate) fn remove(dir: &Path) {
     for _ in 0..100 {
         if fs::remove_dir(dir).is_ok() {
             break;

@@ -15,28 +15,28 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 
 /// A process group.
 #[derive(Debug)]
-pub struct Load(Child);
+pub(crate) struct Load(Child);
 
 impl Load {
     /// Starts a command, its stdin and stdout piped.
-    pub fn start<A: AsRef<OsStr>>(program: impl AsRef<OsStr>, args: &[A]) -> Self {
+    pub(crate) fn start<A: AsRef<OsStr>>(program: impl AsRef<OsStr>, args: &[A]) -> Self {
         let mut command = Command::new(program);
         command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         Self(command.process_group(0).spawn().unwrap())
     }
 
     /// Uses up one CPU.
-    pub fn spin(cpu: usize) -> Self {
+    pub(crate) fn spin(cpu: usize) -> Self {
         Self::pinned(cpu, "while :; do :; done")
     }
 
     /// Uses up one CPU with one process after the other.
-    pub fn short_spins(cpu: usize) -> Self {
+    pub(crate) fn short_spins(cpu: usize) -> Self {
         Self::pinned(cpu, "while :; do timeout 0.06 sh -c 'while :; do :; done'; done")
     }
 
     /// Comes to one CPU and leaves it again and again, and uses little of it.
-    pub fn with_pauses(cpu: usize) -> Self {
+    pub(crate) fn with_pauses(cpu: usize) -> Self {
         Self::pinned(cpu, "while :; do sleep 0.01; done")
     }
 
@@ -49,29 +49,29 @@ impl Load {
     }
 
     /// Many processes that switch all the time.
-    pub fn hackbench() -> Self {
+    pub(crate) fn hackbench() -> Self {
         let script = "while :; do perf bench sched messaging -g 2 -l 500 >/dev/null; done";
         Self::start("sh", &["-c", script])
     }
 
     /// Starts one short process after the other.
-    pub fn forks() -> Self {
+    pub(crate) fn forks() -> Self {
         Self::start("sh", &["-c", "while :; do /bin/true; done"])
     }
 
     /// Its process id.
-    pub fn pid(&self) -> i32 {
+    pub(crate) fn pid(&self) -> i32 {
         i32::try_from(self.0.id()).unwrap()
     }
 
     /// Sends it a line, in one write: it may be gone before a second one.
-    pub fn say(&mut self, line: &str) {
+    pub(crate) fn say(&mut self, line: &str) {
         let line = format!("{line}\n");
         self.0.stdin.as_mut().unwrap().write_all(line.as_bytes()).unwrap();
     }
 
     /// Waits for a line of it.
-    pub fn hear(&mut self) -> String {
+    pub(crate) fn hear(&mut self) -> String {
         let mut line = String::new();
         // Lines come one at a time, each asked for, so nothing is lost with the reader.
         BufReader::new(self.0.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
@@ -79,7 +79,7 @@ impl Load {
     }
 
     /// Waits until it has nothing to do but to read its next line.
-    pub fn settle(&self) {
+    pub(crate) fn settle(&self) {
         let state = || {
             let stat = self.stat();
             (stat[0] == "S", stat[7].clone())
@@ -96,7 +96,7 @@ impl Load {
     }
 
     /// Time on a CPU so far, ns: the first number of `/proc/PID/schedstat`.
-    pub fn ran_ns(&self) -> u64 {
+    pub(crate) fn ran_ns(&self) -> u64 {
         let text = fs::read_to_string(format!("/proc/{}/schedstat", self.pid())).unwrap();
         text.split(' ').next().unwrap().parse().unwrap()
     }
@@ -108,7 +108,7 @@ impl Load {
     }
 
     /// Page faults so far: fields 10 and 12 of `/proc/PID/stat`, minor and major.
-    pub fn faults(&self) -> u64 {
+    pub(crate) fn faults(&self) -> u64 {
         let stat = self.stat();
         stat[7].parse::<u64>().unwrap() + stat[9].parse::<u64>().unwrap()
     }

@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A running recorder whose command is [`WORKLOAD`], or another that prints its pid first.
 #[derive(Debug)]
-pub struct Recorder {
+pub(crate) struct Recorder {
     child: Child,
     command: Option<Pid>,
     /// `CLOCK_MONOTONIC` before it was started, ns.
@@ -37,7 +37,7 @@ pub struct Recorder {
 
 /// How it ended.
 #[derive(Debug)]
-pub struct Ended {
+pub(crate) struct Ended {
     /// Exit code.
     pub code: Option<i32>,
     /// What it had to say.
@@ -46,12 +46,16 @@ pub struct Ended {
 
 impl Recorder {
     /// Starts it and waits until it counts.
-    pub fn start<A: AsRef<OsStr>>(output: &Path, options: &[A]) -> Self {
+    pub(crate) fn start<A: AsRef<OsStr>>(output: &Path, options: &[A]) -> Self {
         Self::with_command(output, options, WORKLOAD)
     }
 
     /// The same with another shell script, whose first line must be its pid.
-    pub fn with_command<A: AsRef<OsStr>>(output: &Path, options: &[A], script: &str) -> Self {
+    pub(crate) fn with_command<A: AsRef<OsStr>>(
+        output: &Path,
+        options: &[A],
+        script: &str,
+    ) -> Self {
         let spawned_ns = mono_ns();
         // Its command may outlive it, and must not keep stderr open.
         let script = format!("exec 2>/dev/null; {script}");
@@ -71,12 +75,12 @@ impl Recorder {
     }
 
     /// Sends the recorder a signal.
-    pub fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
     /// Waits for its end, which must come.
-    pub fn wait(&mut self) -> Ended {
+    pub(crate) fn wait(&mut self) -> Ended {
         let begin = Instant::now();
         let status = loop {
             if let Some(status) = self.child.try_wait().unwrap() {
@@ -91,14 +95,14 @@ impl Recorder {
     }
 
     /// Stops it, and it alone; the recording must be complete.
-    pub fn stop(mut self) {
+    pub(crate) fn stop(mut self) {
         self.signal(Signal::TERM);
         let ended = self.wait();
         assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     }
 
     /// Kills it, the command it started stays; returns the time of its death.
-    pub fn kill(&mut self) -> i64 {
+    pub(crate) fn kill(&mut self) -> i64 {
         let now = mono_ns();
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -106,21 +110,21 @@ impl Recorder {
     }
 
     /// A line of its `/proc/PID/status`, in KiB.
-    pub fn status_kib(&self, key: &str) -> u64 {
+    pub(crate) fn status_kib(&self, key: &str) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix(key)).unwrap();
         line.trim_start_matches(':').trim().trim_end_matches(" kB").parse().unwrap()
     }
 
     /// The BPF objects it holds.
-    pub fn objects(&self) -> Objects {
+    pub(crate) fn objects(&self) -> Objects {
         objects_of(Pid::from_child(&self.child))
     }
 }
 
 /// The BPF objects that a process holds, from `/proc/PID/fdinfo`: only these are its own on a
 /// machine where others record too.
-pub fn objects_of(pid: Pid) -> Objects {
+pub(crate) fn objects_of(pid: Pid) -> Objects {
     let mut objects = Objects::default();
     for entry in fs::read_dir(format!("/proc/{pid}/fdinfo")).unwrap() {
         // The descriptor of the directory walk of another thread may be gone by now.
@@ -152,7 +156,7 @@ impl Drop for Recorder {
 
 /// Ids of BPF objects.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Objects {
+pub(crate) struct Objects {
     /// Programs.
     pub programs: BTreeSet<u32>,
     /// Maps.
@@ -176,7 +180,7 @@ impl Objects {
 
     /// Fails if the kernel does not let go of all of them. It frees them after an RCU grace
     /// period, which takes longer on a loaded machine.
-    pub fn assert_gone(&self) {
+    pub(crate) fn assert_gone(&self) {
         let begin = Instant::now();
         while begin.elapsed() < Duration::from_secs(5) {
             if self.left() == Self::default() {

@@ -14,7 +14,7 @@ use uncore_trace::tables::reader::Recording;
 
 /// A row of `fabric`.
 #[derive(Clone, Debug)]
-pub struct Share {
+pub(crate) struct Share {
     pub mono_ns: i64,
     pub window_ns: i64,
     pub cpu: i32,
@@ -33,7 +33,7 @@ pub struct Share {
 
 /// A row of `readings`.
 #[derive(Clone, Debug)]
-pub struct Reading {
+pub(crate) struct Reading {
     pub mono_ns: i64,
     pub tick: i64,
     pub counter: i32,
@@ -43,7 +43,7 @@ pub struct Reading {
 
 /// A row of `runtime` or `irqs`: time of somebody in a tick.
 #[derive(Clone, Debug)]
-pub struct Time {
+pub(crate) struct Time {
     pub mono_ns: i64,
     pub tick_ns: i64,
     pub cpu: i32,
@@ -53,7 +53,7 @@ pub struct Time {
 
 /// A row of `io`, with the path of its cgroup.
 #[derive(Clone, Debug)]
-pub struct Moved {
+pub(crate) struct Moved {
     pub mono_ns: i64,
     pub device: String,
     pub bdf: Option<String>,
@@ -67,7 +67,7 @@ pub struct Moved {
 
 /// A row of `tasks`.
 #[derive(Clone, Debug)]
-pub struct Task {
+pub(crate) struct Task {
     pub pid: i32,
     pub comm: String,
     pub what: String,
@@ -75,7 +75,7 @@ pub struct Task {
 
 /// A row of `loss`.
 #[derive(Clone, Debug)]
-pub struct Loss {
+pub(crate) struct Loss {
     pub mono_ns: i64,
     pub cause: String,
     pub cpu: Option<i32>,
@@ -84,7 +84,7 @@ pub struct Loss {
 
 /// A CPU's entry in the metadata `cpu_time`.
 #[derive(Clone, Debug, serde::Deserialize)]
-pub struct CpuTime {
+pub(crate) struct CpuTime {
     pub cpu: i32,
     pub begin_ns: i64,
     pub end_ns: i64,
@@ -94,7 +94,7 @@ pub struct CpuTime {
 
 /// What is in the metadata `own`.
 #[derive(Clone, Debug, serde::Deserialize)]
-pub struct Own {
+pub(crate) struct Own {
     pub max_rss_bytes: u64,
     pub timer: String,
 }
@@ -127,7 +127,7 @@ fn short(batch: &RecordBatch, column: &str, row: usize) -> Option<i32> {
 }
 
 /// All of `fabric`.
-pub fn shares(recording: &Path) -> Vec<Share> {
+pub(crate) fn shares(recording: &Path) -> Vec<Share> {
     let columns = [
         "mono_ns",
         "window_ns",
@@ -163,7 +163,7 @@ pub fn shares(recording: &Path) -> Vec<Share> {
 }
 
 /// All of `readings`.
-pub fn readings(recording: &Path) -> Vec<Reading> {
+pub(crate) fn readings(recording: &Path) -> Vec<Reading> {
     let columns = ["mono_ns", "tick", "counter", "cpu", "trigger"];
     rows(recording, &readings::TABLE, &columns, |batch, row| Reading {
         mono_ns: int(batch, "mono_ns", row),
@@ -185,7 +185,7 @@ fn times(recording: &Path, def: &'static TableDef, name: &str, ns: &str) -> Vec<
 }
 
 /// The time of tasks and of idle, from `runtime`; the name is the thread's.
-pub fn runtime(recording: &Path) -> Vec<Time> {
+pub(crate) fn runtime(recording: &Path) -> Vec<Time> {
     let mut times = times(recording, &runtime::TABLE, "comm", "run_ns");
     // Time that was not seen, or for which the CPU was offline, has no thread.
     times.retain(|time| !time.name.is_empty());
@@ -193,12 +193,12 @@ pub fn runtime(recording: &Path) -> Vec<Time> {
 }
 
 /// All of `irqs`; the name is the handler's.
-pub fn irqs(recording: &Path) -> Vec<Time> {
+pub(crate) fn irqs(recording: &Path) -> Vec<Time> {
     times(recording, &irqs::TABLE, "name", "ns")
 }
 
 /// Container and pod of each path in `cgroups`.
-pub fn cgroups(recording: &Path) -> BTreeMap<String, (Option<String>, Option<String>)> {
+pub(crate) fn cgroups(recording: &Path) -> BTreeMap<String, (Option<String>, Option<String>)> {
     rows(recording, &cgroups::TABLE, &["path", "container", "pod"], |batch, row| {
         let path = texts(batch, "path").unwrap().value(row).to_owned();
         (path, (word(batch, "container", row), word(batch, "pod", row)))
@@ -208,7 +208,7 @@ pub fn cgroups(recording: &Path) -> BTreeMap<String, (Option<String>, Option<Str
 }
 
 /// All of `io`.
-pub fn moved(recording: &Path) -> Vec<Moved> {
+pub(crate) fn moved(recording: &Path) -> Vec<Moved> {
     let paths: BTreeMap<u64, String> =
         rows(recording, &cgroups::TABLE, &["id", "path"], |batch, row| {
             let id = bits(batch, "id").unwrap().value(row);
@@ -232,7 +232,7 @@ pub fn moved(recording: &Path) -> Vec<Moved> {
 }
 
 /// All of `tasks`.
-pub fn tasks(recording: &Path) -> Vec<Task> {
+pub(crate) fn tasks(recording: &Path) -> Vec<Task> {
     rows(recording, &tasks::TABLE, &["pid", "comm", "what"], |batch, row| Task {
         pid: short(batch, "pid", row).unwrap(),
         comm: word(batch, "comm", row).unwrap(),
@@ -241,7 +241,7 @@ pub fn tasks(recording: &Path) -> Vec<Task> {
 }
 
 /// All of `loss`; none where nothing was lost and there is no such table.
-pub fn losses(recording: &Path) -> Vec<Loss> {
+pub(crate) fn losses(recording: &Path) -> Vec<Loss> {
     let opened = Recording::open(recording).unwrap();
     if !opened.tables().iter().any(|table| table.name == loss::TABLE.name) {
         return Vec::new();
@@ -255,17 +255,17 @@ pub fn losses(recording: &Path) -> Vec<Loss> {
 }
 
 /// An entry of the metadata.
-pub fn pair(recording: &Path, key: &str) -> Option<String> {
+pub(crate) fn pair(recording: &Path, key: &str) -> Option<String> {
     let table = Recording::open(recording).unwrap().table(&fabric::TABLE).unwrap();
     table.metadata().get(key).cloned()
 }
 
 /// How each CPU's time divides.
-pub fn cpu_time(recording: &Path) -> Vec<CpuTime> {
+pub(crate) fn cpu_time(recording: &Path) -> Vec<CpuTime> {
     serde_json::from_str(&pair(recording, metadata::CPU_TIME).unwrap()).unwrap()
 }
 
 /// What the recorder used.
-pub fn own(recording: &Path) -> Own {
+pub(crate) fn own(recording: &Path) -> Own {
     serde_json::from_str(&pair(recording, metadata::OWN).unwrap()).unwrap()
 }

@@ -18,7 +18,7 @@ use rustix::process::{Pid, Signal, kill_process};
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Waits for what must come.
-pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let begin = Instant::now();
     loop {
         if let Some(found) = look() {
@@ -31,14 +31,14 @@ pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 
 /// The signals that end a measurement, and leave its command: SIGTERM and, unless it is ignored here,
 /// as under nohup, SIGHUP.
-pub fn ending_signals() -> Vec<Signal> {
+pub(crate) fn ending_signals() -> Vec<Signal> {
     let mut signals = vec![Signal::TERM];
     signals.extend(hangup().ok());
     signals
 }
 
 /// SIGHUP, or that what is started here ignores it.
-pub fn hangup() -> Result<Signal, String> {
+pub(crate) fn hangup() -> Result<Signal, String> {
     if signal_set("self", "SigIgn") & bit(Signal::HUP) == 0 {
         Ok(Signal::HUP)
     } else {
@@ -47,26 +47,26 @@ pub fn hangup() -> Result<Signal, String> {
 }
 
 /// A set of signals of `/proc/PROCESS/status`.
-pub fn signal_set(process: &str, key: &str) -> u64 {
+pub(crate) fn signal_set(process: &str, key: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix(key)).unwrap();
     u64::from_str_radix(line.trim_start_matches(':').trim(), 16).unwrap()
 }
 
 /// A signal in such a set.
-pub const fn bit(signal: Signal) -> u64 {
+pub(crate) const fn bit(signal: Signal) -> u64 {
     1 << (signal.as_raw() - 1)
 }
 
 /// A shell script in a directory of its own. It notes the signals that it gets, ends by SIGTERM with
 /// exit code 5, and else with 7 when it may.
 #[derive(Debug)]
-pub struct Subject {
+pub(crate) struct Subject {
     dir: tempfile::TempDir,
 }
 
 impl Subject {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { dir: tempfile::tempdir().unwrap() }
     }
 
@@ -75,12 +75,12 @@ impl Subject {
     }
 
     /// The command line; its output may be closed.
-    pub fn command(&self) -> [String; 3] {
+    pub(crate) fn command(&self) -> [String; 3] {
         self.with_traps("trap 'echo TERM >>heard; exit 5' TERM")
     }
 
     /// The same, but it notes a SIGTERM and runs on.
-    pub fn stubborn(&self) -> [String; 3] {
+    pub(crate) fn stubborn(&self) -> [String; 3] {
         self.with_traps("trap 'echo TERM >>heard' TERM")
     }
 
@@ -95,24 +95,24 @@ impl Subject {
     }
 
     /// Its process, once it has started.
-    pub fn pid(&self) -> Pid {
+    pub(crate) fn pid(&self) -> Pid {
         let text = wait_for("the command's start", || fs::read_to_string(self.file("pid")).ok());
         Pid::from_raw(text.trim().parse().unwrap()).unwrap()
     }
 
     /// Whether it runs; one that nobody has waited for has ended.
-    pub fn runs(&self) -> bool {
+    pub(crate) fn runs(&self) -> bool {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap_or_default();
         stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
     }
 
     /// The signals it got, a line each.
-    pub fn heard(&self) -> String {
+    pub(crate) fn heard(&self) -> String {
         fs::read_to_string(self.file("heard")).unwrap_or_default()
     }
 
     /// Lets it end.
-    pub fn go(&self) {
+    pub(crate) fn go(&self) {
         fs::write(self.file("go"), "").unwrap();
     }
 }
@@ -131,7 +131,7 @@ impl Drop for Subject {
 
 /// A program that measures; killed when dropped.
 #[derive(Debug)]
-pub struct Measurement {
+pub(crate) struct Measurement {
     child: Child,
     lines: Receiver<String>,
     said: String,
@@ -139,7 +139,7 @@ pub struct Measurement {
 
 impl Measurement {
     /// Starts it; its stdout is piped.
-    pub fn start(command: &mut Command) -> Self {
+    pub(crate) fn start(command: &mut Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let stderr = BufReader::new(child.stderr.take().unwrap());
         let (sender, lines) = channel();
@@ -149,22 +149,22 @@ impl Measurement {
     }
 
     /// Its process.
-    pub fn pid(&self) -> Pid {
+    pub(crate) fn pid(&self) -> Pid {
         Pid::from_child(&self.child)
     }
 
     /// Sends it, and it alone, a signal.
-    pub fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         kill_process(self.pid(), signal).unwrap();
     }
 
     /// Its stdout.
-    pub fn stdout(&mut self) -> ChildStdout {
+    pub(crate) fn stdout(&mut self) -> ChildStdout {
         self.child.stdout.take().unwrap()
     }
 
     /// The next line with `word` on stderr, which must come while it runs.
-    pub fn says(&mut self, word: &str) -> String {
+    pub(crate) fn says(&mut self, word: &str) -> String {
         let begin = Instant::now();
         while let Some(left) = PATIENCE.checked_sub(begin.elapsed()) {
             let Ok(line) = self.lines.recv_timeout(left) else { break };
@@ -179,12 +179,12 @@ impl Measurement {
     }
 
     /// Whether it has not ended.
-    pub fn runs(&mut self) -> bool {
+    pub(crate) fn runs(&mut self) -> bool {
         self.child.try_wait().unwrap().is_none()
     }
 
     /// Waits for its end, which must come. Exit code (none if a signal killed it) and all of stderr.
-    pub fn wait(mut self) -> (Option<i32>, String) {
+    pub(crate) fn wait(mut self) -> (Option<i32>, String) {
         let status = wait_for("its end", || self.child.try_wait().unwrap());
         // What was written before the end may be on its way through the thread.
         while let Ok(line) = self.lines.recv_timeout(Duration::from_millis(200)) {

@@ -5,7 +5,7 @@ use rustix::process::setpriority_process;
 /// Puts the calling thread before the tenants it watches: a recorder that waits for its CPU loses
 /// records when the ring is full. The command it runs keeps its own priority, which is why this is
 /// asked for thread by thread (Linux gives every thread a nice value of its own).
-pub fn raise_priority() {
+pub(crate) fn raise_priority() {
     const NICE: i32 = -10;
     if let Err(error) = setpriority_process(None, NICE) {
         log::info!("cannot raise the recorder's priority: {error}");

@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use crate::command::{as_root, version_of};
 
 /// The package manager of this machine. It renews the package lists at most once.
-pub struct Apt {
+pub(crate) struct Apt {
     /// Where its programs are searched: a value of `PATH`.
     path: OsString,
     /// Set when the package lists were renewed: the error, if that failed.
@@ -20,7 +20,7 @@ pub struct Apt {
 
 impl Apt {
     /// The package manager in `PATH`.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { path: env::var_os("PATH").unwrap_or_default(), renewed: OnceCell::new() }
     }
 
@@ -31,7 +31,7 @@ impl Apt {
     ///
     /// There is no apt here, a package is unknown also after the lists were renewed, or installing
     /// failed. A list that could not be renewed is part of the error.
-    pub fn install(&self, packages: &[&str]) -> Result<()> {
+    pub(crate) fn install(&self, packages: &[&str]) -> Result<()> {
         if version_of(self.program("apt-get")).is_err() {
             bail!("no apt here: install what your distribution has for `{}`", packages.join(" "));
         }

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 use uncore_trace_ebpf::{build, committed, stamp};
 
 /// Renews the object, or with `check` fails if it is not what its sources compile to.
-pub fn run(check: bool) -> Result<()> {
+pub(crate) fn run(check: bool) -> Result<()> {
     let toolchain = build::toolchain()?;
     let target = env::var_os("CARGO_TARGET_DIR")
         .map_or_else(|| stamp::workspace_root().join("target"), PathBuf::from)

@@ -11,7 +11,7 @@ use crate::fixture;
 
 /// Options of `cargo xtask capture`.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// File to make, such as tests/fixtures/machines/NAME.toml
     file: PathBuf,
     /// Read the machine's files under this directory
@@ -20,7 +20,7 @@ pub struct Args {
 }
 
 /// Copies and says what to do with it.
-pub fn run(args: &Args) -> Result<()> {
+pub(crate) fn run(args: &Args) -> Result<()> {
     let (tree, pmus) = capture(&args.root)?;
     fixture::write_new(&tree, &args.file)?;
     let file = args.file.display();

@@ -5,12 +5,12 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, Result, bail, ensure};
 
 /// The first line of `TOOL --version`.
-pub fn version(tool: &str) -> Result<String> {
+pub(crate) fn version(tool: &str) -> Result<String> {
     version_of(Command::new(tool))
 }
 
 /// The first line that a command prints with `--version`.
-pub fn version_of(mut command: Command) -> Result<String> {
+pub(crate) fn version_of(mut command: Command) -> Result<String> {
     let tool = command.get_program().display().to_string();
     let output = command
         .arg("--version")
@@ -23,7 +23,7 @@ pub fn version_of(mut command: Command) -> Result<String> {
 }
 
 /// A command that runs as root: by itself, or through sudo.
-pub fn as_root(tool: &str) -> Command {
+pub(crate) fn as_root(tool: &str) -> Command {
     if rustix::process::geteuid().is_root() {
         return Command::new(tool);
     }
@@ -33,7 +33,7 @@ pub fn as_root(tool: &str) -> Command {
 }
 
 /// Runs a command with its output shown; fails if it does.
-pub fn succeed(command: &mut Command) -> Result<()> {
+pub(crate) fn succeed(command: &mut Command) -> Result<()> {
     let status = command.status().with_context(|| format!("cannot run {command:?}"))?;
     ensure!(status.success(), "{command:?} failed: {status}");
     Ok(())
@@ -44,7 +44,7 @@ const SHOWN: usize = 20;
 
 /// Runs a command and gives what it wrote, both streams; the end of it is in the error if it
 /// fails.
-pub fn quietly(command: &mut Command) -> Result<String> {
+pub(crate) fn quietly(command: &mut Command) -> Result<String> {
     let output =
         command.stdin(Stdio::null()).output().with_context(|| format!("cannot run {command:?}"))?;
     let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -56,7 +56,7 @@ pub fn quietly(command: &mut Command) -> Result<String> {
 }
 
 /// The last `count` lines of a text.
-pub fn last_lines(text: &str, count: usize) -> String {
+pub(crate) fn last_lines(text: &str, count: usize) -> String {
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(count)..].join("\n")
 }

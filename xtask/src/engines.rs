@@ -59,7 +59,7 @@ const JAVA: &[&str] = &["openjdk-17-jre-headless"];
 type Answers = BTreeMap<String, Vec<Vec<Value>>>;
 
 /// Installs the engines, records and compares.
-pub fn run() -> Result<()> {
+pub(crate) fn run() -> Result<()> {
     ensure!(rustix::process::geteuid().is_root(), "it records, so it must be run as root");
     install()?;
     let dir = tempfile::tempdir().context("cannot make a directory")?;

@@ -12,7 +12,7 @@ use uncore_trace_lab::tree::Tree;
 
 /// Options of `cargo xtask unpack`.
 #[derive(Debug, clap::Args)]
-pub struct Unpack {
+pub(crate) struct Unpack {
     /// File that `cargo xtask capture` made, such as tests/fixtures/machines/NAME.toml
     file: PathBuf,
     /// Directory to make
@@ -21,7 +21,7 @@ pub struct Unpack {
 
 /// Options of `cargo xtask pack`.
 #[derive(Debug, clap::Args)]
-pub struct Pack {
+pub(crate) struct Pack {
     /// Directory to read: all of it
     dir: PathBuf,
     /// File to make, such as tests/fixtures/machines/NAME.toml
@@ -29,14 +29,14 @@ pub struct Pack {
 }
 
 /// Makes the directory.
-pub fn unpack(args: &Unpack) -> Result<()> {
+pub(crate) fn unpack(args: &Unpack) -> Result<()> {
     fixtures::read(&args.file)?.unpack(&args.dir)?;
     println!("unpack: look at it with `uncore-trace list --root {}`", args.dir.display());
     Ok(())
 }
 
 /// Makes the file.
-pub fn pack(args: &Pack) -> Result<()> {
+pub(crate) fn pack(args: &Pack) -> Result<()> {
     let tree = Tree::pack(&args.dir)?;
     write_new(&tree, &args.file)?;
     println!("pack: {} files and links in {}", tree.entries().count(), args.file.display());
@@ -44,7 +44,7 @@ pub fn pack(args: &Pack) -> Result<()> {
 }
 
 /// Writes the text of a tree to a file that must not exist.
-pub fn write_new(tree: &Tree, path: &Path) -> Result<()> {
+pub(crate) fn write_new(tree: &Tree, path: &Path) -> Result<()> {
     let open = OpenOptions::new().write(true).create_new(true).open(path);
     open.and_then(|mut file| file.write_all(tree.render().as_bytes()))
         .with_context(|| format!("cannot write {}", path.display()))

@@ -19,7 +19,7 @@ use crate::target;
 
 /// Options of `cargo xtask fuzz`.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// Targets to run; none: all of tests/fuzz/targets
     targets: Vec<String>,
     /// How long each runs
@@ -52,7 +52,7 @@ const LONGEST: u32 = 4096;
 const EXECUTED: &str = "stat::number_of_executed_units:";
 
 /// Builds the targets and runs them one after the other.
-pub fn run(args: &Args) -> Result<()> {
+pub(crate) fn run(args: &Args) -> Result<()> {
     let names: Vec<&str> = match args.targets.as_slice() {
         [] => SEEDS.iter().map(|(name, _)| *name).collect(),
         named => named.iter().map(String::as_str).collect(),

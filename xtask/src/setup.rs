@@ -41,7 +41,7 @@ const READERS: Venv = Venv {
 
 /// Options of `cargo xtask setup`.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// Only report what is there; fail if something is missing
     #[arg(long)]
     check: bool,
@@ -73,7 +73,7 @@ const STEPS: &[Step] = &[
 ];
 
 /// Goes through all steps; with `--check` changes nothing.
-pub fn run(args: &Args) -> Result<()> {
+pub(crate) fn run(args: &Args) -> Result<()> {
     let apt = Apt::new();
     let mut missing = Vec::new();
     for step in STEPS {
@@ -147,7 +147,7 @@ fn linker_path() -> Option<PathBuf> {
 }
 
 /// The Python that has the readers; an error says how to get it.
-pub fn python() -> Result<PathBuf> {
+pub(crate) fn python() -> Result<PathBuf> {
     READERS.look().context("run `cargo xtask setup` first")?;
     READERS.python()
 }

@@ -14,7 +14,7 @@ struct Metadata {
 }
 
 /// The target directory: `CARGO_TARGET_DIR`, else what `cargo metadata` says.
-pub fn dir() -> Result<PathBuf> {
+pub(crate) fn dir() -> Result<PathBuf> {
     if let Some(dir) = env::var_os("CARGO_TARGET_DIR").filter(|dir| !dir.is_empty()) {
         return std::path::absolute(&dir)
             .with_context(|| format!("CARGO_TARGET_DIR {} is no path", dir.display()));
@@ -32,19 +32,19 @@ pub fn dir() -> Result<PathBuf> {
 }
 
 /// The cargo that runs this task, in the workspace.
-pub fn cargo() -> Command {
+pub(crate) fn cargo() -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(uncore_trace_ebpf::stamp::workspace_root());
     command
 }
 
 /// Builds the release binary of `uncore-trace`; gives its path.
-pub fn release() -> Result<PathBuf> {
+pub(crate) fn release() -> Result<PathBuf> {
     program(&["--release"], "release")
 }
 
 /// Builds the debug binary of `uncore-trace`, which the tests have built too; gives its path.
-pub fn debug() -> Result<PathBuf> {
+pub(crate) fn debug() -> Result<PathBuf> {
     program(&[], "debug")
 }
 

@@ -12,7 +12,7 @@ use crate::target;
 
 /// An environment: its packages are of these versions, or it is made anew.
 #[derive(Debug)]
-pub struct Venv {
+pub(crate) struct Venv {
     /// Name of its directory.
     pub name: &'static str,
     /// What pip installs, as `NAME==VERSION`.
@@ -23,7 +23,7 @@ pub struct Venv {
 
 impl Venv {
     /// Its Python.
-    pub fn python(&self) -> Result<PathBuf> {
+    pub(crate) fn python(&self) -> Result<PathBuf> {
         Ok(self.dir()?.join("bin/python"))
     }
 
@@ -41,7 +41,7 @@ impl Venv {
     /// # Errors
     ///
     /// It is not there or not complete.
-    pub fn look(&self) -> Result<String> {
+    pub(crate) fn look(&self) -> Result<String> {
         let dir = self.dir()?;
         let installed = fs::read_to_string(dir.join("pins.txt"))
             .with_context(|| format!("no complete environment in {}", dir.display()))?;
@@ -62,7 +62,7 @@ impl Venv {
     /// # Errors
     ///
     /// Python or one of the packages cannot be installed.
-    pub fn install(&self, apt: &Apt) -> Result<()> {
+    pub(crate) fn install(&self, apt: &Apt) -> Result<()> {
         let dir = self.dir()?;
         // `python3 -m venv` runs everywhere; `ensurepip` is the part Debian splits off.
         let has_venv = Command::new("python3")

@@ -10,7 +10,7 @@ use crate::schema::cpus;
 
 /// What the table has last said of each CPU.
 #[derive(Debug, Default)]
-pub struct Cpus {
+pub(super) struct Cpus {
     places: BTreeMap<u32, Place>,
     online: BTreeSet<u32>,
     layouts: BTreeMap<u32, Layout>,
@@ -20,7 +20,7 @@ pub struct Cpus {
 
 impl Cpus {
     /// CPUs at these places, those in `online` running, with these counters to read.
-    pub fn new(
+    pub(super) fn new(
         places: &BTreeMap<u32, Place>,
         online: &[u32],
         layouts: &BTreeMap<u32, Layout>,
@@ -34,7 +34,7 @@ impl Cpus {
     }
 
     /// Takes a change of CPUs or of the counters that they read.
-    pub fn follow(&mut self, change: &Change) {
+    pub(super) fn follow(&mut self, change: &Change) {
         self.online.extend(&change.came);
         for cpu in &change.gone {
             self.online.remove(cpu);
@@ -45,7 +45,7 @@ impl Cpus {
     }
 
     /// Rows of what has changed until `time`, ns.
-    pub fn rows(&mut self, time: u64, sink: &mut Sink) {
+    pub(super) fn rows(&mut self, time: u64, sink: &mut Sink) {
         let cpus: BTreeSet<u32> = self.places.keys().chain(&self.online).copied().collect();
         for cpu in cpus {
             let is_online = self.online.contains(&cpu);

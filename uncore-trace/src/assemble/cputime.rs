@@ -31,11 +31,11 @@ pub struct CpuTime {
 
 /// The times of all CPUs.
 #[derive(Debug)]
-pub struct CpuTimes(BTreeMap<u32, CpuTime>);
+pub(super) struct CpuTimes(BTreeMap<u32, CpuTime>);
 
 impl CpuTimes {
     /// These CPUs, from `begin_ns` on.
-    pub fn new(cpus: &[u32], begin_ns: u64) -> Self {
+    pub(super) fn new(cpus: &[u32], begin_ns: u64) -> Self {
         let mut times = Self(BTreeMap::new());
         for &cpu in cpus {
             times.join(cpu, begin_ns);
@@ -44,13 +44,13 @@ impl CpuTimes {
     }
 
     /// A CPU whose time counts from `begin_ns`.
-    pub fn join(&mut self, cpu: u32, begin_ns: u64) {
+    pub(super) fn join(&mut self, cpu: u32, begin_ns: u64) {
         let time = CpuTime { cpu, begin_ns, end_ns: begin_ns, ..CpuTime::default() };
         self.0.entry(cpu).or_insert(time);
     }
 
     /// Adds a closed bin.
-    pub fn add(&mut self, cpu: u32, bin: &Bin) {
+    pub(super) fn add(&mut self, cpu: u32, bin: &Bin) {
         let Some(time) = self.0.get_mut(&cpu) else {
             return;
         };
@@ -70,7 +70,7 @@ impl CpuTimes {
     }
 
     /// The times so far.
-    pub fn all(&self) -> Vec<CpuTime> {
+    pub(super) fn all(&self) -> Vec<CpuTime> {
         self.0.values().copied().collect()
     }
 }

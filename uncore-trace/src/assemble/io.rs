@@ -17,7 +17,7 @@ use crate::schema::io;
 
 /// Records of what happened this long before reach the time line only now, ns: a request is told of
 /// when it ends, and one that took less is still spread over all of its time.
-pub const LAG_NS: u64 = 50_000_000;
+pub(super) const LAG_NS: u64 = 50_000_000;
 
 /// What is known of a device.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ struct Device {
 
 /// The I/O of a recording so far.
 #[derive(Debug)]
-pub struct IoUse {
+pub(super) struct IoUse {
     root: PathBuf,
     /// Inode of the recorder's own network namespace.
     netns: Option<u64>,
@@ -47,7 +47,7 @@ pub struct IoUse {
 
 impl IoUse {
     /// Before the tick that begins with `start`; `root` is where sysfs is.
-    pub fn new(root: &Path, tick_ns: u64, start: u64) -> Self {
+    pub(super) fn new(root: &Path, tick_ns: u64, start: u64) -> Self {
         let netns = fs::metadata(root.join("proc/self/ns/net"));
         Self {
             root: root.to_owned(),
@@ -62,7 +62,7 @@ impl IoUse {
     }
 
     /// Takes a record.
-    pub fn feed(&mut self, io: &IoRecord, names: &mut Names) {
+    pub(super) fn feed(&mut self, io: &IoRecord, names: &mut Names) {
         if io.sequence.is_some() && self.peeked.get(&io.cpu) == io.sequence.as_ref() {
             return;
         }
@@ -72,7 +72,7 @@ impl IoUse {
     }
 
     /// Takes what a CPU has not sent, if it is of a tick that ends by `end`.
-    pub fn peek(&mut self, io: &IoRecord, end: u64, names: &mut Names) {
+    pub(super) fn peek(&mut self, io: &IoRecord, end: u64, names: &mut Names) {
         if io.boundary > end || io.slots.is_empty() {
             return;
         }
@@ -136,7 +136,7 @@ impl IoUse {
     }
 
     /// Closes the tick that ends at `end`; what happened in it has been fed. Returns what was moved.
-    pub fn close(
+    pub(super) fn close(
         &mut self,
         end: u64,
         is_last: bool,

@@ -11,14 +11,14 @@ use crate::identity::names::{self, Names};
 
 /// The last looks at each CPU before the programs went.
 #[derive(Debug, Default)]
-pub struct Looks {
+pub(super) struct Looks {
     /// By CPU: since when it runs, and what.
     last: HashMap<u32, (u64, Task)>,
 }
 
 /// What a look told.
 #[derive(Debug)]
-pub struct Look {
+pub(super) struct Look {
     /// What the CPU has not sent.
     pub peek: Peek,
     /// The task that runs there.
@@ -29,7 +29,7 @@ pub struct Look {
 
 impl Looks {
     /// Looks at a CPU; `None` while it switches, or if the task has gone.
-    pub fn look(
+    pub(super) fn look(
         &self,
         cpu: u32,
         names: &Names,
@@ -51,7 +51,7 @@ impl Looks {
     }
 
     /// Remembers who runs on `cpu` now; `false` if that cannot be said.
-    pub fn remember(
+    pub(super) fn remember(
         &mut self,
         cpu: u32,
         names: &Names,

@@ -14,11 +14,11 @@ use crate::plan::Direction;
 /// Received bytes that nobody has read after this long are the device's own, ns. Readers that are
 /// slower find their bytes given away; what is forwarded, or read without a copy, is reported this
 /// much late.
-pub const UNREAD_NS: u64 = 100_000_000;
+pub(super) const UNREAD_NS: u64 = 100_000_000;
 
 /// How bytes came to be counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Flow {
+pub(super) enum Flow {
     /// They are their owner's.
     Direct,
     /// An interface received them: whose they are shows when they are read.
@@ -32,7 +32,7 @@ type Unread = VecDeque<(u64, u64, u64)>;
 
 /// The ticks that are still filled.
 #[derive(Debug)]
-pub struct Transfers {
+pub(super) struct Transfers {
     tick_ns: u64,
     /// End of the last closed tick.
     closed: u64,
@@ -50,13 +50,19 @@ struct Open {
 
 impl Transfers {
     /// Ticks from `start` on, a multiple of `tick_ns`.
-    pub const fn new(tick_ns: u64, start: u64) -> Self {
+    pub(super) const fn new(tick_ns: u64, start: u64) -> Self {
         Self { tick_ns, closed: start, open: BTreeMap::new(), unread: BTreeMap::new() }
     }
 
     /// Adds what was moved in the tick that ends with `boundary`, or evenly from the begin to the end
     /// of `span`.
-    pub fn add(&mut self, flow: Flow, moved: &Moved, boundary: u64, span: Option<(u64, u64)>) {
+    pub(super) fn add(
+        &mut self,
+        flow: Flow,
+        moved: &Moved,
+        boundary: u64,
+        span: Option<(u64, u64)>,
+    ) {
         let Some((begin, end)) = span.filter(|(begin, end)| begin < end) else {
             self.put(flow, moved, boundary.max(self.closed + self.tick_ns));
             return;
@@ -96,7 +102,7 @@ impl Transfers {
     }
 
     /// Closes the tick that ends here; with the last one nothing is kept for a reader.
-    pub fn close(&mut self, tick: u64, is_last: bool) -> Vec<Moved> {
+    pub(super) fn close(&mut self, tick: u64, is_last: bool) -> Vec<Moved> {
         self.closed = tick;
         let mut open = self.open.remove(&tick).unwrap_or_default();
         for (device, (bytes, packets)) in open.received.drain() {

@@ -20,11 +20,11 @@ struct Away {
 
 /// The CPUs that are offline.
 #[derive(Debug, Default)]
-pub struct Offline(BTreeMap<u32, Away>);
+pub(super) struct Offline(BTreeMap<u32, Away>);
 
 impl Offline {
     /// `cpu` was offline for this time, and still is.
-    pub fn stay(&mut self, cpu: u32, span: Option<(u64, u64)>) {
+    pub(super) fn stay(&mut self, cpu: u32, span: Option<(u64, u64)>) {
         if let Some((begin, end)) = span {
             let away =
                 self.0.entry(cpu).or_insert(Away { reported: begin, until: begin, is_new: true });
@@ -33,7 +33,7 @@ impl Offline {
     }
 
     /// `cpu` was offline for this time, and is back.
-    pub fn back(&mut self, cpu: u32, span: Option<(u64, u64)>, ledger: &mut Ledger) {
+    pub(super) fn back(&mut self, cpu: u32, span: Option<(u64, u64)>, ledger: &mut Ledger) {
         self.stay(cpu, span);
         if let Some(mut away) = self.0.remove(&cpu) {
             away.report(cpu, ledger);
@@ -41,7 +41,7 @@ impl Offline {
     }
 
     /// Enters what is due, or all at the end.
-    pub fn report(&mut self, all: bool, ledger: &mut Ledger) {
+    pub(super) fn report(&mut self, all: bool, ledger: &mut Ledger) {
         for (&cpu, away) in &mut self.0 {
             if all || away.is_new || away.until - away.reported >= REPORT_NS {
                 away.report(cpu, ledger);

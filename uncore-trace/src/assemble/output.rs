@@ -8,7 +8,7 @@ use crate::schema::readings;
 
 /// The consumer and the tables.
 #[derive(Debug)]
-pub struct Output<'a> {
+pub(super) struct Output<'a> {
     /// Makes `fabric`.
     pub consumer: &'a mut dyn Consumer,
     /// The rows.
@@ -19,7 +19,7 @@ pub struct Output<'a> {
 
 impl Output<'_> {
     /// Hands an entry to the consumer.
-    pub fn entry(&mut self, entry: Entry<'_>) {
+    pub(super) fn entry(&mut self, entry: Entry<'_>) {
         if let Err(error) = self.consumer.take(entry, &mut self.sink.rows.fabric) {
             // The order of entries is made here, so this is a mistake of the program.
             log::error!("{error}");
@@ -28,7 +28,7 @@ impl Output<'_> {
     }
 
     /// The path of a cgroup is known from the bin on that ends at `end`.
-    pub fn cgroup(&mut self, id: u64, place: &Place, end: u64) {
+    pub(super) fn cgroup(&mut self, id: u64, place: &Place, end: u64) {
         let (path, container, pod) =
             (place.path.as_str(), place.container.as_deref(), place.pod.as_deref());
         self.entry(Entry::Cgroup { id, path, container, pod });

@@ -9,7 +9,13 @@ use crate::schema::{irqs, owner, runtime, slices};
 
 /// Rows for one bin of one CPU; `owners` are those of its tasks. Their times sum to the length of
 /// the bin.
-pub fn rows(cpu: u32, bin: &Bin, owners: &[Owner], irq_names: &mut IrqNames, sink: &mut Sink) {
+pub(super) fn rows(
+    cpu: u32,
+    bin: &Bin,
+    owners: &[Owner],
+    irq_names: &mut IrqNames,
+    sink: &mut Sink,
+) {
     let (mono_ns, tick_ns, cpu) = (bin.end as i64, bin.len as i64, cpu as i32);
     for (slot, owner) in bin.tasks.iter().zip(owners) {
         let comm = slot.task.comm.text();
@@ -72,7 +78,7 @@ pub fn rows(cpu: u32, bin: &Bin, owners: &[Owner], irq_names: &mut IrqNames, sin
 
 /// Rows of every slice in a record. A record of slices that was not combined follows without a
 /// gap from its begin to its end.
-pub fn slice_rows(run: &Run, builder: &mut slices::Builder) {
+pub(super) fn slice_rows(run: &Run, builder: &mut slices::Builder) {
     let mut begin = run.begin;
     for slot in &run.slots {
         let end = begin + slot.wall_ns;

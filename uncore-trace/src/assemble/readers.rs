@@ -61,7 +61,7 @@ struct Progress {
 
 /// All reader CPUs.
 #[derive(Debug)]
-pub struct Readers {
+pub(super) struct Readers {
     cpus: BTreeMap<u32, Reader>,
     /// By the id of the counter; `None` for one that could not be opened.
     counters: Vec<Option<Progress>>,
@@ -72,7 +72,7 @@ pub struct Readers {
 }
 
 /// Where entries of the readers go.
-pub trait Log {
+pub(super) trait Log {
     /// The first tick that has not ended.
     fn open_tick(&self) -> u64;
     /// Logs a reading; `task` ran on the CPU then, and `width_ns` is how long the whole sample took.
@@ -81,7 +81,7 @@ pub trait Log {
 
 /// What the table `readings` has beside the entry.
 #[derive(Debug, Default)]
-pub struct Row<'a> {
+pub(super) struct Row<'a> {
     /// Word for what caused the reading.
     pub trigger: &'static str,
     /// How long the sample took, ns.
@@ -92,7 +92,7 @@ pub struct Row<'a> {
 
 impl Readers {
     /// The opened counters, before their first reading.
-    pub fn new(plan: &Plan, layouts: &BTreeMap<u32, Layout>, start_tick: u64) -> Self {
+    pub(super) fn new(plan: &Plan, layouts: &BTreeMap<u32, Layout>, start_tick: u64) -> Self {
         let opened: HashSet<u32> = layouts.values().flat_map(Layout::ids).collect();
         let counters = plan.counters.iter().map(|counter| {
             let &Counter { id, cpu, per_cpu, .. } = counter;
@@ -135,24 +135,24 @@ impl Readers {
     }
 
     /// The recording ends with this tick.
-    pub const fn stop_at(&mut self, tick: u64) {
+    pub(super) const fn stop_at(&mut self, tick: u64) {
         self.stop_tick = Some(tick);
     }
 
     /// Whether every reader CPU has got past this tick.
-    pub fn have(&self, tick: u64) -> bool {
+    pub(super) fn have(&self, tick: u64) -> bool {
         let mut active = self.cpus.values().filter(|reader| reader.active);
         active.all(|reader| reader.next_tick.is_some_and(|next| next > tick))
     }
 
     /// Whether a counter could not be read where it was thought to be, since this was last asked.
-    pub const fn take_is_on_other_cpu(&mut self) -> bool {
+    pub(super) const fn take_is_on_other_cpu(&mut self) -> bool {
         mem::replace(&mut self.is_on_other_cpu, false)
     }
 
     /// Logs what all counters had counted when the recording stopped them, at `now`: all samples
     /// have been taken.
-    pub fn last_counts(&mut self, counts: &[(u32, Count)], now: u64, log: &mut impl Log) {
+    pub(super) fn last_counts(&mut self, counts: &[(u32, Count)], now: u64, log: &mut impl Log) {
         let tick = self.stop_tick.unwrap_or(now / self.tick_ns);
         let readers: HashMap<u32, u32> = self.placed().collect();
         for &(id, count) in counts {
@@ -164,7 +164,13 @@ impl Readers {
     }
 
     /// Takes a change of who reads what, at `now`; all samples from before have been taken.
-    pub fn follow(&mut self, change: &Change, now: u64, ledger: &mut Ledger, log: &mut impl Log) {
+    pub(super) fn follow(
+        &mut self,
+        change: &Change,
+        now: u64,
+        ledger: &mut Ledger,
+        log: &mut impl Log,
+    ) {
         let before: HashMap<u32, u32> = self.placed().collect();
         for &(id, count) in &change.stopped {
             self.stopped(id, count, before.get(&id).copied(), now, ledger, log);
@@ -275,13 +281,13 @@ impl Readers {
 
     /// Whether it matters who owns the counts before this sample; `None` if nobody knows what the
     /// sample is of.
-    pub fn wants_owner(&self, sample: &Sample) -> Option<bool> {
+    pub(super) fn wants_owner(&self, sample: &Sample) -> Option<bool> {
         self.known(sample).map(|known| known.at_switch > 0)
     }
 
     /// Takes a sample; the counts of counters that are read at every context switch since the sample
     /// before it are `owner`'s.
-    pub fn sample(
+    pub(super) fn sample(
         &mut self,
         sample: &Sample,
         owner: Option<Owner>,

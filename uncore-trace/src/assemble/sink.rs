@@ -18,7 +18,7 @@ use crate::schema::{Builders, Store, TableDef, cgroups, fabric, slices, tasks};
 ///
 /// More rows than this wait here only if they come between two calls of [`Sink::hand_over`], which is
 /// called at least once for each drain of the ring.
-pub const BATCH_ROWS: usize = 131_072;
+pub(super) const BATCH_ROWS: usize = 131_072;
 
 /// Collects rows of every table.
 #[derive(Debug, Default)]

@@ -3,12 +3,12 @@
 use std::f64::consts::PI;
 
 /// A share is right within this relative error.
-pub const RIGHT: f64 = 0.1;
+pub(super) const RIGHT: f64 = 0.1;
 
 /// The chance that a relative error of this variance is within 10 %, by the logistic distribution:
 /// a variance that is itself only estimated, and changes, makes more of the errors small and more
 /// of them large than the normal distribution has.
-pub fn within_tenth(variance: f64) -> f64 {
+pub(super) fn within_tenth(variance: f64) -> f64 {
     // tanh(x / 2s) of a logistic distribution is its part within x; its variance is (s pi)^2 / 3.
     if variance > 0.0 { (RIGHT * PI / (12.0 * variance).sqrt()).tanh() } else { 1.0 }
 }

@@ -11,7 +11,7 @@ use crate::plan::{Counter, Plan};
 
 /// One counter of a recording.
 #[derive(Debug)]
-pub struct Track {
+pub(super) struct Track {
     /// What the plan says of it.
     pub counter: Counter,
     /// Index of the set of CPUs that it sees.
@@ -38,7 +38,7 @@ pub struct Track {
 
 /// How a window of a counter ended.
 #[derive(Debug)]
-pub enum Ended {
+pub(super) enum Ended {
     /// It goes on, or there is nothing to tell of it.
     No,
     /// The recording is over, and there was no reading.
@@ -49,7 +49,7 @@ pub enum Ended {
 
 /// What a counter counted in a window, and who was there.
 #[derive(Debug)]
-pub struct Span {
+pub(super) struct Span {
     /// The tick with which it began.
     pub from: u64,
     /// The count.
@@ -64,14 +64,14 @@ pub struct Span {
 
 impl Span {
     /// Factor for multiplexing; `None` if the counter never ran.
-    pub fn factor(&self) -> Option<f64> {
+    pub(super) fn factor(&self) -> Option<f64> {
         self.delta.factor()
     }
 }
 
 /// A window of a counter, divided.
 #[derive(Debug)]
-pub struct Divided<'a> {
+pub(super) struct Divided<'a> {
     /// The counter.
     pub counter: &'a Counter,
     /// The tick with which it began.
@@ -90,7 +90,7 @@ pub struct Divided<'a> {
 
 /// The window that ends.
 #[derive(Debug)]
-pub struct Close<'a> {
+pub(super) struct Close<'a> {
     /// The tick with which it ends.
     pub tick: u64,
     /// Length of a tick, ns.
@@ -106,7 +106,13 @@ impl Track {
     ///
     /// It was enabled within a tick before the start tick with a count of 0. That stands for the
     /// reading of the start tick until it comes: if it never does, nothing is lost with it.
-    pub fn new(plan: &Plan, counter: Counter, set: usize, clock: Clock, methods: Methods) -> Self {
+    pub(super) fn new(
+        plan: &Plan,
+        counter: Counter,
+        set: usize,
+        clock: Clock,
+        methods: Methods,
+    ) -> Self {
         let io = counter.io.clone().filter(|_| methods.io);
         let counter = Counter { io, ..counter };
         let learns = methods.learns(plan, &counter);
@@ -127,7 +133,7 @@ impl Track {
     }
 
     /// Takes the entries up to the end of `tick`.
-    pub fn settle(&mut self, tick: u64, is_last: bool) {
+    pub(super) fn settle(&mut self, tick: u64, is_last: bool) {
         self.series.settle(tick, is_last);
         if let Some(begin) = self.series.take_begin() {
             self.last = begin;
@@ -139,7 +145,7 @@ impl Track {
     }
 
     /// Ends its window, or goes on with it where there is no reading.
-    pub fn close(
+    pub(super) fn close(
         &mut self,
         window: &Close<'_>,
         time: &[(Owner, u64)],
@@ -206,7 +212,7 @@ impl Track {
     }
 
     /// Divides a window that ended with a reading.
-    pub fn divide(
+    pub(super) fn divide(
         &mut self,
         window: &Close<'_>,
         span: &Span,
@@ -236,7 +242,7 @@ impl Track {
     }
 
     /// The last window of a recording, if its reading never came.
-    pub const fn unread(&self, window: &Close<'_>) -> Divided<'_> {
+    pub(super) const fn unread(&self, window: &Close<'_>) -> Divided<'_> {
         Divided {
             counter: &self.counter,
             from: self.last.0,
@@ -261,7 +267,7 @@ impl Track {
     }
 
     /// Gives the method the count of a tick.
-    pub fn learn(&mut self, tick: u64, design: &Design) {
+    pub(super) fn learn(&mut self, tick: u64, design: &Design) {
         let before = self.last_tick.unwrap_or_default();
         let after = self.series.of_tick(tick).map(|after| after.not_below(before));
         let count = after.and_then(|after| {

@@ -8,16 +8,16 @@ use std::collections::HashMap;
 use crate::log::Owner;
 
 /// Owners with a column of their own.
-pub const OWNERS: usize = 32;
+pub(super) const OWNERS: usize = 32;
 
 /// The column of what is always there, whatever runs: devices, refresh, other sockets.
-pub const BASELINE: usize = 0;
+pub(super) const BASELINE: usize = 0;
 
 /// The column of all owners without one of their own.
-pub const REST: usize = 1;
+pub(super) const REST: usize = 1;
 
 /// Columns in all.
-pub const WIDTH: usize = OWNERS + 2;
+pub(super) const WIDTH: usize = OWNERS + 2;
 
 /// How often columns are given anew, ns.
 const REVIEW_NS: u64 = 100_000_000;
@@ -32,7 +32,7 @@ const LEAST: f64 = 2.0;
 const GONE: f64 = 0.05;
 
 /// Use by column, in ticks of one CPU; 1 for the baseline.
-pub type Row = [f64; WIDTH];
+pub(super) type Row = [f64; WIDTH];
 
 /// The owners' columns and the last tick.
 #[derive(Debug)]

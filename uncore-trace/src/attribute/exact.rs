@@ -10,7 +10,7 @@ use crate::log::Owner;
 
 /// The method: it learns nothing.
 #[derive(Debug)]
-pub struct Exact;
+pub(super) struct Exact;
 
 impl Attribution for Exact {
     fn divide(&mut self, window: &Window<'_>) -> (Method, Vec<Share>) {

@@ -37,7 +37,7 @@ const MEMORY: usize = 50;
 
 /// What it has learnt of one counter.
 #[derive(Debug, Default)]
-pub struct Io {
+pub(super) struct Io {
     /// Of `ln(Y / X)`, over the windows in which both counted.
     mean: Option<f64>,
     /// How far the last of them were from the mean before.

@@ -22,11 +22,17 @@ struct Missed {
 
 /// Windows of the miss counters, by CPU.
 #[derive(Debug, Default)]
-pub struct Misses(BTreeMap<u32, VecDeque<Missed>>);
+pub(super) struct Misses(BTreeMap<u32, VecDeque<Missed>>);
 
 impl Misses {
     /// Takes raw counts by owner of a CPU's window between two ticks; `factor` is for multiplexing.
-    pub fn add(&mut self, cpu: u32, ticks: (u64, u64), counts: &[(Owner, u64)], factor: f64) {
+    pub(super) fn add(
+        &mut self,
+        cpu: u32,
+        ticks: (u64, u64),
+        counts: &[(Owner, u64)],
+        factor: f64,
+    ) {
         let scaled = |&(who, count): &(Owner, u64)| (who, (count as f64 * factor).round() as u64);
         let counts = counts.iter().map(scaled).collect();
         let windows = self.0.entry(cpu).or_default();
@@ -37,7 +43,7 @@ impl Misses {
     }
 
     /// The misses of these CPUs between two ticks, sorted; `None` if those of one are not known.
-    pub fn of(&self, cpus: &[u32], ticks: (u64, u64)) -> Option<Vec<(Owner, u64)>> {
+    pub(super) fn of(&self, cpus: &[u32], ticks: (u64, u64)) -> Option<Vec<(Owner, u64)>> {
         let mut sum: BTreeMap<Owner, u64> = BTreeMap::new();
         for cpu in cpus {
             let mut at = ticks.0;

@@ -38,7 +38,7 @@ use crate::log::Owner;
 
 /// The method, with what it has learnt of one counter.
 #[derive(Debug)]
-pub struct Misses {
+pub(super) struct Misses {
     /// Decides where misses are not known.
     other: Box<dyn Attribution>,
     /// Whether it decides too where it is trusted more.
@@ -49,7 +49,7 @@ pub struct Misses {
 impl Misses {
     /// Stands in for `other`: wherever misses are known or, with `compare`, unless `other` is trusted
     /// more.
-    pub fn new(other: Box<dyn Attribution>, compare: bool) -> Self {
+    pub(super) fn new(other: Box<dyn Attribution>, compare: bool) -> Self {
         Self { other, compare, rates: Rates::default() }
     }
 }

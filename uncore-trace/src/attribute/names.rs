@@ -19,7 +19,7 @@ pub struct Place {
 
 /// All names so far.
 #[derive(Debug, Default)]
-pub struct Names {
+pub(super) struct Names {
     cgroups: HashMap<u64, Place>,
     /// Their ids, the oldest first.
     order: VecDeque<u64>,
@@ -28,7 +28,13 @@ pub struct Names {
 
 impl Names {
     /// A cgroup has this path from now on.
-    pub fn cgroup(&mut self, id: u64, path: &str, container: Option<&str>, pod: Option<&str>) {
+    pub(super) fn cgroup(
+        &mut self,
+        id: u64,
+        path: &str,
+        container: Option<&str>,
+        pod: Option<&str>,
+    ) {
         let [container, pod] = [container, pod].map(|name| name.map(str::to_owned));
         let place = Place { path: path.to_owned(), container, pod };
         if self.cgroups.insert(id, place).is_none() {
@@ -42,17 +48,17 @@ impl Names {
     }
 
     /// Where a cgroup is, if the log has told.
-    pub fn place(&self, id: u64) -> Option<&Place> {
+    pub(super) fn place(&self, id: u64) -> Option<&Place> {
         self.cgroups.get(&id)
     }
 
     /// An interrupt has this name.
-    pub fn interrupt(&mut self, number: u32, name: &str) {
+    pub(super) fn interrupt(&mut self, number: u32, name: &str) {
         self.interrupts.entry(number).or_insert_with(|| name.to_owned());
     }
 
     /// The name of an interrupt; `irq:NUMBER` if the log has not told it.
-    pub fn irq(&self, number: u32) -> Cow<'_, str> {
+    pub(super) fn irq(&self, number: u32) -> Cow<'_, str> {
         let known = self.interrupts.get(&number);
         known.map_or_else(|| format!("irq:{number}").into(), |name| name.as_str().into())
     }

@@ -16,7 +16,7 @@ use crate::log::Owner;
 const OWNERS: usize = 24;
 
 /// The column of what is there without misses.
-pub const REST: usize = 0;
+pub(super) const REST: usize = 0;
 
 /// The column of all owners without one of their own.
 const OTHERS: usize = 1;
@@ -59,7 +59,7 @@ const LEAST_SHARE: f64 = 1e-4;
 
 /// A window: misses by column and the count, both in their means.
 #[derive(Debug)]
-pub struct Row {
+pub(super) struct Row {
     /// By column; that of the rest is 1.
     pub units: [f64; WIDTH],
     /// The count.
@@ -73,14 +73,14 @@ pub struct Row {
 
 impl Row {
     /// Misses in their mean.
-    pub fn relative(&self, misses: f64) -> f64 {
+    pub(super) fn relative(&self, misses: f64) -> f64 {
         misses / self.mean_misses
     }
 }
 
 /// One counter's rates. Sums are over windows.
 #[derive(Debug)]
-pub struct Rates {
+pub(super) struct Rates {
     windows: f64,
     misses: f64,
     counts: f64,
@@ -109,7 +109,7 @@ struct Fit {
 
 /// What rates say of one window.
 #[derive(Debug)]
-pub struct Prediction<'a> {
+pub(super) struct Prediction<'a> {
     fit: &'a Fit,
     /// Of each column, what its rate has in common with the sum of all.
     common: Vec<f64>,
@@ -120,7 +120,7 @@ pub struct Prediction<'a> {
 
 impl Prediction<'_> {
     /// Variance of the relative error of a share of `all`, from what rates are uncertain by.
-    pub fn of_share(&self, column: usize, rate: f64, all: f64) -> f64 {
+    pub(super) fn of_share(&self, column: usize, rate: f64, all: f64) -> f64 {
         let own = self.fit.covariance[column * WIDTH + column] / (rate * rate);
         let of_all = self.of_sum / (all * all);
         KNOWN * (own - 2.0 * self.common[column] / (rate * all) + of_all).max(0.0)
@@ -154,7 +154,7 @@ impl Default for Rates {
 impl Rates {
     /// A window's misses, each owner at most once, and its count. Owners get columns, as long as there
     /// are any.
-    pub fn row(&mut self, owners: &[(Owner, f64)], count: f64) -> Row {
+    pub(super) fn row(&mut self, owners: &[(Owner, f64)], count: f64) -> Row {
         let misses: f64 = owners.iter().map(|(_, misses)| misses).sum();
         for &(who, own) in owners {
             if own >= LEAST_SHARE * misses
@@ -222,17 +222,17 @@ impl Rates {
     }
 
     /// The column of an owner.
-    pub fn column(&self, who: Owner) -> usize {
+    pub(super) fn column(&self, who: Owner) -> usize {
         self.columns.get(&who).copied().unwrap_or(OTHERS)
     }
 
     /// What a column counts, in its mean.
-    pub const fn rate(&self, column: usize) -> f64 {
+    pub(super) const fn rate(&self, column: usize) -> f64 {
         self.fit.rates[column]
     }
 
     /// Variance of the relative error within a column of an owner who has this part of it.
-    pub fn within(&self, column: usize, part: f64) -> f64 {
+    pub(super) fn within(&self, column: usize, part: f64) -> f64 {
         if column == OTHERS { self.spread * (1.0 - part).max(0.0) } else { 0.0 }
     }
 
@@ -245,7 +245,7 @@ impl Rates {
     }
 
     /// What the rates say of a window.
-    pub fn prediction_of(&self, row: &Row) -> Prediction<'_> {
+    pub(super) fn prediction_of(&self, row: &Row) -> Prediction<'_> {
         let of = |column: usize| -> f64 {
             let covariance = &self.fit.covariance[column * WIDTH..][..WIDTH];
             covariance.iter().zip(&row.units).map(|(covariance, units)| covariance * units).sum()
@@ -256,7 +256,7 @@ impl Rates {
     }
 
     /// Learns from a window.
-    pub fn learn(&mut self, row: &Row, len_ns: u64) {
+    pub(super) fn learn(&mut self, row: &Row, len_ns: u64) {
         let keep = (-(len_ns as f64) / MEMORY_NS).exp();
         let mut units = [0.0; WIDTH];
         units[REST] = 1.0;

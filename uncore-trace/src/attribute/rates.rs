@@ -43,7 +43,7 @@ const ROUNDING: f64 = 1e-12;
 
 /// Levels that a regression has in mind while its rates are found, all moving averages.
 #[derive(Clone, Copy, Debug)]
-pub struct Levels {
+pub(super) struct Levels {
     /// Count of a tick.
     pub count: f64,
     /// Count per tick of CPU time.
@@ -52,7 +52,7 @@ pub struct Levels {
 
 /// How long what was learnt holds.
 #[derive(Clone, Copy, Debug)]
-pub enum Memory<'a> {
+pub(super) enum Memory<'a> {
     /// For ever, but for a slow drift; seconds since the last count.
     Long(f64),
     /// Rates go back to the long-term ones: `kept` is what is left of a difference since the last
@@ -67,7 +67,7 @@ pub enum Memory<'a> {
 
 /// Rates and how uncertain they are.
 #[derive(Clone, Debug)]
-pub struct Rates {
+pub(super) struct Rates {
     /// Counts per tick of CPU time, by column, none negative, as they were last settled.
     pub per_tick: [f64; WIDTH],
     /// Without the bound, after the last count.
@@ -83,7 +83,7 @@ pub struct Rates {
 
 impl Rates {
     /// Before the first count: all alike.
-    pub fn new(levels: Levels) -> Self {
+    pub(super) fn new(levels: Levels) -> Self {
         let mut new = Self {
             per_tick: [0.0; WIDTH],
             free: [0.0; WIDTH],
@@ -96,7 +96,7 @@ impl Rates {
     }
 
     /// Another owner has this column.
-    pub fn reset(&mut self, column: usize, levels: Levels) {
+    pub(super) fn reset(&mut self, column: usize, levels: Levels) {
         let (first, deviation) = match column {
             BASELINE => (BASELINE_PRIOR.0 * levels.count, BASELINE_PRIOR.1 * levels.count),
             _ => (levels.rate, RATE_PRIOR * levels.rate),
@@ -112,14 +112,14 @@ impl Rates {
     }
 
     /// Variance of a tick's relative error where `count` is expected.
-    pub fn noise_of(&self, count: f64, levels: Levels) -> f64 {
+    pub(super) fn noise_of(&self, count: f64, levels: Levels) -> f64 {
         let expected = count.max(NOISE_FLOOR * levels.count);
         self.noise * square(expected, levels) / (expected * expected)
     }
 
     /// Takes a count of `ticks` ticks; `used` is their use by column, of those of the first `width`
     /// that were used. Returns the logarithm of how likely that count was, but for a constant.
-    pub fn take(
+    pub(super) fn take(
         &mut self,
         used: &[(usize, f64)],
         count: f64,
@@ -172,7 +172,7 @@ impl Rates {
     }
 
     /// Covariances of a column's rate with all, if rates were settled after the last count.
-    pub fn covariances(&self, column: usize) -> Row {
+    pub(super) fn covariances(&self, column: usize) -> Row {
         let mut row = [0.0; WIDTH];
         for (other, covariance) in row.iter_mut().enumerate().take(column) {
             *covariance = self.covariance[other * WIDTH + column];
@@ -188,7 +188,7 @@ impl Rates {
 
     /// Rates and their covariance under the condition that none is negative, one after the other,
     /// from the one that is most surely 0.
-    pub fn settle(&mut self, width: usize) {
+    pub(super) fn settle(&mut self, width: usize) {
         self.per_tick = self.free;
         self.held.clear();
         let mut variance: Row = std::array::from_fn(|at| self.covariance[place(at, at)]);

@@ -77,7 +77,7 @@ const EDGE_NS: f64 = 15_000.0;
 
 /// One counter's rates.
 #[derive(Debug)]
-pub struct Regression {
+pub(super) struct Regression {
     ticks: u64,
     levels: Levels,
     models: Vec<Model>,

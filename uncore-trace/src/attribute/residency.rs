@@ -14,7 +14,7 @@ use crate::log::Owner;
 
 /// The method: it learns nothing.
 #[derive(Debug)]
-pub struct Residency;
+pub(super) struct Residency;
 
 impl Attribution for Residency {
     fn divide(&mut self, window: &Window<'_>) -> (Method, Vec<Share>) {
@@ -25,7 +25,12 @@ impl Attribution for Residency {
 
 /// Divides `total` by nanoseconds. `own_cpu` says that the counter sees nothing but the one CPU
 /// whose time is given; `running` is the part of the window in which the counter ran.
-pub fn residency(total: f64, time: &[(Owner, u64)], own_cpu: bool, running: f32) -> Vec<Share> {
+pub(super) fn residency(
+    total: f64,
+    time: &[(Owner, u64)],
+    own_cpu: bool,
+    running: f32,
+) -> Vec<Share> {
     let all: u64 = time.iter().map(|(_, ns)| ns).sum();
     if all == 0 {
         return vec![Share { who: Owner::Unattributed, value: total, confidence: 0.0 }];

@@ -44,7 +44,7 @@ impl<'a> Label<'a> {
 
 /// Appends one row for each share. A window in which nothing was counted, or in which the counter
 /// did not run, is one row with the owner `unattributed`.
-pub fn append(
+pub(super) fn append(
     window: &Divided<'_>,
     tick_ns: u64,
     wall: Snapshot,

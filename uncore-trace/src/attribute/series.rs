@@ -15,7 +15,7 @@ use crate::log::{Disorder, Owner, Reading, Trigger, Value};
 
 /// The times at which ticks and windows end.
 #[derive(Clone, Copy, Debug)]
-pub struct Clock {
+pub(super) struct Clock {
     /// Length of a tick, ns.
     pub tick_ns: u64,
     /// Length of a window, ns; a multiple of `tick_ns`.
@@ -26,7 +26,7 @@ pub struct Clock {
 
 impl Clock {
     /// Whether a window ends with `tick`.
-    pub const fn ends_window(self, tick: u64) -> bool {
+    pub(super) const fn ends_window(self, tick: u64) -> bool {
         (tick * self.tick_ns).is_multiple_of(self.window_ns)
     }
 }
@@ -55,7 +55,7 @@ enum Boundary {
 
 /// What one counter says at the end of a window.
 #[derive(Debug, PartialEq)]
-pub enum End {
+pub(super) enum End {
     /// A count, and raw counts by owner since the last one.
     Counted(Count, HashMap<Owner, u64>),
     /// No count. `expected` is `false` where the counter is known not to count.
@@ -69,7 +69,7 @@ pub enum End {
 
 /// The readings of one counter.
 #[derive(Debug)]
-pub struct Series {
+pub(super) struct Series {
     clock: Clock,
     /// Whether a method learns from the readings of ticks.
     learns: bool,
@@ -97,7 +97,7 @@ pub struct Series {
 
 impl Series {
     /// Before the first entry.
-    pub fn new(clock: Clock, learns: bool) -> Self {
+    pub(super) fn new(clock: Clock, learns: bool) -> Self {
         Self {
             clock,
             learns,
@@ -117,7 +117,7 @@ impl Series {
     }
 
     /// Logs an entry; `open_tick` is the first tick that has not ended.
-    pub fn push(&mut self, reading: Reading, open_tick: u64) -> Result<(), Disorder> {
+    pub(super) fn push(&mut self, reading: Reading, open_tick: u64) -> Result<(), Disorder> {
         let (time, tick) = self.newest;
         if reading.time < time || reading.tick < tick || reading.tick < open_tick {
             let Reading { counter, tick, .. } = reading;
@@ -129,7 +129,7 @@ impl Series {
     }
 
     /// Takes the entries up to the end of `tick`; `is_last` ends the recording.
-    pub fn settle(&mut self, tick: u64, is_last: bool) {
+    pub(super) fn settle(&mut self, tick: u64, is_last: bool) {
         while let Some(reading) = self.pending.pop_front_if(|reading| reading.tick <= tick) {
             let ends = self.clock.ends_window(reading.tick) || (is_last && reading.tick == tick);
             self.take(&reading, ends);
@@ -210,19 +210,19 @@ impl Series {
     }
 
     /// The reading with which the first window begins, once it is known.
-    pub const fn take_begin(&mut self) -> Option<(u64, Count)> {
+    pub(super) const fn take_begin(&mut self) -> Option<(u64, Count)> {
         self.begin.take()
     }
 
     /// Whether the counter started again since this was last asked: who ran before owns nothing of
     /// what it counts from then on.
-    pub const fn take_restarted(&mut self) -> bool {
+    pub(super) const fn take_restarted(&mut self) -> bool {
         mem::replace(&mut self.restarted, false)
     }
 
     /// What the counter says at the end of the window that ends with `tick`; `before` is the last
     /// count that a window had.
-    pub fn end(&mut self, tick: u64, before: Count) -> End {
+    pub(super) fn end(&mut self, tick: u64, before: Count) -> End {
         let errno = match mem::replace(&mut self.boundary, Boundary::Missing) {
             Boundary::Counted(count, exact) => {
                 if !matches!(self.state, State::Stopped(_)) {
@@ -249,7 +249,7 @@ impl Series {
 
     /// The timer's reading of `tick`, for methods that learn from ticks. Those of earlier ticks are
     /// dropped.
-    pub fn of_tick(&mut self, tick: u64) -> Option<Count> {
+    pub(super) fn of_tick(&mut self, tick: u64) -> Option<Count> {
         while self.ticks.pop_front_if(|(read, _)| *read < tick).is_some() {}
         self.ticks.pop_front_if(|(read, _)| *read == tick)?.1
     }

@@ -16,7 +16,7 @@ const WINDOW: usize = 10;
 /// Steps of a tick in which a CPU does one thing.
 const STEPS: u64 = 10;
 
-pub struct Random(pub u64);
+pub(super) struct Random(pub u64);
 
 impl Random {
     fn next(&mut self) -> u64 {
@@ -32,7 +32,7 @@ impl Random {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    pub fn below(&mut self, n: usize) -> usize {
+    pub(super) fn below(&mut self, n: usize) -> usize {
         (self.next() % n as u64) as usize
     }
 

@@ -7,7 +7,7 @@
 /// Minimises `x' A x - 2 b' x` over `x >= 0`. `a` is symmetric, positive definite and of
 /// `b.len()` rows; `x` is where it begins, and its answer.
 #[expect(clippy::many_single_char_names, reason = "the letters of the normal equations")]
-pub fn nnls(a: &[f64], b: &[f64], x: &mut [f64]) {
+pub(super) fn nnls(a: &[f64], b: &[f64], x: &mut [f64]) {
     let n = b.len();
     let mut passive: Vec<bool> = x.iter().map(|value| *value > 0.0).collect();
     // Gradients below this are rounding: relative to what each unknown could explain.
@@ -64,7 +64,7 @@ fn settle(a: &[f64], b: &[f64], x: &mut [f64], passive: &mut [bool]) {
 }
 
 /// The inverse of a symmetric positive definite matrix of `n` rows.
-pub fn inverse(a: &[f64], n: usize) -> Option<Vec<f64>> {
+pub(super) fn inverse(a: &[f64], n: usize) -> Option<Vec<f64>> {
     let factor = cholesky(a, n)?;
     let mut all = vec![0.0; n * n];
     for column in 0..n {

@@ -7,11 +7,11 @@ use crate::log::Owner;
 use crate::plan::Plan;
 
 /// Time by owner, sorted, for each distinct set of CPUs that a counter sees.
-pub type Times = Vec<Vec<(Owner, u64)>>;
+pub(super) type Times = Vec<Vec<(Owner, u64)>>;
 
 /// Who used the CPUs in one tick.
 #[derive(Debug)]
-pub struct TickUse {
+pub(super) struct TickUse {
     /// The tick.
     pub tick: u64,
     /// Time by owner, for each set of CPUs; empty where no method learns of the set.
@@ -20,7 +20,7 @@ pub struct TickUse {
 
 /// The window that is being filled.
 #[derive(Debug)]
-pub struct Usage {
+pub(super) struct Usage {
     sets: Vec<Vec<u32>>,
     /// Of the current tick, for each set of CPUs; empty where no method learns.
     tick: Vec<Option<HashMap<Owner, u64>>>,
@@ -29,7 +29,7 @@ pub struct Usage {
 }
 
 /// The distinct sets of CPUs that the plan's counters see, in the order of their first use.
-pub fn sets(plan: &Plan) -> Vec<Vec<u32>> {
+pub(super) fn sets(plan: &Plan) -> Vec<Vec<u32>> {
     let mut sets: Vec<Vec<u32>> = Vec::new();
     for counter in &plan.counters {
         let set: Vec<u32> = counter.sees.iter().collect();
@@ -41,7 +41,7 @@ pub fn sets(plan: &Plan) -> Vec<Vec<u32>> {
 }
 
 /// Whether a counter that sees it learns from ticks, for each of the [`sets`].
-pub fn learnt(sets: &[Vec<u32>], plan: &Plan, methods: Methods) -> Vec<bool> {
+pub(super) fn learnt(sets: &[Vec<u32>], plan: &Plan, methods: Methods) -> Vec<bool> {
     let learns = |set: &Vec<u32>| {
         plan.counters.iter().any(|counter| {
             methods.learns(plan, counter) && counter.sees.iter().eq(set.iter().copied())
@@ -52,7 +52,7 @@ pub fn learnt(sets: &[Vec<u32>], plan: &Plan, methods: Methods) -> Vec<bool> {
 
 impl Usage {
     /// An empty window; `learnt` says of which of the sets of CPUs methods learn.
-    pub fn new(sets: Vec<Vec<u32>>, learnt: &[bool]) -> Self {
+    pub(super) fn new(sets: Vec<Vec<u32>>, learnt: &[bool]) -> Self {
         let any = learnt.contains(&true);
         let tick = learnt.iter().map(|learnt| learnt.then(HashMap::new));
         Self {
@@ -64,7 +64,7 @@ impl Usage {
     }
 
     /// Adds who used a CPU in the current tick.
-    pub fn add(&mut self, cpu: u32, parts: &[(Owner, u64)]) {
+    pub(super) fn add(&mut self, cpu: u32, parts: &[(Owner, u64)]) {
         let use_of = self.by_cpu.entry(cpu).or_default();
         let in_tick = self.tick.iter_mut().zip(&self.sets);
         let mut in_tick: Vec<_> = in_tick
@@ -81,7 +81,7 @@ impl Usage {
     }
 
     /// The current tick ends.
-    pub fn end_tick(&mut self, tick: u64) {
+    pub(super) fn end_tick(&mut self, tick: u64) {
         if self.tick.is_empty() {
             return;
         }
@@ -95,12 +95,12 @@ impl Usage {
     }
 
     /// The ticks since they were last taken.
-    pub fn take_ticks(&mut self) -> Vec<TickUse> {
+    pub(super) fn take_ticks(&mut self) -> Vec<TickUse> {
         std::mem::take(&mut self.ticks)
     }
 
     /// Ends the window: time by owner for each set.
-    pub fn take(&mut self) -> Times {
+    pub(super) fn take(&mut self) -> Times {
         let by_cpu = &self.by_cpu;
         let times = self.sets.iter().map(|set| {
             let mut sum: HashMap<Owner, u64> = HashMap::new();

@@ -8,7 +8,7 @@ use crate::tables::mode::Mode;
 
 /// The value of `-o`. A name that begins with `-` is refused: it is nearly always the next option,
 /// typed where the file name is missing. Goes with `allow_hyphen_values`.
-pub fn path() -> impl TypedValueParser<Value = PathBuf> {
+pub(super) fn path() -> impl TypedValueParser<Value = PathBuf> {
     PathBufValueParser::new().try_map(|path| {
         let typed = path.as_os_str().as_encoded_bytes();
         if typed.starts_with(b"-") && typed != b"-" {
@@ -20,7 +20,7 @@ pub fn path() -> impl TypedValueParser<Value = PathBuf> {
 
 /// Who may read what is written.
 #[derive(Debug, Clone, Copy, clap::Args)]
-pub struct ModeArg {
+pub(super) struct ModeArg {
     /// Permissions of new files, in octal; directories can be searched by those who can read them
     #[arg(long, value_name = "OCTAL", default_value_t)]
     pub mode: Mode,

@@ -16,17 +16,17 @@ const MAX_LEN: u64 = 16 << 20;
 
 /// What could not be read, one line each, safe to print.
 #[derive(Debug, Default)]
-pub struct Problems(pub Vec<String>);
+pub(super) struct Problems(pub Vec<String>);
 
 impl Problems {
     /// Notes that `path` could not be used, and why.
-    pub fn note(&mut self, path: &Path, why: &impl std::fmt::Display) {
+    pub(super) fn note(&mut self, path: &Path, why: &impl std::fmt::Display) {
         let line = format!("{}: {why:#}", path.display());
         self.0.push(printable(&line).into_owned());
     }
 
     /// The whole file as text.
-    pub fn text(&mut self, path: &Path) -> Option<String> {
+    pub(super) fn text(&mut self, path: &Path) -> Option<String> {
         match bytes(path) {
             Ok(bytes) => match String::from_utf8(bytes) {
                 Ok(text) => Some(text),
@@ -44,12 +44,12 @@ impl Problems {
     }
 
     /// The file without the whitespace around its text.
-    pub fn line(&mut self, path: &Path) -> Option<String> {
+    pub(super) fn line(&mut self, path: &Path) -> Option<String> {
         self.text(path).map(|text| text.trim().to_owned())
     }
 
     /// The file read as a `T`.
-    pub fn parsed<T>(&mut self, path: &Path) -> Option<T>
+    pub(super) fn parsed<T>(&mut self, path: &Path) -> Option<T>
     where
         T: FromStr<Err: std::fmt::Display>,
     {
@@ -64,7 +64,7 @@ impl Problems {
     }
 
     /// The names in a folder in ascending order; none where the folder is not there.
-    pub fn names(&mut self, dir: &Path) -> Vec<String> {
+    pub(super) fn names(&mut self, dir: &Path) -> Vec<String> {
         let entries = match fs::read_dir(dir) {
             Ok(entries) => entries,
             Err(error) => {
@@ -88,7 +88,7 @@ impl Problems {
 }
 
 /// The file's bytes, up to [`MAX_LEN`].
-pub fn bytes(path: &Path) -> io::Result<Vec<u8>> {
+pub(super) fn bytes(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path)?.take(MAX_LEN).read_to_end(&mut bytes)?;
     Ok(bytes)

@@ -509,7 +509,7 @@ fn io_slot(data: &mut &[u8]) -> Result<IoSlot, Undecodable> {
 }
 
 /// What a slot of the programs means.
-pub fn io_kind(what: u32) -> Result<IoKind, Undecodable> {
+pub(super) fn io_kind(what: u32) -> Result<IoKind, Undecodable> {
     Ok(match what {
         IO_READ => IoKind::Read,
         IO_WRITE => IoKind::Write,
@@ -521,7 +521,7 @@ pub fn io_kind(what: u32) -> Result<IoKind, Undecodable> {
 }
 
 /// Whose a slot of the programs is.
-pub const fn mover(context: u32, number: u32, task: Task) -> Result<Mover, Undecodable> {
+pub(super) const fn mover(context: u32, number: u32, task: Task) -> Result<Mover, Undecodable> {
     Ok(match context {
         CONTEXT_TASK if task.tid == 0 => Mover::Cgroup(task.cgroup_id),
         CONTEXT_TASK => Mover::Task(task),
@@ -533,7 +533,7 @@ pub const fn mover(context: u32, number: u32, task: Task) -> Result<Mover, Undec
 }
 
 /// The name of a device up to its first NUL, with what is not UTF-8 replaced.
-pub fn device_name(name: &[u8]) -> String {
+pub(super) fn device_name(name: &[u8]) -> String {
     let end = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
     String::from_utf8_lossy(name.get(..end).unwrap_or_default()).into_owned()
 }

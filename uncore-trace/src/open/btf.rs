@@ -9,7 +9,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result, bail};
 
 /// The kernel's own type information.
-pub const VMLINUX: &str = "/sys/kernel/btf/vmlinux";
+pub(super) const VMLINUX: &str = "/sys/kernel/btf/vmlinux";
 
 const MAGIC: u16 = 0xeb9f;
 const KIND_STRUCT: u32 = 4;
@@ -21,7 +21,7 @@ const KIND_TYPEDEF: u32 = 8;
 const MAX_DEPTH: u32 = 8;
 
 /// The kernel's types, as far as they are asked for by name.
-pub struct Types {
+pub(super) struct Types {
     data: Vec<u8>,
     /// Where each type begins in the type section; type 1 is the first.
     at: Vec<u32>,
@@ -33,7 +33,7 @@ impl Types {
     /// # Errors
     ///
     /// It cannot be read or is not BTF.
-    pub fn read(path: &Path) -> Result<Self> {
+    pub(super) fn read(path: &Path) -> Result<Self> {
         let data = std::fs::read(path).with_context(|| {
             format!("cannot read the kernel's BTF at {} (a kernel with CONFIG_DEBUG_INFO_BTF=y is needed; see `uncore-trace doctor`)", path.display())
         })?;
@@ -60,7 +60,7 @@ impl Types {
     /// # Errors
     ///
     /// There is none.
-    pub fn offset(&self, structure: &str, member: &str) -> Result<u64> {
+    pub(super) fn offset(&self, structure: &str, member: &str) -> Result<u64> {
         let found = self.named(structure).find_map(|place| self.member(place, member, 0));
         found.with_context(|| format!("struct {structure} has no member {member}"))
     }
@@ -70,7 +70,7 @@ impl Types {
     /// # Errors
     ///
     /// There is none.
-    pub fn value(&self, enumeration: &str, enumerator: &str) -> Result<u64> {
+    pub(super) fn value(&self, enumeration: &str, enumerator: &str) -> Result<u64> {
         let found = self.named(enumeration).find_map(|place| {
             let (types, strings) = sections(&self.data)?;
             let (kind, len) = kind(word(types, place + 4));
@@ -83,7 +83,7 @@ impl Types {
     }
 
     /// Whether there is a tracepoint of this name: its functions have a type for each.
-    pub fn has_tracepoint(&self, name: &str) -> bool {
+    pub(super) fn has_tracepoint(&self, name: &str) -> bool {
         self.named(&format!("btf_trace_{name}")).next().is_some()
     }
 

@@ -36,11 +36,11 @@ struct Update {
 
 /// A perf event array. Its entries live as long as this descriptor or a duplicate of it.
 #[derive(Debug)]
-pub struct CounterArray(OwnedFd);
+pub(super) struct CounterArray(OwnedFd);
 
 impl CounterArray {
     /// Makes an array with `slots` empty slots.
-    pub fn create(slots: u32) -> io::Result<Self> {
+    pub(super) fn create(slots: u32) -> io::Result<Self> {
         let attr = Create {
             map_type: PERF_EVENT_ARRAY,
             key_size: 4,
@@ -54,7 +54,7 @@ impl CounterArray {
     }
 
     /// Puts a counter into a slot; the slot keeps the event open.
-    pub fn insert(&self, slot: u32, event: BorrowedFd<'_>) -> io::Result<()> {
+    pub(super) fn insert(&self, slot: u32, event: BorrowedFd<'_>) -> io::Result<()> {
         let value = event.as_raw_fd() as u32;
         let attr = Update {
             map_fd: self.0.as_raw_fd() as u32,
@@ -68,7 +68,7 @@ impl CounterArray {
     }
 
     /// Makes `other` a descriptor of this array; what it was before is closed.
-    pub fn take_place_of(&self, other: BorrowedFd<'_>) -> io::Result<()> {
+    pub(super) fn take_place_of(&self, other: BorrowedFd<'_>) -> io::Result<()> {
         // SAFETY: both are open descriptors; the owner of `other` keeps a valid one throughout.
         let fd = unsafe { libc::dup3(self.0.as_raw_fd(), other.as_raw_fd(), libc::O_CLOEXEC) };
         if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }

@@ -52,7 +52,7 @@ pub struct Change {
 
 /// What is known of the CPUs.
 #[derive(Debug)]
-pub struct Follower {
+pub(super) struct Follower {
     online: Vec<u32>,
     upper_half: bool,
     /// Something is not in its place yet; looked for until then.
@@ -62,12 +62,12 @@ pub struct Follower {
 
 impl Follower {
     /// A recording begins with these CPUs online.
-    pub fn new(online: &[u32]) -> Self {
+    pub(super) fn new(online: &[u32]) -> Self {
         Self { online: online.to_vec(), upper_half: false, unsettled: None, probe_loaded: false }
     }
 
     /// The CPUs that were online at the last look.
-    pub fn online(&self) -> &[u32] {
+    pub(super) fn online(&self) -> &[u32] {
         &self.online
     }
 }

@@ -19,7 +19,7 @@ use super::programs::attach_raw;
 const REQUESTS: u32 = 1 << 16;
 
 /// The programs that see I/O: they have the names of their tracepoints, and not all are attached.
-pub const PROGRAMS: [&str; 8] = [
+pub(super) const PROGRAMS: [&str; 8] = [
     "block_io_start",
     "block_rq_insert",
     "block_rq_issue",
@@ -78,7 +78,7 @@ const OPTIONAL: [(&str, Path); 6] = [
 
 /// The running kernel's side of it.
 #[derive(Debug, Default)]
-pub struct Kernel {
+pub(super) struct Kernel {
     settings: Vec<(&'static str, u64)>,
     /// Programs to attach, in this order; they have their tracepoints' names.
     programs: Vec<&'static str>,
@@ -88,7 +88,7 @@ pub struct Kernel {
 
 impl Kernel {
     /// Looks up what the programs need.
-    pub fn of(types: &Types) -> Self {
+    pub(super) fn of(types: &Types) -> Self {
         let mut own = Self { settings: vec![(config::IO_WANTED, 1)], ..Self::default() };
         let block = offsets(types, &BLOCK).and_then(|found| {
             let value = |&(global, name)| Ok((global, types.value("req_op", name)?));
@@ -126,12 +126,12 @@ impl Kernel {
     }
 
     /// What cannot be seen, and why.
-    pub fn unseen(&self) -> &[String] {
+    pub(super) fn unseen(&self) -> &[String] {
         &self.unseen
     }
 
     /// Sets the programs' globals and makes room in their maps, for `cpus` possible CPUs.
-    pub fn set<'a>(&'a self, loader: &mut EbpfLoader<'a>, cpus: u32) {
+    pub(super) fn set<'a>(&'a self, loader: &mut EbpfLoader<'a>, cpus: u32) {
         for (name, value) in &self.settings {
             loader.override_global(name, value, true);
         }
@@ -140,7 +140,7 @@ impl Kernel {
     }
 
     /// Loads and attaches the programs.
-    pub fn attach(&self, ebpf: &mut Ebpf) -> Result<()> {
+    pub(super) fn attach(&self, ebpf: &mut Ebpf) -> Result<()> {
         for name in &self.programs {
             attach_raw(ebpf, name)?;
         }
@@ -150,7 +150,7 @@ impl Kernel {
     /// Events that the kernel did not hand to a program because it was running already on that CPU,
     /// so far: `recursion_misses` of the program's fdinfo (`bpf_prog_show_fdinfo`,
     /// kernel/bpf/syscall.c, Linux 6.1 to 7.2).
-    pub fn missed(&self, ebpf: &Ebpf) -> u64 {
+    pub(super) fn missed(&self, ebpf: &Ebpf) -> u64 {
         let missed = self.programs.iter().filter_map(|name| {
             let Some(Program::RawTracePoint(program)) = ebpf.program(name) else {
                 return None;

@@ -44,7 +44,7 @@ impl Layout {
 /// One counter that could be opened.
 #[derive(Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
-pub struct OpenCounter {
+pub(super) struct OpenCounter {
     /// Its id in the plan.
     pub id: u32,
     /// The PMU instance.
@@ -78,7 +78,7 @@ pub struct OpenCounter {
 }
 
 /// Opens all counters, disabled.
-pub fn open(counters: &[Counter]) -> (Vec<OpenCounter>, Vec<Unopened>) {
+pub(super) fn open(counters: &[Counter]) -> (Vec<OpenCounter>, Vec<Unopened>) {
     let (mut all, mut unopened): (Vec<OpenCounter>, _) = (Vec::new(), Vec::new());
     let mut index_of: BTreeMap<u32, usize> = BTreeMap::new();
     for counter in counters {
@@ -118,7 +118,7 @@ pub fn open(counters: &[Counter]) -> (Vec<OpenCounter>, Vec<Unopened>) {
 }
 
 /// Gives every counter that has an reader a slot, those of a CPU side by side, from `first` on.
-pub fn lay_out(all: &mut [OpenCounter], first: u32) -> BTreeMap<u32, Layout> {
+pub(super) fn lay_out(all: &mut [OpenCounter], first: u32) -> BTreeMap<u32, Layout> {
     let mut layouts: BTreeMap<u32, Layout> = BTreeMap::new();
     let mut slots = first..;
     let readers: BTreeSet<u32> = all.iter().filter_map(|counter| counter.reader).collect();
@@ -173,7 +173,7 @@ fn explain(error: &io::Error) -> String {
 
 /// One descriptor a counter and some to spare; the soft limit may be raised up to the hard one.
 /// Where that is not enough, opening says so.
-pub fn raise_file_limit(counters: usize) {
+pub(super) fn raise_file_limit(counters: usize) {
     let wanted = counters as u64 + 256;
     let limit = getrlimit(Resource::Nofile);
     if limit.current.is_some_and(|current| current < wanted) {
@@ -187,7 +187,7 @@ pub fn raise_file_limit(counters: usize) {
 
 /// Disables all, one right after the other, and warns of the first that cannot be: a failure, which
 /// is that of an event the kernel has revoked, does not take the counts of the others along.
-pub fn disable(counters: &[OpenCounter]) {
+pub(super) fn disable(counters: &[OpenCounter]) {
     let failed =
         counters.iter().filter_map(|counter| Some((counter.id, counter.event.disable().err()?)));
     let failed: Vec<_> = failed.collect();

@@ -17,14 +17,14 @@ use crate::count::Count;
 
 /// One opened counter; closed when dropped.
 #[derive(Debug)]
-pub struct Event {
+pub(super) struct Event {
     fd: OwnedFd,
     leads: bool,
 }
 
 /// What to open.
 #[derive(Clone, Copy, Debug)]
-pub struct Request {
+pub(super) struct Request {
     /// `type` of the PMU.
     pub attr_type: u32,
     /// `config` to `config4`.
@@ -39,7 +39,7 @@ impl Event {
     ///
     /// Nothing but the encoding is set: uncore PMUs refuse `exclude_*`, sampling and, once in a
     /// perf event array, `inherit`.
-    pub fn open(request: &Request, leader: Option<&Self>) -> io::Result<Self> {
+    pub(super) fn open(request: &Request, leader: Option<&Self>) -> io::Result<Self> {
         let [config, config1, config2, config3, config4] = request.config;
         let mut attr = perf_event_attr { type_: request.attr_type, config, ..Default::default() };
         // A kernel whose structure is shorter accepts this one if what it does not know is zero.
@@ -71,17 +71,17 @@ impl Event {
     }
 
     /// Starts counting; a member of a group follows its leader.
-    pub fn enable(&self) -> io::Result<()> {
+    pub(super) fn enable(&self) -> io::Result<()> {
         self.control(ioctls::ENABLE)
     }
 
     /// Stops counting; a member of a group follows its leader.
-    pub fn disable(&self) -> io::Result<()> {
+    pub(super) fn disable(&self) -> io::Result<()> {
         self.control(ioctls::DISABLE)
     }
 
     /// What it has counted, or had when its CPU went offline.
-    pub fn read(&self) -> io::Result<Count> {
+    pub(super) fn read(&self) -> io::Result<Count> {
         let mut bytes = [0; 24];
         // An event in error state reads as an end of file.
         if rustix::io::read(&self.fd, &mut bytes)? != bytes.len() {
@@ -97,7 +97,7 @@ impl Event {
 
     /// Whether it is enabled: the kernel takes a counter off the CPU that goes offline, and unless
     /// its driver puts it on another it never counts again. Its time enabled then stands still.
-    pub fn is_enabled(&self) -> bool {
+    pub(super) fn is_enabled(&self) -> bool {
         match (self.read(), self.read()) {
             (Ok(before), Ok(after)) => after.enabled > before.enabled,
             _ => false,

@@ -31,7 +31,7 @@ const OFFSETS: [(&str, (&str, &str)); 5] = [
 /// Loads the object with its globals set, sized for `cpus` possible CPUs, reading its counters
 /// from `counters`, some of them `at_switch`, and with `io` seeing what devices move. No program is
 /// loaded or attached yet.
-pub fn load(
+pub(super) fn load(
     options: &Options,
     cpus: u32,
     at_switch: bool,
@@ -82,7 +82,7 @@ fn replace(map: &MapData, counters: &CounterArray) -> Result<()> {
 /// Loads and attaches everything that records whatever is asked for: each raw tracepoint program of
 /// the object, at the tracepoint of its name, but those of I/O. `sched_switch` is last: time is
 /// accounted from there, when the programs that keep names right see every change.
-pub fn attach(ebpf: &mut Ebpf, kernel: &Btf) -> Result<()> {
+pub(super) fn attach(ebpf: &mut Ebpf, kernel: &Btf) -> Result<()> {
     let others = |name: &&str| !RUN_ON_CPU.contains(name) && !io::PROGRAMS.contains(name);
     let names: BTreeSet<String> = ebpf
         .programs()
@@ -101,7 +101,7 @@ pub fn attach(ebpf: &mut Ebpf, kernel: &Btf) -> Result<()> {
 }
 
 /// Loads a raw tracepoint program and attaches it to the tracepoint of its name.
-pub fn attach_raw(ebpf: &mut Ebpf, name: &str) -> Result<()> {
+pub(super) fn attach_raw(ebpf: &mut Ebpf, name: &str) -> Result<()> {
     let program: &mut RawTracePoint = find(ebpf, name)?;
     loaded(name, program.load())?;
     program.attach(name).with_context(|| format!("cannot attach to the tracepoint {name}"))?;
@@ -109,7 +109,7 @@ pub fn attach_raw(ebpf: &mut Ebpf, name: &str) -> Result<()> {
 }
 
 /// The program of this name and type.
-pub fn find<'a, T>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut T>
+pub(super) fn find<'a, T>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut T>
 where
     &'a mut T: TryFrom<&'a mut Program, Error = ProgramError>,
 {
@@ -120,7 +120,7 @@ where
 }
 
 /// Turns a failed load into one line: the verifier's whole log would bury it.
-pub fn loaded(name: &str, result: Result<(), ProgramError>) -> Result<()> {
+pub(super) fn loaded(name: &str, result: Result<(), ProgramError>) -> Result<()> {
     result.map_err(|error| {
         let reason = match &error {
             ProgramError::LoadError { io_error, verifier_log } => {

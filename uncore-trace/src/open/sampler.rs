@@ -29,7 +29,7 @@ use super::visit::visit;
 
 /// The running sampler.
 #[derive(Debug)]
-pub struct Running {
+pub(super) struct Running {
     thread: Option<Thread>,
     /// Which of the two it is.
     pub timer: Timer,
@@ -37,7 +37,7 @@ pub struct Running {
 
 /// Starts sampling on `readers` and makes every one of `cpus` switch once, so that who runs there
 /// is known from the start.
-pub fn start(
+pub(super) fn start(
     ebpf: &mut Ebpf,
     kernel: &Btf,
     samplers: &mut Array<MapData, Sampler>,
@@ -108,7 +108,7 @@ fn arm_wanted(ebpf: &mut Ebpf, cpus: &[u32]) -> Result<Vec<u32>> {
 }
 
 /// Says what a CPU has to read.
-pub fn assign(
+pub(super) fn assign(
     samplers: &mut Array<MapData, Sampler>,
     cpu: u32,
     layout: &Layout,
@@ -120,7 +120,7 @@ pub fn assign(
 }
 
 /// Whether the timer of `cpu` runs there.
-pub fn is_armed(samplers: &Array<MapData, Sampler>, cpu: u32) -> Result<bool> {
+pub(super) fn is_armed(samplers: &Array<MapData, Sampler>, cpu: u32) -> Result<bool> {
     let sampler = samplers.get(&cpu, 0).context("cannot read the map SAMPLERS")?;
     Ok(sampler.state == SAMPLER_ARMED)
 }
@@ -133,7 +133,7 @@ fn set_state(samplers: &mut Array<MapData, Sampler>, cpu: u32, state: u32) -> Re
 impl Running {
     /// Samples on `layouts`' CPUs from now on, and on no others that were among `before`. `false`
     /// if a CPU could not be reached yet.
-    pub fn reassign(
+    pub(super) fn reassign(
         &self,
         ebpf: &mut Ebpf,
         samplers: &mut Array<MapData, Sampler>,
@@ -170,17 +170,21 @@ impl Running {
     }
 
     /// Whether each reader CPU has a timer, which the kernel may take away from it.
-    pub const fn has_timers(&self) -> bool {
+    pub(super) const fn has_timers(&self) -> bool {
         self.thread.is_none()
     }
 
     /// Whether the sampler's thread could not reach a CPU since this was last asked.
-    pub fn take_unreached(&self) -> bool {
+    pub(super) fn take_unreached(&self) -> bool {
         self.thread.as_ref().is_some_and(|thread| thread.unreached.swap(false, Ordering::Relaxed))
     }
 
     /// Stops sampling. Pinned timers notice at their next tick.
-    pub fn stop(&mut self, samplers: &mut Array<MapData, Sampler>, readers: &[u32]) -> Result<()> {
+    pub(super) fn stop(
+        &mut self,
+        samplers: &mut Array<MapData, Sampler>,
+        readers: &[u32],
+    ) -> Result<()> {
         if let Some(thread) = self.thread.take() {
             thread.stop()?;
         }

@@ -8,7 +8,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 
 /// Runs for a moment on each of `cpus`, from a thread of its own, and returns those that could
 /// not be visited (offline meanwhile, or outside this process's cpuset).
-pub fn visit(cpus: &[u32]) -> Result<Vec<u32>> {
+pub(super) fn visit(cpus: &[u32]) -> Result<Vec<u32>> {
     let cpus = cpus.to_vec();
     thread::Builder::new()
         .name("visit".to_owned())

@@ -10,14 +10,14 @@ use crate::text::printable;
 
 /// What the first counter of each PMU asked for.
 #[derive(Debug, Default)]
-pub struct Agreement {
+pub(super) struct Agreement {
     first: HashMap<String, (String, String)>,
 }
 
 impl Agreement {
     /// Takes one more counter; an error if it cannot run beside those before it. A member of a
     /// group without such terms has its leader's.
-    pub fn add(&mut self, event: &Resolved<'_>, in_group: bool) -> Result<()> {
+    pub(super) fn add(&mut self, event: &Resolved<'_>, in_group: bool) -> Result<()> {
         let Some(rule) = event.words.family.and_then(|family| family.one_value.as_ref()) else {
             return Ok(());
         };

@@ -20,7 +20,7 @@ type Identity = (u32, [u64; WORDS], u32);
 
 /// Collects the counters of a plan.
 #[derive(Debug)]
-pub struct Assembly<'a> {
+pub(super) struct Assembly<'a> {
     pub(super) machine: &'a Machine,
     pub(super) seen: HashMap<Identity, u32>,
     pub(super) agreement: Agreement,
@@ -41,7 +41,7 @@ struct Open<'a> {
 
 impl<'a> Assembly<'a> {
     /// An empty plan for `machine`.
-    pub fn new(machine: &'a Machine, tick_ns: u64, window_ns: u64) -> Self {
+    pub(super) fn new(machine: &'a Machine, tick_ns: u64, window_ns: u64) -> Self {
         let plan = Plan {
             tick_ns,
             window_ns,
@@ -61,7 +61,7 @@ impl<'a> Assembly<'a> {
 
     /// Adds counters that stand alone. A PMU without a CPU to read it on is an error if it was
     /// asked for by itself, a note if others go on.
-    pub fn add(&mut self, events: &[Resolved<'a>]) -> Result<()> {
+    pub(super) fn add(&mut self, events: &[Resolved<'a>]) -> Result<()> {
         for (event, spot) in self.placed(events, false)? {
             self.push(event, spot, None);
         }
@@ -72,7 +72,12 @@ impl<'a> Assembly<'a> {
     ///
     /// As perf does since 7.2, members on different PMUs or CPUs become groups of their own. The
     /// first member on a CPU leads; software events join, and may lead, the group that is there.
-    pub fn add_group(&mut self, text: &str, weak: bool, events: &[Resolved<'a>]) -> Result<()> {
+    pub(super) fn add_group(
+        &mut self,
+        text: &str,
+        weak: bool,
+        events: &[Resolved<'a>],
+    ) -> Result<()> {
         let refused = too_large(text, weak, events)?;
         let placed = self.placed(events, true)?;
         let mut open: Vec<Open<'a>> = Vec::new();
@@ -181,7 +186,7 @@ impl<'a> Assembly<'a> {
     }
 
     /// Adds a note, once.
-    pub fn note(&mut self, note: String) {
+    pub(super) fn note(&mut self, note: String) {
         if !self.plan.notes.contains(&note) {
             self.plan.notes.push(note);
         }
@@ -192,7 +197,7 @@ impl<'a> Assembly<'a> {
     /// # Errors
     ///
     /// Events of which some would never run.
-    pub fn finish(mut self) -> Result<Plan> {
+    pub(super) fn finish(mut self) -> Result<Plan> {
         let events = std::mem::take(&mut self.events);
         for note in notes::on(self.machine, &events)? {
             self.note(note);

@@ -108,7 +108,7 @@ impl<'a> Assembly<'a> {
     /// # Errors
     ///
     /// One that is surely wanted cannot be had.
-    pub fn add_misses(&mut self, resolver: &Resolver<'a>, wanted: Wanted) -> Result<()> {
+    pub(super) fn add_misses(&mut self, resolver: &Resolver<'a>, wanted: Wanted) -> Result<()> {
         let of_cpus = self.plan.counters.iter().filter(|counter| counter.is_of_cpus());
         let mut seen: Vec<(u32, CpuList)> = of_cpus.map(|its| (its.id, its.sees.clone())).collect();
         if wanted == Wanted::No || seen.is_empty() && wanted != Wanted::Surely {

@@ -20,7 +20,7 @@ use crate::text::printable;
 /// # Errors
 ///
 /// Events of which some would never run.
-pub fn on(machine: &Machine, events: &[Resolved<'_>]) -> Result<Vec<String>> {
+pub(super) fn on(machine: &Machine, events: &[Resolved<'_>]) -> Result<Vec<String>> {
     let mut notes = turns(events)?;
     notes.extend(overlaps(events).into_iter().map(str::to_owned));
     notes.extend(mistyped_filters(machine, events));
@@ -44,7 +44,7 @@ fn turns(events: &[Resolved<'_>]) -> Result<Vec<String>> {
 }
 
 /// The events of each PMU instance, once for all CPUs it is read on.
-pub fn by_pmu<'e, 'a>(events: &'e [Resolved<'a>]) -> Vec<(Words<'a>, Vec<&'e Encoded>)> {
+pub(super) fn by_pmu<'e, 'a>(events: &'e [Resolved<'a>]) -> Vec<(Words<'a>, Vec<&'e Encoded>)> {
     let mut pmus: Vec<(Words<'a>, Vec<&Encoded>)> = Vec::new();
     let mut at: HashMap<&str, usize> = HashMap::new();
     for event in events {

@@ -12,7 +12,7 @@ use crate::text::printable;
 
 /// One CPU a PMU is read on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Spot {
+pub(super) struct Spot {
     /// The reader CPU.
     pub cpu: u32,
     /// Its package.
@@ -26,7 +26,7 @@ pub struct Spot {
 /// A PMU with a `cpumask` is read on those CPUs, one without on every online CPU (of its `cpus`,
 /// for a core PMU). What an uncore PMU sees is, in this order: its `associated_cpus`, what the
 /// catalog says, the owner's package, its NUMA node, every CPU.
-pub fn spots(machine: &Machine, words: Words<'_>, die: Option<u32>) -> Result<Vec<Spot>> {
+pub(super) fn spots(machine: &Machine, words: Words<'_>, die: Option<u32>) -> Result<Vec<Spot>> {
     let pmu = words.pmu;
     let online = &machine.cpus.online;
     let wanted = match (&pmu.cpumask, &pmu.cpus) {

@@ -21,7 +21,7 @@ const FEW: usize = 4;
 impl<'a> Assembly<'a> {
     /// Adds metrics. An input that is there already is that counter. A PMU without a CPU to read
     /// it on is an error if there is no other, a note if others go on.
-    pub fn add_metrics(&mut self, metrics: &[Measured<'a>]) -> Result<()> {
+    pub(super) fn add_metrics(&mut self, metrics: &[Measured<'a>]) -> Result<()> {
         let mut unreadable = Vec::new();
         let before = self.plan.metrics.len();
         for measured in metrics {

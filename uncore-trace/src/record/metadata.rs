@@ -29,7 +29,7 @@ struct Own {
 }
 
 /// What is known before anything is counted.
-pub fn at_start(
+pub(super) fn at_start(
     options: &Options,
     plan: &Plan,
     clock: Snapshot,
@@ -65,7 +65,7 @@ pub fn at_start(
 }
 
 /// What is known at the end, added to what was at the start.
-pub fn at_end(
+pub(super) fn at_end(
     pairs: &mut BTreeMap<String, String>,
     clock: Snapshot,
     timeline: &Timeline,
@@ -90,7 +90,7 @@ pub fn at_end(
 }
 
 /// The losses so far, for the end and for a recording that is killed before it.
-pub fn losses(pairs: &mut BTreeMap<String, String>, ledger: &Ledger) -> Result<()> {
+pub(super) fn losses(pairs: &mut BTreeMap<String, String>, ledger: &Ledger) -> Result<()> {
     let by_name = |losses: &BTreeMap<Cause, u64>| {
         let named: BTreeMap<_, _> = losses.iter().map(|(cause, n)| (cause.name(), *n)).collect();
         json(&named)
@@ -101,7 +101,7 @@ pub fn losses(pairs: &mut BTreeMap<String, String>, ledger: &Ledger) -> Result<(
 }
 
 /// Enters the counters that could not be opened.
-pub fn unopened(ledger: &mut Ledger, unopened: &[Unopened], now: u64) {
+pub(super) fn unopened(ledger: &mut Ledger, unopened: &[Unopened], now: u64) {
     for counter in unopened {
         ledger.explain(Cause::NotOpened, now, Some(counter.counter), &counter.reason);
     }

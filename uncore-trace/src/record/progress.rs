@@ -9,14 +9,14 @@ use crate::schema::loss::Losses;
 
 /// The line; hidden where nobody looks.
 #[derive(Debug)]
-pub struct Progress {
+pub(super) struct Progress {
     bar: ProgressBar,
     begin: Instant,
 }
 
 impl Progress {
     /// Shows the line if standard error is a terminal and `quiet` is not asked for.
-    pub fn new(quiet: bool) -> Self {
+    pub(super) fn new(quiet: bool) -> Self {
         let shown = !quiet && stderr().is_terminal();
         let target = if shown {
             ProgressDrawTarget::stderr_with_hz(4)
@@ -30,13 +30,13 @@ impl Progress {
     }
 
     /// Redraws. What does not fit into the terminal's width is cut off.
-    pub fn update(&self, rows: u64, losses: &Losses) {
+    pub(super) fn update(&self, rows: u64, losses: &Losses) {
         self.bar.set_message(words(self.begin.elapsed().as_secs_f64(), rows, losses));
         self.bar.tick();
     }
 
     /// Takes the line away.
-    pub fn finish(&self) {
+    pub(super) fn finish(&self) {
         self.bar.finish_and_clear();
     }
 }

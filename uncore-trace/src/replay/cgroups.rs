@@ -11,7 +11,7 @@ use crate::tables::reader::Recording;
 
 /// The table, as far as it was taken.
 #[derive(Debug)]
-pub struct Cgroups(Rows<Row>);
+pub(super) struct Cgroups(Rows<Row>);
 
 /// A row of `cgroups`.
 #[derive(Debug)]
@@ -25,14 +25,14 @@ struct Row {
 
 impl Cgroups {
     /// Before the first row.
-    pub fn open(recording: &Recording) -> Result<Self> {
+    pub(super) fn open(recording: &Recording) -> Result<Self> {
         let wanted = ["id", "path", "container", "pod", "mono_ns"];
         let scan = recording.table(&cgroups::TABLE)?.scan(&wanted)?;
         Ok(Self(Rows::new(scan, decode)))
     }
 
     /// Hands on the paths that are known from the tick on that ends at `end`.
-    pub fn feed(&mut self, end: u64, log: &mut Log) -> Result<()> {
+    pub(super) fn feed(&mut self, end: u64, log: &mut Log) -> Result<()> {
         while let Some(row) = self.0.next_if(|row| row.end <= end)? {
             let (container, pod) = (row.container.as_deref(), row.pod.as_deref());
             log.take(Entry::Cgroup { id: row.id, path: &row.path, container, pod })?;

@@ -14,7 +14,7 @@ use crate::tables::reader::Recording;
 
 /// Everything but the entries of the log.
 #[derive(Debug)]
-pub struct Facts {
+pub(super) struct Facts {
     /// The planned counters.
     pub plan: Plan,
     /// Those that were opened, in the order of their rows.
@@ -35,7 +35,7 @@ pub struct Facts {
 
 impl Facts {
     /// Reads them.
-    pub fn read(recording: &Recording, overrides: Overrides) -> Result<Self> {
+    pub(super) fn read(recording: &Recording, overrides: Overrides) -> Result<Self> {
         let table = recording.table(&runtime::TABLE)?;
         let mut pairs = table.metadata().clone();
         // So that the new timeline can take the place of the recorded one.

@@ -29,7 +29,7 @@ const COLUMNS: [&str; 10] = [
 
 /// The table, as far as it was taken.
 #[derive(Debug)]
-pub struct StoredIo {
+pub(super) struct StoredIo {
     rows: Option<Rows<Row>>,
     devices: HashMap<String, Rc<str>>,
 }
@@ -47,14 +47,14 @@ struct Row {
 
 impl StoredIo {
     /// Before the first row.
-    pub fn open(recording: &Recording) -> Result<Self> {
+    pub(super) fn open(recording: &Recording) -> Result<Self> {
         let there = recording.tables().iter().any(|table| table.name == io::TABLE.name);
         let scan = if there { Some(recording.table(&io::TABLE)?.scan(&COLUMNS)?) } else { None };
         Ok(Self { rows: scan.map(|scan| Rows::new(scan, decode)), devices: HashMap::new() })
     }
 
     /// Hands on the ticks up to the one that ends here.
-    pub fn feed(&mut self, end: u64, log: &mut Log) -> Result<()> {
+    pub(super) fn feed(&mut self, end: u64, log: &mut Log) -> Result<()> {
         let Some(rows) = &mut self.rows else {
             return Ok(());
         };

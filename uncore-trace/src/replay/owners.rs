@@ -8,7 +8,7 @@ use crate::schema::columns::{self, Bits, Words, get};
 
 /// Those columns of one batch.
 #[derive(Debug)]
-pub struct Owners<'a> {
+pub(super) struct Owners<'a> {
     table: &'static str,
     kind: Words<'a>,
     pid: &'a Int32Array,
@@ -20,7 +20,7 @@ pub struct Owners<'a> {
 impl<'a> Owners<'a> {
     /// The columns `owner`, `pid` and, if the table has it, `number`, with the columns of these names
     /// for the owner's process and cgroup.
-    pub fn of(
+    pub(super) fn of(
         table: &'static str,
         batch: &'a RecordBatch,
         process: &str,
@@ -37,7 +37,7 @@ impl<'a> Owners<'a> {
     }
 
     /// The word for what kind of owner it is; `None` where nobody is named.
-    pub fn kind(&self, row: usize) -> Option<&'a str> {
+    pub(super) fn kind(&self, row: usize) -> Option<&'a str> {
         self.kind.get(row)
     }
 
@@ -46,7 +46,7 @@ impl<'a> Owners<'a> {
     /// # Errors
     ///
     /// The columns name no owner.
-    pub fn get(&self, row: usize) -> Result<Owner> {
+    pub(super) fn get(&self, row: usize) -> Result<Owner> {
         let kind = self.kind(row).unwrap_or_default();
         let columns = Columns {
             kind,

@@ -33,7 +33,7 @@ const COLUMNS: [&str; 14] = [
 
 /// The table, as far as it was taken.
 #[derive(Debug)]
-pub struct Readings {
+pub(super) struct Readings {
     table: Table,
     group: usize,
     /// The lowest tick in each row group and those after it.
@@ -42,7 +42,7 @@ pub struct Readings {
 
 impl Readings {
     /// Before the first row.
-    pub fn open(recording: &Recording) -> Result<Self> {
+    pub(super) fn open(recording: &Recording) -> Result<Self> {
         let table = recording.table(&readings::TABLE)?;
         let of_group = |group| table.lowest(group, "tick").map_or(0, |tick| tick as u64);
         let mut lowest: Vec<u64> = (0..table.row_groups()).map(of_group).collect();
@@ -53,7 +53,7 @@ impl Readings {
     }
 
     /// Hands on all rows up to `tick`, and maybe more.
-    pub fn feed(&mut self, tick: u64, log: &mut Log) -> Result<()> {
+    pub(super) fn feed(&mut self, tick: u64, log: &mut Log) -> Result<()> {
         while self.lowest.get(self.group).is_some_and(|lowest| *lowest <= tick) {
             for batch in self.table.scan_group(&COLUMNS, self.group)? {
                 take(&batch?, log)?;

@@ -10,7 +10,7 @@ use crate::tables::reader::Scan;
 
 /// The rows that were not taken yet.
 #[derive(Debug)]
-pub struct Rows<T> {
+pub(super) struct Rows<T> {
     scan: Scan,
     decode: fn(&RecordBatch) -> Result<Vec<T>>,
     batch: Peekable<IntoIter<T>>,
@@ -18,12 +18,12 @@ pub struct Rows<T> {
 
 impl<T> Rows<T> {
     /// Before the first row.
-    pub fn new(scan: Scan, decode: fn(&RecordBatch) -> Result<Vec<T>>) -> Self {
+    pub(super) fn new(scan: Scan, decode: fn(&RecordBatch) -> Result<Vec<T>>) -> Self {
         Self { scan, decode, batch: Vec::new().into_iter().peekable() }
     }
 
     /// The next row, which stays.
-    pub fn peek(&mut self) -> Result<Option<&T>> {
+    pub(super) fn peek(&mut self) -> Result<Option<&T>> {
         while self.batch.peek().is_none() {
             match self.scan.next().transpose()? {
                 Some(batch) => self.batch = (self.decode)(&batch)?.into_iter().peekable(),
@@ -34,7 +34,7 @@ impl<T> Rows<T> {
     }
 
     /// Takes the next row if it is `wanted`.
-    pub fn next_if(&mut self, wanted: impl Fn(&T) -> bool) -> Result<Option<T>> {
+    pub(super) fn next_if(&mut self, wanted: impl Fn(&T) -> bool) -> Result<Option<T>> {
         Ok(if self.peek()?.is_some_and(wanted) { self.batch.next() } else { None })
     }
 }

@@ -14,7 +14,7 @@ use crate::tables::reader::Recording;
 
 /// Both tables, as far as they were taken.
 #[derive(Debug)]
-pub struct Time {
+pub(super) struct Time {
     runtime: Rows<Part>,
     irqs: Rows<Part>,
 }
@@ -33,7 +33,7 @@ struct Part {
 
 impl Time {
     /// Before the first row.
-    pub fn open(recording: &Recording) -> Result<Self> {
+    pub(super) fn open(recording: &Recording) -> Result<Self> {
         let wanted = ["mono_ns", "cpu", "owner", "pid", "process", "owner_cgroup_id", "run_ns"];
         let runtime = recording.table(&runtime::TABLE)?.scan(&wanted)?;
         let irqs = recording.table(&irqs::TABLE)?;
@@ -42,12 +42,12 @@ impl Time {
     }
 
     /// Whether no rows are left.
-    pub fn is_over(&mut self) -> Result<bool> {
+    pub(super) fn is_over(&mut self) -> Result<bool> {
         Ok(self.runtime.peek()?.is_none() && self.irqs.peek()?.is_none())
     }
 
     /// Hands on the tick that ends here.
-    pub fn feed(&mut self, end: u64, log: &mut Log) -> Result<()> {
+    pub(super) fn feed(&mut self, end: u64, log: &mut Log) -> Result<()> {
         let mut by_cpu: BTreeMap<u32, Vec<(Owner, u64)>> = BTreeMap::new();
         for rows in [&mut self.runtime, &mut self.irqs] {
             while let Some(part) = rows.next_if(|part| part.end <= end)? {

@@ -14,7 +14,7 @@ use anyhow::{Context as _, Result, anyhow};
 /// Words for an error whose chain holds an I/O error; the error's own words otherwise.
 ///
 /// The Parquet writer wraps I/O errors, sometimes as text only, hence the look at the text.
-pub fn explain(error: &(dyn Error + 'static)) -> String {
+pub(super) fn explain(error: &(dyn Error + 'static)) -> String {
     if let Some(io) = io_error(error) {
         return explain_kind(io.kind()).map_or_else(|| one_line(&io.to_string()), str::to_owned);
     }
@@ -55,7 +55,7 @@ fn one_line(text: &str) -> String {
 ///
 /// Where permission is denied it says what helps: another directory for what is written, another
 /// user or mode for what is read.
-pub fn failed(act: &str, path: &Path, error: &(dyn Error + 'static)) -> anyhow::Error {
+pub(super) fn failed(act: &str, path: &Path, error: &(dyn Error + 'static)) -> anyhow::Error {
     let denied = io_error(error).is_some_and(|io| io.kind() == io::ErrorKind::PermissionDenied);
     let way_out = match act {
         _ if !denied => "",
@@ -68,7 +68,7 @@ pub fn failed(act: &str, path: &Path, error: &(dyn Error + 'static)) -> anyhow::
 }
 
 /// Makes `result` an error that names the act and the path.
-pub fn doing<T, E: Error + 'static>(
+pub(super) fn doing<T, E: Error + 'static>(
     act: &str,
     path: &Path,
     result: std::result::Result<T, E>,
@@ -77,7 +77,7 @@ pub fn doing<T, E: Error + 'static>(
 }
 
 /// The directory that holds `path`.
-pub fn parent(path: &Path) -> &Path {
+pub(super) fn parent(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
@@ -85,14 +85,14 @@ pub fn parent(path: &Path) -> &Path {
 }
 
 /// `path` with `suffix` appended to its last component, which need not be UTF-8.
-pub fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+pub(super) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     PathBuf::from(name)
 }
 
 /// Makes the finished file `temporary` appear as `target`, durably: data, then name.
-pub fn publish(temporary: &Path, target: &Path) -> Result<()> {
+pub(super) fn publish(temporary: &Path, target: &Path) -> Result<()> {
     let sync = File::open(temporary).and_then(|file| file.sync_all());
     doing("sync", temporary, sync)?;
     doing("write", target, fs::rename(temporary, target))?;
@@ -104,7 +104,7 @@ pub fn publish(temporary: &Path, target: &Path) -> Result<()> {
 }
 
 /// Whether anything is at `path`, links that lead nowhere included.
-pub fn occupied(path: &Path) -> Result<bool> {
+pub(super) fn occupied(path: &Path) -> Result<bool> {
     match fs::symlink_metadata(path) {
         Ok(_) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
@@ -113,7 +113,7 @@ pub fn occupied(path: &Path) -> Result<bool> {
 }
 
 /// Removes a directory and all in it; it is fine when it is not there.
-pub fn remove_tree(path: &Path) -> Result<()> {
+pub(super) fn remove_tree(path: &Path) -> Result<()> {
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             Err(failed("remove", path, &error))
@@ -123,7 +123,7 @@ pub fn remove_tree(path: &Path) -> Result<()> {
 }
 
 /// Size of a file in bytes.
-pub fn size(path: &Path) -> Result<u64> {
+pub(super) fn size(path: &Path) -> Result<u64> {
     let metadata = fs::metadata(path).with_context(|| format!("cannot size {}", path.display()))?;
     Ok(metadata.len())
 }

@@ -41,7 +41,7 @@ const MERGE_ROWS: usize = 8192;
 
 /// What a file of a table is to be like.
 #[derive(Debug, Clone, Copy)]
-pub struct Form<'a> {
+pub(super) struct Form<'a> {
     /// The table.
     pub def: &'static TableDef,
     /// Key-value metadata.
@@ -91,7 +91,7 @@ impl New {
 
 /// A file that was written: what it amounts to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Written {
+pub(super) struct Written {
     /// Its rows.
     pub rows: u64,
     /// Its digest, see [`digest`].
@@ -119,7 +119,7 @@ fn sort(def: &TableDef, batches: &[RecordBatch]) -> Result<Vec<RecordBatch>> {
 }
 
 /// Writes the rows of `batches`, in the table's order.
-pub fn rows(path: &Path, form: &Form<'_>, batches: &[RecordBatch]) -> Result<Written> {
+pub(super) fn rows(path: &Path, form: &Form<'_>, batches: &[RecordBatch]) -> Result<Written> {
     let sorted = sort(form.def, batches)?;
     let mut file = form.create(path)?;
     let mut rows = 0;
@@ -131,7 +131,7 @@ pub fn rows(path: &Path, form: &Form<'_>, batches: &[RecordBatch]) -> Result<Wri
 }
 
 /// Decodes `parts` and encodes their rows, in order, into one file with large row groups.
-pub fn merged(path: &Path, form: &Form<'_>, parts: &[PathBuf]) -> Result<()> {
+pub(super) fn merged(path: &Path, form: &Form<'_>, parts: &[PathBuf]) -> Result<()> {
     let mut new = form.create(path)?;
     for part in parts {
         let (file, footer) = sound(part)?;
@@ -150,7 +150,7 @@ pub fn merged(path: &Path, form: &Form<'_>, parts: &[PathBuf]) -> Result<()> {
 /// # Errors
 ///
 /// It cannot be read, or is not what was written.
-pub fn footer(path: &Path) -> Result<(File, ArrowReaderMetadata)> {
+pub(super) fn footer(path: &Path) -> Result<(File, ArrowReaderMetadata)> {
     let file = disk::doing("open", path, File::open(path))?;
     let digest = disk::doing("read", path, digest::footer(&file))?;
     if !matches!(digest, Footer::Sound(_)) {
@@ -166,7 +166,7 @@ pub fn footer(path: &Path) -> Result<(File, ArrowReaderMetadata)> {
 /// # Errors
 ///
 /// As of [`footer`].
-pub fn sound(path: &Path) -> Result<(File, ArrowReaderMetadata)> {
+pub(super) fn sound(path: &Path) -> Result<(File, ArrowReaderMetadata)> {
     let (file, footer) = footer(path)?;
     let damaged = disk::doing("read", path, digest::damaged_groups(&file, footer.metadata()))?;
     if let Some(group) = damaged.first() {
@@ -176,7 +176,7 @@ pub fn sound(path: &Path) -> Result<(File, ArrowReaderMetadata)> {
 }
 
 /// Whether the row groups of a segment are large enough to be copied as they are.
-pub fn is_large(footer: &ParquetMetaData) -> bool {
+pub(super) fn is_large(footer: &ParquetMetaData) -> bool {
     let groups = footer.num_row_groups() as i64;
     let bytes: i64 = footer.row_groups().iter().map(RowGroupMetaData::compressed_size).sum();
     groups > 0
@@ -187,7 +187,7 @@ pub fn is_large(footer: &ParquetMetaData) -> bool {
 /// Writes one file from the encoded column chunks of `parts`, in order.
 ///
 /// No value is decoded: memory is one copy buffer and the footer being built.
-pub fn concatenated(path: &Path, form: &Form<'_>, parts: &[PathBuf]) -> Result<Written> {
+pub(super) fn concatenated(path: &Path, form: &Form<'_>, parts: &[PathBuf]) -> Result<Written> {
     let Some(first) = parts.first() else {
         return rows(path, form, &[]);
     };

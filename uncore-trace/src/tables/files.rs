@@ -19,7 +19,7 @@ use crate::schema::{ALL, TableDef, fabric, metadata};
 
 /// The files of one recording.
 #[derive(Debug)]
-pub struct Files {
+pub(super) struct Files {
     /// What the user named: for messages.
     path: PathBuf,
     /// Those that are not finished.
@@ -46,7 +46,7 @@ struct TableSink {
 
 impl Files {
     /// One file, of the fabric table.
-    pub fn file(
+    pub(super) fn file(
         path: PathBuf,
         create: Create,
         metadata: &BTreeMap<String, String>,
@@ -56,7 +56,7 @@ impl Files {
     }
 
     /// A directory with a file of every table, made if it is not there.
-    pub fn dataset(
+    pub(super) fn dataset(
         path: PathBuf,
         create: Create,
         metadata: &BTreeMap<String, String>,
@@ -124,12 +124,12 @@ impl Files {
     }
 
     /// See [`super::writer::Writer::wants`].
-    pub fn wants(&self, def: &TableDef) -> bool {
+    pub(super) fn wants(&self, def: &TableDef) -> bool {
         self.tables.iter().any(|table| table.partial.def.name == def.name)
     }
 
     /// See [`super::writer::Writer::set_metadata`].
-    pub fn set_metadata(&mut self, metadata: &BTreeMap<String, String>) -> Result<()> {
+    pub(super) fn set_metadata(&mut self, metadata: &BTreeMap<String, String>) -> Result<()> {
         self.pairs = match &self.manifest {
             Some(manifest) => manifest.added_to(metadata)?,
             None => metadata.clone(),
@@ -138,7 +138,7 @@ impl Files {
     }
 
     /// See [`super::writer::Writer::write`].
-    pub fn write(&mut self, def: &TableDef, batch: &RecordBatch) -> Result<()> {
+    pub(super) fn write(&mut self, def: &TableDef, batch: &RecordBatch) -> Result<()> {
         let Some(table) = self.tables.iter_mut().find(|t| t.partial.def.name == def.name) else {
             return Ok(());
         };
@@ -152,7 +152,7 @@ impl Files {
     }
 
     /// See [`super::writer::Writer::seal`].
-    pub fn seal(&mut self) -> Result<()> {
+    pub(super) fn seal(&mut self) -> Result<()> {
         for at in 0..self.tables.len() {
             let sealed = self.tables[at].seal(&self.pairs);
             self.note(sealed)?;
@@ -185,7 +185,7 @@ impl Files {
     }
 
     /// See [`super::writer::Writer::finish`].
-    pub fn finish(mut self, metadata: &BTreeMap<String, String>) -> Result<Finished> {
+    pub(super) fn finish(mut self, metadata: &BTreeMap<String, String>) -> Result<Finished> {
         self.set_metadata(metadata)?;
         self.seal()?;
         for at in 0..self.tables.len() {

@@ -21,7 +21,7 @@ const TEMPORARY: &str = "final.tmp";
 
 /// A table that is finished.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Assembled {
+pub(super) struct Assembled {
     /// Rows and digest of its file.
     pub written: Written,
     /// Bytes of its file.
@@ -29,7 +29,7 @@ pub struct Assembled {
 }
 
 /// Assembles `target` from `partial` with the metadata `pairs`.
-pub fn assemble(
+pub(super) fn assemble(
     partial: &mut Partial,
     target: &Path,
     pairs: &BTreeMap<String, String>,

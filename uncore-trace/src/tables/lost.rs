@@ -5,7 +5,7 @@ use std::path::Path;
 use super::segment::Partial;
 
 /// What is kept of the tables that are not finished, and how to make files of it.
-pub fn kept(partials: &[&Partial], output: &Path) -> String {
+pub(super) fn kept(partials: &[&Partial], output: &Path) -> String {
     let repair = format!("run `uncore-trace repair {}`", output.display());
     let (mut damaged, mut left) = (Vec::new(), 0);
     for partial in partials {

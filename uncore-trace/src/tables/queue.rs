@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Both ends of a queue of `limit` bytes.
-pub fn queue<T>(limit: usize) -> (Sender<T>, Receiver<T>) {
+pub(super) fn queue<T>(limit: usize) -> (Sender<T>, Receiver<T>) {
     let state = State { items: VecDeque::new(), bytes: 0, open: true };
     let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new(), limit });
     (Sender(Arc::clone(&shared)), Receiver(shared))
@@ -16,7 +16,7 @@ pub fn queue<T>(limit: usize) -> (Sender<T>, Receiver<T>) {
 
 /// Why an item was not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refused {
+pub(super) enum Refused {
     /// There is no room for it now.
     Full,
     /// The receiver is gone.
@@ -67,7 +67,7 @@ impl<T> Shared<T> {
 
 /// The end that items go into.
 #[derive(Debug)]
-pub struct Sender<T>(Arc<Shared<T>>);
+pub(super) struct Sender<T>(Arc<Shared<T>>);
 
 impl<T> Sender<T> {
     /// Puts in an item of so many bytes; waits until there is room for it.
@@ -75,7 +75,7 @@ impl<T> Sender<T> {
     /// # Errors
     ///
     /// [`Refused::Closed`] only.
-    pub fn send(&self, item: T, bytes: usize) -> Result<(), Refused> {
+    pub(super) fn send(&self, item: T, bytes: usize) -> Result<(), Refused> {
         let mut state = self.0.lock();
         while state.open && !self.0.has_room(&state, bytes) {
             state = self.0.wait(state);
@@ -92,7 +92,7 @@ impl<T> Sender<T> {
     /// # Errors
     ///
     /// There is none, or the receiver is gone.
-    pub fn try_send(&self, item: T, bytes: usize) -> Result<(), Refused> {
+    pub(super) fn try_send(&self, item: T, bytes: usize) -> Result<(), Refused> {
         let state = self.0.lock();
         if !state.open {
             return Err(Refused::Closed);
@@ -113,11 +113,11 @@ impl<T> Drop for Sender<T> {
 
 /// The end that items come out of.
 #[derive(Debug)]
-pub struct Receiver<T>(Arc<Shared<T>>);
+pub(super) struct Receiver<T>(Arc<Shared<T>>);
 
 impl<T> Receiver<T> {
     /// The next item, waited for; `None` once the sender is gone and nothing is left.
-    pub fn next(&self) -> Option<T> {
+    pub(super) fn next(&self) -> Option<T> {
         let mut state = self.0.lock();
         loop {
             if let Some((item, bytes)) = state.items.pop_front() {

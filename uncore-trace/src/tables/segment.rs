@@ -21,10 +21,10 @@ use super::mode::Mode;
 use crate::schema::TableDef;
 
 /// How many segments of one size become one of the next.
-pub const FAN: u32 = 32;
+pub(super) const FAN: u32 = 32;
 /// The numbers of the seals a segment covers, both included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Range {
+pub(super) struct Range {
     /// First.
     pub first: u32,
     /// Last.
@@ -50,7 +50,7 @@ impl Range {
 
 /// The partial directory of one table.
 #[derive(Debug)]
-pub struct Partial {
+pub(super) struct Partial {
     /// The table.
     pub def: &'static TableDef,
     /// The directory.
@@ -65,13 +65,13 @@ pub struct Partial {
 }
 
 /// The partial directory that belongs to the final file `target`.
-pub fn partial_dir(target: &Path) -> PathBuf {
+pub(super) fn partial_dir(target: &Path) -> PathBuf {
     disk::with_suffix(target, ".partial")
 }
 
 impl Partial {
     /// Makes the empty directory for a table that will be `target`.
-    pub fn create(def: &'static TableDef, target: &Path, mode: Mode) -> Result<Partial> {
+    pub(super) fn create(def: &'static TableDef, target: &Path, mode: Mode) -> Result<Partial> {
         let dir = partial_dir(target);
         disk::doing("create", &dir, mode.create_directory(&dir))?;
         let opened = disk::doing("open", &dir, File::open(&dir))?;
@@ -79,7 +79,7 @@ impl Partial {
     }
 
     /// Opens what a recorder left, ending a merge it was killed in.
-    pub fn open(def: &'static TableDef, target: &Path) -> Result<Partial> {
+    pub(super) fn open(def: &'static TableDef, target: &Path) -> Result<Partial> {
         let dir = partial_dir(target);
         let mut segments = Vec::new();
         for entry in disk::doing("read", &dir, fs::read_dir(&dir))? {
@@ -113,7 +113,7 @@ impl Partial {
     }
 
     /// Whether the directory is still the one that was made or opened.
-    pub fn is_there(&self) -> bool {
+    pub(super) fn is_there(&self) -> bool {
         let identity = |found: Metadata| (found.dev(), found.ino());
         let opened = self.opened.metadata().map(identity);
         fs::metadata(&self.dir)
@@ -122,7 +122,7 @@ impl Partial {
     }
 
     /// That the directory is still there: another's must not be written to, nor removed.
-    pub fn require(&self) -> Result<()> {
+    pub(super) fn require(&self) -> Result<()> {
         if !self.is_there() {
             bail!("{} was removed or replaced while it was in use", self.dir.display());
         }
@@ -130,18 +130,18 @@ impl Partial {
     }
 
     /// How many of its segments are no longer on disk.
-    pub fn missing(&self) -> usize {
+    pub(super) fn missing(&self) -> usize {
         let there = self.is_there();
         self.segments.iter().filter(|range| !there || !self.path(**range).is_file()).count()
     }
 
     /// Where a segment is.
-    pub fn path(&self, range: Range) -> PathBuf {
+    pub(super) fn path(&self, range: Range) -> PathBuf {
         self.dir.join(range.file())
     }
 
     /// Writes the batches as the next segment, then merges segments where a size is full.
-    pub fn seal(
+    pub(super) fn seal(
         &mut self,
         batches: &[RecordBatch],
         pairs: &BTreeMap<String, String>,
@@ -162,7 +162,7 @@ impl Partial {
     }
 
     /// Makes the segments of `which` (indices into `segments`) one.
-    pub fn merge(
+    pub(super) fn merge(
         &mut self,
         which: std::ops::Range<usize>,
         pairs: &BTreeMap<String, String>,
@@ -183,7 +183,7 @@ impl Partial {
     }
 
     /// How its files are written.
-    pub fn form<'a>(&self, pairs: &'a BTreeMap<String, String>) -> Form<'a> {
+    pub(super) fn form<'a>(&self, pairs: &'a BTreeMap<String, String>) -> Form<'a> {
         Form { def: self.def, pairs, mode: self.mode }
     }
 

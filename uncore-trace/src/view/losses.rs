@@ -10,7 +10,7 @@ use crate::tables::reader::Recording;
 
 /// What the rows of one cause amount to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Total {
+pub(super) struct Total {
     /// Sum of their counts.
     pub count: i64,
     /// Begin of the first time that one of them may affect, `CLOCK_MONOTONIC`, ns.
@@ -22,7 +22,7 @@ pub struct Total {
 /// # Errors
 ///
 /// The table is not there or cannot be read.
-pub fn totals(recording: &Recording) -> Result<BTreeMap<String, Total>> {
+pub(super) fn totals(recording: &Recording) -> Result<BTreeMap<String, Total>> {
     let mut totals: BTreeMap<String, Total> = BTreeMap::new();
     for batch in recording.table(&loss::TABLE)?.scan(&["mono_ns", "span_ns", "cause", "count"])? {
         let batch = batch?;

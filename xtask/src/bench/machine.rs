@@ -4,7 +4,7 @@ use std::fs;
 
 /// CPU model, number of CPUs, kernel version, and whether it is a virtual machine. What cannot be
 /// read is said to be unknown.
-pub fn describe() -> String {
+pub(super) fn describe() -> String {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     text(&cpuinfo, &release)

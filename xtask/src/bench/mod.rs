@@ -11,7 +11,7 @@ mod stats;
 
 /// What to measure.
 #[derive(Debug, Subcommand)]
-pub enum Bench {
+pub(crate) enum Bench {
     /// Time a context switch under nothing, an empty program, and the recorders
     Overhead(overhead::Args),
     /// Hold what each method says of mixes of tenants in the lab against what they moved
@@ -19,7 +19,7 @@ pub enum Bench {
 }
 
 /// Runs one benchmark and prints its table.
-pub fn run(bench: &Bench) -> Result<()> {
+pub(crate) fn run(bench: &Bench) -> Result<()> {
     match bench {
         Bench::Overhead(args) => overhead::run(args),
         Bench::Attribution(args) => attribution::run(args),

@@ -15,13 +15,13 @@ use rustix::process::{Pid, Signal, kill_process};
 const STOP: Duration = Duration::from_secs(30);
 
 /// Something that runs until it is stopped; dropping it stops it too, without a verdict.
-pub trait Running {
+pub(super) trait Running {
     /// Stops it in the ordinary way; fails if it had not been running to the end.
     fn stop(self: Box<Self>) -> Result<()>;
 }
 
 /// Nothing at all.
-pub struct Nothing;
+pub(super) struct Nothing;
 
 impl Running for Nothing {
     fn stop(self: Box<Self>) -> Result<()> {
@@ -30,13 +30,13 @@ impl Running for Nothing {
 }
 
 /// A BPF program on a typed tracepoint, detached and unloaded on drop.
-pub struct Attached {
+pub(super) struct Attached {
     _programs: Ebpf,
 }
 
 impl Attached {
     /// Loads the object and attaches its program `name` to `tracepoint`.
-    pub fn new(object: &Path, name: &str, tracepoint: &str) -> Result<Self> {
+    pub(super) fn new(object: &Path, name: &str, tracepoint: &str) -> Result<Self> {
         let mut programs =
             Ebpf::load_file(object).with_context(|| format!("cannot load {}", object.display()))?;
         let btf = Btf::from_sys_fs().context("cannot read /sys/kernel/btf/vmlinux")?;
@@ -58,7 +58,7 @@ impl Running for Attached {
 }
 
 /// A recorder in a process of its own.
-pub struct Recorder {
+pub(super) struct Recorder {
     name: String,
     child: Child,
     /// Standard error: a file, since a pipe that nobody reads would stop the recorder.
@@ -67,7 +67,7 @@ pub struct Recorder {
 
 impl Recorder {
     /// Starts the command and gives it `settle` to attach; fails if it ends before that.
-    pub fn start(mut command: Command, log: &Path, settle: Duration) -> Result<Self> {
+    pub(super) fn start(mut command: Command, log: &Path, settle: Duration) -> Result<Self> {
         let name = command.get_program().to_string_lossy().into_owned();
         let file =
             fs::File::create(log).with_context(|| format!("cannot create {}", log.display()))?;

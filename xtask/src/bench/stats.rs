@@ -7,7 +7,7 @@ use serde::Serialize;
 
 /// Median and range of a series.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Summary {
+pub(super) struct Summary {
     pub median: f64,
     pub min: f64,
     pub max: f64,
@@ -15,7 +15,7 @@ pub struct Summary {
 
 impl Summary {
     /// `None` of no values.
-    pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
+    pub(super) fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut sorted: Vec<f64> = values.into_iter().collect();
         sorted.sort_by(f64::total_cmp);
         let (min, max) = (*sorted.first()?, *sorted.last()?);
@@ -26,19 +26,19 @@ impl Summary {
 }
 
 /// What the series costs over the base, round by round, in its unit.
-pub fn cost(series: &[f64], base: &[f64]) -> Option<f64> {
+pub(super) fn cost(series: &[f64], base: &[f64]) -> Option<f64> {
     let summary = Summary::of(series.iter().zip(base).map(|(value, base)| value - base))?;
     Some(summary.median)
 }
 
 /// The same in percent of the base.
-pub fn percent(series: &[f64], base: &[f64]) -> Option<f64> {
+pub(super) fn percent(series: &[f64], base: &[f64]) -> Option<f64> {
     let relative = series.iter().zip(base).map(|(value, base)| (value / base - 1.0) * 100.0);
     Some(Summary::of(relative)?.median)
 }
 
 /// How many times the floor's cost the series costs; `None` where the floor's is lost in noise.
-pub fn over_floor(series: &[f64], floor: &[f64], base: &[f64]) -> Option<f64> {
+pub(super) fn over_floor(series: &[f64], floor: &[f64], base: &[f64]) -> Option<f64> {
     let floor = cost(floor, base).filter(|floor| *floor > 0.0)?;
     Some(cost(series, base)? / floor)
 }

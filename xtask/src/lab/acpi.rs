@@ -28,7 +28,7 @@ const OEM_REVISION: u32 = 2;
 
 /// One device of the namespace, below `\_SB`.
 #[derive(Debug, Clone, Default)]
-pub struct AcpiDevice {
+pub(crate) struct AcpiDevice {
     /// Four characters.
     pub name: String,
     /// `_HID`.
@@ -100,7 +100,7 @@ fn push_device(text: &mut String, device: &AcpiDevice) -> Result<()> {
 }
 
 /// Compiles an SSDT with these devices, in a directory of the caller.
-pub fn ssdt(devices: &[AcpiDevice], dir: &Path) -> Result<Vec<u8>> {
+pub(super) fn ssdt(devices: &[AcpiDevice], dir: &Path) -> Result<Vec<u8>> {
     let source = dir.join("ssdt.dsl");
     let source_text = ssdt_source(devices)?;
     fs::write(&source, source_text)
@@ -113,7 +113,7 @@ pub fn ssdt(devices: &[AcpiDevice], dir: &Path) -> Result<Vec<u8>> {
 }
 
 /// An SRAT that says what `-numa` said: CPUs and memory in equal shares, and the flash bank.
-pub fn srat(cpus: u32, nodes: u32, memory_of_node: u64) -> Vec<u8> {
+pub(super) fn srat(cpus: u32, nodes: u32, memory_of_node: u64) -> Vec<u8> {
     let mut body = Vec::new();
     // Reserved, with the value that the specification asks for (ACPI specification 6.5, 5.2.16).
     body.extend(1u32.to_le_bytes());
@@ -141,7 +141,7 @@ pub fn srat(cpus: u32, nodes: u32, memory_of_node: u64) -> Vec<u8> {
 }
 
 /// The node of a CPU: neighbours share one.
-pub fn node_of(cpu: u32, cpus: u32, nodes: u32) -> u32 {
+pub(super) fn node_of(cpu: u32, cpus: u32, nodes: u32) -> u32 {
     cpu * nodes / cpus
 }
 

@@ -28,7 +28,7 @@ const DISK_MODULES: &[&str] = &["virtio_pci", "virtio_blk"];
 
 /// What the one who starts a guest wants of it.
 #[derive(Clone, Copy, Debug)]
-pub struct Wishes {
+pub(super) struct Wishes {
     /// Leave the initramfs and the disk beside the results.
     pub keep: bool,
     /// A shell on the console in place of the steps.
@@ -39,7 +39,7 @@ pub struct Wishes {
 
 /// A guest: the machine it sees and what it does there.
 #[derive(Debug)]
-pub struct GuestSpec {
+pub(super) struct GuestSpec {
     /// Names the directory of its results.
     pub name: String,
     /// What is emulated.
@@ -66,7 +66,7 @@ pub struct GuestSpec {
 
 /// Prepares a guest, boots it, and gives the directory of its results: `console.txt` and what it
 /// handed out.
-pub fn boot(machine: &GuestSpec, wishes: Wishes) -> Result<PathBuf> {
+pub(super) fn boot(machine: &GuestSpec, wishes: Wishes) -> Result<PathBuf> {
     boot_guest(machine, wishes).with_context(|| format!("guest {}", machine.name))
 }
 

@@ -24,17 +24,17 @@ const MAKING: &str = ".making-";
 
 /// The inputs of an entry: their names, versions and bytes.
 #[derive(Debug, Default)]
-pub struct Key(Sha256);
+pub(super) struct Key(Sha256);
 
 impl Key {
     /// A key of these texts.
-    pub fn of<T: AsRef<[u8]>>(parts: impl IntoIterator<Item = T>) -> Self {
+    pub(super) fn of<T: AsRef<[u8]>>(parts: impl IntoIterator<Item = T>) -> Self {
         parts.into_iter().fold(Self::default(), Self::with)
     }
 
     /// The key with one more input; its length is part of it, so that `ab, c` is not `a, bc`.
     #[must_use]
-    pub fn with(mut self, part: impl AsRef<[u8]>) -> Self {
+    pub(super) fn with(mut self, part: impl AsRef<[u8]>) -> Self {
         let part = part.as_ref();
         self.0.update((part.len() as u64).to_le_bytes());
         self.0.update(part);
@@ -42,7 +42,7 @@ impl Key {
     }
 
     /// The key with the names and bytes of files below a directory.
-    pub fn with_files(mut self, dir: &Path, files: &[PathBuf]) -> Result<Self> {
+    pub(super) fn with_files(mut self, dir: &Path, files: &[PathBuf]) -> Result<Self> {
         for path in files {
             let bytes =
                 fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
@@ -63,7 +63,7 @@ fn hex(byte: u8) -> String {
 }
 
 /// All files below a directory, sorted.
-pub fn files(dir: &Path) -> Result<Vec<PathBuf>> {
+pub(super) fn files(dir: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     let mut directories = vec![dir.to_owned()];
     while let Some(dir) = directories.pop() {
@@ -85,7 +85,7 @@ pub fn files(dir: &Path) -> Result<Vec<PathBuf>> {
 }
 
 /// The lab's directory in the user's cache.
-pub fn root() -> Result<PathBuf> {
+pub(super) fn root() -> Result<PathBuf> {
     let cache = env::var_os("XDG_CACHE_HOME").filter(|dir| Path::new(dir).is_absolute());
     let cache = cache.map(PathBuf::from).or_else(|| Some(env::home_dir()?.join(".cache")));
     let root = cache.context("no cache directory: set XDG_CACHE_HOME or HOME")?;
@@ -95,7 +95,11 @@ pub fn root() -> Result<PathBuf> {
 }
 
 /// The entry of this name and key; `make` fills an empty directory with it if there is none.
-pub fn entry(name: &str, key: Key, make: impl FnOnce(&Path) -> Result<()>) -> Result<PathBuf> {
+pub(super) fn entry(
+    name: &str,
+    key: Key,
+    make: impl FnOnce(&Path) -> Result<()>,
+) -> Result<PathBuf> {
     let root = root()?;
     let path = root.join(format!("{name}-{}", key.short()));
     if path.is_dir() {
@@ -118,7 +122,7 @@ pub fn entry(name: &str, key: Key, make: impl FnOnce(&Path) -> Result<()>) -> Re
 }
 
 /// Fails where there is too little space for a large step.
-pub fn ensure_space(dir: &Path) -> Result<()> {
+pub(super) fn ensure_space(dir: &Path) -> Result<()> {
     let space = rustix::fs::statvfs(dir)
         .with_context(|| format!("cannot ask for the free space of {}", dir.display()))?;
     let free = space.f_bavail.saturating_mul(space.f_frsize);
@@ -139,7 +143,7 @@ fn touch(path: &Path) {
 }
 
 /// Removes what killed runs left and what has not been used for long.
-pub fn tidy() -> Result<()> {
+pub(super) fn tidy() -> Result<()> {
     let root = root()?;
     let entries = fs::read_dir(&root).with_context(|| format!("cannot list {}", root.display()))?;
     for entry in entries.flatten() {

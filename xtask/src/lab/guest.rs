@@ -23,7 +23,7 @@ const NOTED: u64 = 3;
 
 /// Programs for guests of one architecture.
 #[derive(Debug, Clone)]
-pub struct Programs {
+pub(super) struct Programs {
     /// What is tested.
     pub uncore_trace: PathBuf,
     /// The guest's init with its tenants.
@@ -31,7 +31,7 @@ pub struct Programs {
 }
 
 /// Builds both; cargo knows what changed.
-pub fn programs(arch: Arch) -> Result<Programs> {
+pub(super) fn programs(arch: Arch) -> Result<Programs> {
     let target = target_of(arch).0;
     let build = target::dir()?.join("lab/build");
     let started = Instant::now();

@@ -37,7 +37,7 @@ const GUEST_ARCH: &str = "arm64";
 const GUEST_LIBRARY: &str = "libstd-rust-web-dev:arm64";
 
 /// Looks for everything, installs what is missing.
-pub fn prepare() -> Result<()> {
+pub(super) fn prepare() -> Result<()> {
     version("dpkg").context("the lab takes its kernels and tools from Debian: no dpkg here")?;
     let apt = Apt::new();
     let missing = missing(PACKAGES)?;

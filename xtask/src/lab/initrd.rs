@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result};
 
 /// What a file of the guest holds.
 #[derive(Debug, Clone)]
-pub enum Source {
+pub(super) enum Source {
     /// The bytes of a file of this machine.
     File(PathBuf),
     /// These bytes.
@@ -17,7 +17,7 @@ pub enum Source {
 }
 
 /// A file of the guest: path, contents, permissions.
-pub type GuestFile = (String, Source, u32);
+pub(super) type GuestFile = (String, Source, u32);
 
 const DIRECTORY: u32 = 0o040_000;
 const REGULAR: u32 = 0o100_000;
@@ -26,7 +26,7 @@ const REGULAR: u32 = 0o100_000;
 const TABLES: &str = "kernel/firmware/acpi";
 
 /// Writes an image. Nothing is compressed: an emulated CPU takes longer to unpack than to copy.
-pub fn write(path: &Path, tables: &[(&str, Vec<u8>)], files: &[GuestFile]) -> Result<()> {
+pub(super) fn write(path: &Path, tables: &[(&str, Vec<u8>)], files: &[GuestFile]) -> Result<()> {
     let file = File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
     let mut archive = Archive { out: BufWriter::new(file), inode: 0, directories: BTreeSet::new() };
     let failed = || format!("cannot write {}", path.display());

@@ -19,7 +19,7 @@ use crate::command::quietly;
 /// An architecture of guests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Arch {
+pub(crate) enum Arch {
     /// Server machines with a device model.
     Arm64,
     /// The host-type tests.
@@ -28,7 +28,7 @@ pub enum Arch {
 
 impl Arch {
     /// Debian's name for it.
-    pub fn debian(self) -> &'static str {
+    pub(crate) fn debian(self) -> &'static str {
         match self {
             Self::Arm64 => "arm64",
             Self::Amd64 => "amd64",
@@ -39,7 +39,7 @@ impl Arch {
 /// The first two numbers of a kernel's version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(try_from = "String")]
-pub struct Series {
+pub(crate) struct Series {
     pub major: u32,
     pub minor: u32,
 }
@@ -47,7 +47,7 @@ pub struct Series {
 impl Series {
     /// The series of the drivers that the device model was made for. When it has left the archive,
     /// the newest one of the same major version stands in for it.
-    pub const DEFAULT: Self = Self { major: 7, minor: 2 };
+    pub(crate) const DEFAULT: Self = Self { major: 7, minor: 2 };
 
     /// The series that a release name, such as `7.2.13+deb14-arm64`, begins with.
     fn of(release: &str) -> Option<Self> {
@@ -82,7 +82,7 @@ impl TryFrom<String> for Series {
 
 /// A kernel with its files.
 #[derive(Debug, Clone)]
-pub struct Kernel {
+pub(super) struct Kernel {
     /// Debian's version of the packages.
     pub version: String,
     /// What `uname -r` says.
@@ -97,7 +97,7 @@ pub struct Kernel {
 
 impl Kernel {
     /// The packages that modules are built from: headers and source.
-    pub fn to_build(&self) -> Result<[&Package; 2]> {
+    pub(super) fn to_build(&self) -> Result<[&Package; 2]> {
         match (&self.headers, &self.source) {
             (Some(headers), Some(source)) => Ok([headers, source]),
             _ => bail!("kernel {} has no headers and source of its version", self.release),
@@ -125,7 +125,7 @@ impl Candidate {
 }
 
 /// The newest kernel of a series, unpacked; `buildable` asks for headers and source too.
-pub fn resolve(series: Series, arch: Arch, buildable: bool) -> Result<Kernel> {
+pub(super) fn resolve(series: Series, arch: Arch, buildable: bool) -> Result<Kernel> {
     let in_series = |wanted: &dyn Fn(Series) -> bool| {
         let all = candidates(arch, wanted)?;
         let fit =

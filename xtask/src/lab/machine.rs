@@ -72,7 +72,7 @@ fn single() -> Vec<u32> {
 
 /// A machine of the lab.
 #[derive(Clone, Debug)]
-pub struct Machine {
+pub(crate) struct Machine {
     pub name: String,
     pub about: String,
     pub arch: Arch,
@@ -87,7 +87,7 @@ pub struct Machine {
 
 /// One PMU of a machine.
 #[derive(Clone, Debug)]
-pub struct Instance {
+pub(crate) struct Instance {
     pub pmu: Rc<Pmu>,
     /// Which description it has.
     pub model: String,
@@ -103,7 +103,7 @@ pub struct Instance {
 
 /// A device as `lab_define` has it.
 #[derive(Clone, Debug, Serialize)]
-pub struct Definition {
+pub(crate) struct Definition {
     kind: u32,
     node: u32,
     cpus: u64,
@@ -113,7 +113,7 @@ pub struct Definition {
 
 impl Machine {
     /// Reads `machines/NAME.toml` of the lab's directory.
-    pub fn read(lab: &Path, name: &str) -> Result<Self> {
+    pub(crate) fn read(lab: &Path, name: &str) -> Result<Self> {
         let path = lab.join("machines").join(name).with_extension("toml");
         let Ok(text) = fs::read_to_string(&path) else {
             bail!("no machine {name}; there are: {}", Self::names(lab)?.join(", "));
@@ -162,7 +162,7 @@ impl Machine {
 
     /// The machine with what a kernel's drivers know of it.
     #[must_use]
-    pub fn on(&self, series: Series) -> Self {
+    pub(crate) fn on(&self, series: Series) -> Self {
         let mut machine = self.clone();
         for instance in &mut machine.instances {
             instance.pmu = Rc::new(instance.pmu.on(series));
@@ -171,7 +171,7 @@ impl Machine {
     }
 
     /// All machines there are.
-    pub fn names(lab: &Path) -> Result<Vec<String>> {
+    pub(crate) fn names(lab: &Path) -> Result<Vec<String>> {
         let dir = lab.join("machines");
         let entries =
             fs::read_dir(&dir).with_context(|| format!("cannot list {}", dir.display()))?;
@@ -186,17 +186,17 @@ impl Machine {
     }
 
     /// CPUs of the whole machine.
-    pub fn cpus(&self) -> u32 {
+    pub(crate) fn cpus(&self) -> u32 {
         self.sockets * self.cpus_per_socket
     }
 
     /// Instances with this description, e.g. `grace-pcie`.
-    pub fn of(&self, model: &str) -> Vec<&Instance> {
+    pub(crate) fn of(&self, model: &str) -> Vec<&Instance> {
         self.instances.iter().filter(|instance| instance.model == model).collect()
     }
 
     /// Descriptions in the order in which they are placed, each once.
-    pub fn models(&self) -> Vec<&str> {
+    pub(crate) fn models(&self) -> Vec<&str> {
         let mut models: Vec<&str> = Vec::new();
         for instance in &self.instances {
             if !models.contains(&instance.model.as_str()) {
@@ -213,7 +213,7 @@ fn base(device: u32) -> u64 {
 
 impl Instance {
     /// What the model is told.
-    pub fn definition(&self) -> Definition {
+    pub(crate) fn definition(&self) -> Definition {
         let define = &self.pmu.define;
         let mut arg = [0; 12];
         let mut text = String::new();
@@ -248,7 +248,7 @@ impl Instance {
     }
 
     /// What the firmware tells of it, where its driver asks the firmware.
-    pub fn acpi(&self) -> Option<AcpiDevice> {
+    pub(crate) fn acpi(&self) -> Option<AcpiDevice> {
         let define = &self.pmu.define;
         let base = base(self.device);
         let pages = |count: u64| (0..count).map(|i| (base + i * PAGE, PAGE)).collect();
@@ -288,7 +288,7 @@ impl Instance {
     }
 
     /// Whether it lies next to a CPU.
-    pub fn is_near(&self, cpu: u32) -> bool {
+    pub(crate) fn is_near(&self, cpu: u32) -> bool {
         self.cpus >> cpu & 1 == 1
     }
 }

@@ -31,8 +31,8 @@ mod guest;
 mod host;
 mod initrd;
 mod kernel;
-pub mod machine;
-pub mod mixes;
+pub(crate) mod machine;
+pub(crate) mod mixes;
 mod modules;
 mod packages;
 mod pmu;
@@ -40,7 +40,7 @@ mod qemu;
 mod replay;
 mod scenario;
 mod sources;
-pub mod step;
+pub(crate) mod step;
 mod traffic;
 mod version;
 
@@ -57,7 +57,7 @@ const WORK_LIMIT: Duration = Duration::from_millis(15);
 /// Options of `cargo xtask lab`.
 #[derive(Debug, clap::Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is an option of its own")]
-pub struct Args {
+pub(crate) struct Args {
     /// Machines to test; none: all of tests/lab/machines
     machines: Vec<String>,
     /// Only this scenario (may be given several times)
@@ -88,7 +88,7 @@ struct Verdict {
 }
 
 /// Runs the machines that were asked for.
-pub fn run(args: &Args) -> Result<()> {
+pub(crate) fn run(args: &Args) -> Result<()> {
     host::prepare()?;
     cache::tidy()?;
     let _alone = alone()?;
@@ -170,7 +170,7 @@ fn test(machine: &Machine, series: Series, args: &Args, python: &Path) -> Result
 
 /// Boots a machine of the lab once for steps, on its first kernel; gives the directory that has one
 /// for each step. Until the next guest of this machine is booted.
-pub fn record(machine: &Machine, steps: &[Step], verbose: bool) -> Result<PathBuf> {
+pub(crate) fn record(machine: &Machine, steps: &[Step], verbose: bool) -> Result<PathBuf> {
     host::prepare()?;
     cache::tidy()?;
     let _alone = alone()?;

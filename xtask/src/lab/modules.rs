@@ -29,7 +29,7 @@ const LEFT_OUT: &[&str] = &[
 
 /// The device model and the drivers, built for a kernel: their `.ko` files in the order of the
 /// model's Kbuild, in which they can be loaded.
-pub fn drivers(kernel: &Kernel, model: &Path) -> Result<Vec<PathBuf>> {
+pub(super) fn drivers(kernel: &Kernel, model: &Path) -> Result<Vec<PathBuf>> {
     ensure!(model.join("Kbuild").is_file(), "no device model in {}", model.display());
     let sources = sources(model)?;
     let key = cache::Key::of([&kernel.version, &kernel.release]).with_files(model, &sources)?;
@@ -176,7 +176,7 @@ fn argument(name: &str, path: &Path) -> OsString {
 
 /// Modules of the distribution and all they depend on, as plain `.ko` files in the order in which
 /// they can be loaded. What is built into the kernel is left out.
-pub fn dependencies(kernel: &Kernel, names: &[&str]) -> Result<Vec<PathBuf>> {
+pub(super) fn dependencies(kernel: &Kernel, names: &[&str]) -> Result<Vec<PathBuf>> {
     let read = |name: &str| {
         let path = kernel.modules.join(name);
         fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))

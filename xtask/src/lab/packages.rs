@@ -20,11 +20,11 @@ use super::{cache, note, sources, timed, version};
 use crate::command::quietly;
 
 /// Where kernels of the wanted series are, the newest first.
-pub const SUITES: &[&str] =
+pub(super) const SUITES: &[&str] =
     &["sid", "trixie-backports", "trixie", "bookworm-backports", "bookworm"];
 
 /// Of these the newest fixes come, where the machine knows the archive of security updates.
-pub const SECURITY_SUITES: &[&str] = &["trixie-security", "bookworm-security"];
+pub(super) const SECURITY_SUITES: &[&str] = &["trixie-security", "bookworm-security"];
 
 /// The index holds packages whose names begin so.
 const INDEXED: &[&str] = &["linux-", "busybox-static", "qemu-system-"];
@@ -34,7 +34,7 @@ const LISTS_AGE: Duration = Duration::from_hours(24);
 
 /// One version of a package for one architecture.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
-pub struct Package {
+pub(super) struct Package {
     /// Its name.
     pub name: String,
     /// The whole Debian version.
@@ -54,7 +54,7 @@ struct Index {
 }
 
 /// All versions of all packages that `wanted` accepts; asks the archives again if there are none.
-pub fn find(wanted: impl Fn(&Package) -> bool) -> Result<Vec<Package>> {
+pub(super) fn find(wanted: impl Fn(&Package) -> bool) -> Result<Vec<Package>> {
     let mut guard = INDEX.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     loop {
         let index = match guard.take() {
@@ -71,7 +71,7 @@ pub fn find(wanted: impl Fn(&Package) -> bool) -> Result<Vec<Package>> {
 }
 
 /// The newest version of a package for an architecture.
-pub fn newest(name: &str, arch: &str) -> Result<Package> {
+pub(super) fn newest(name: &str, arch: &str) -> Result<Package> {
     let found = find(|package| package.name == name && package.serves(arch))?;
     found.into_iter().max_by(|a, b| version::compare(&a.version, &b.version)).with_context(|| {
         let stem = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
@@ -80,12 +80,12 @@ pub fn newest(name: &str, arch: &str) -> Result<Package> {
 }
 
 /// What is not there and where it was looked for.
-pub fn missing(what: &str, arch: &str) -> String {
+pub(super) fn missing(what: &str, arch: &str) -> String {
     format!("no package {what} for {arch} in {}", SUITES.join(", "))
 }
 
 /// Names that begin like one that is missing, for the message that says so.
-pub fn similar(stem: &str, arch: &str) -> String {
+pub(super) fn similar(stem: &str, arch: &str) -> String {
     let found = find(|package| package.name.starts_with(stem) && package.serves(arch));
     let mut names: Vec<String> = found.unwrap_or_default().into_iter().map(|p| p.name).collect();
     names.sort();
@@ -95,13 +95,13 @@ pub fn similar(stem: &str, arch: &str) -> String {
 
 impl Package {
     /// Whether it can be installed on a machine of this architecture.
-    pub fn serves(&self, arch: &str) -> bool {
+    pub(super) fn serves(&self, arch: &str) -> bool {
         self.arch == arch || self.arch == "all"
     }
 }
 
 /// The packages' files in one tree, changed by `finish` before the entry is complete.
-pub fn unpacked(
+pub(super) fn unpacked(
     name: &str,
     packages: &[Package],
     finish: impl FnOnce(&Path) -> Result<()>,
@@ -118,7 +118,7 @@ pub fn unpacked(
 }
 
 /// Downloads packages and unpacks them into a directory.
-pub fn unpack(packages: &[Package], dir: &Path) -> Result<()> {
+pub(super) fn unpack(packages: &[Package], dir: &Path) -> Result<()> {
     let Err(first) = unpack_listed(packages, dir) else { return Ok(()) };
     // The archive may have moved on after the lists were made: the next run will know.
     let again = renew().and_then(|()| unpack_listed(packages, dir));

@@ -15,7 +15,7 @@ use super::kernel::Series;
 /// What a device model behaves as; `tests/lab/model/abi.h` has their numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
+pub(crate) enum Kind {
     Cspmu = 1,
     Cmem = 2,
     C2c = 3,
@@ -28,7 +28,7 @@ pub enum Kind {
 /// One PMU, whatever its instance.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Pmu {
+pub(crate) struct Pmu {
     /// The name its driver gives it, with `{socket}`, `{unit}`, `{index}`, `{page}`, `{sbdf}`.
     pub name: String,
     pub kind: Kind,
@@ -66,7 +66,7 @@ pub struct Pmu {
 /// What its registers hold before anything is programmed.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Define {
+pub(crate) struct Define {
     /// `PMIIDR` of an `arm_cspmu`.
     pub iidr: u64,
     /// Counters of an `arm_cspmu`, with the cycle counter.
@@ -91,7 +91,7 @@ pub struct Define {
 /// the last counts.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Traffic {
+pub(crate) struct Traffic {
     /// Names; `PREFIX*` is all that begin so.
     pub events: Vec<String>,
     #[serde(default = "zero")]
@@ -107,7 +107,7 @@ fn zero() -> Vec<u64> {
 /// Format terms, and what an event sees through them.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct View {
+pub(crate) struct View {
     /// Of these events; absent: of all.
     pub events: Option<Vec<String>>,
     pub terms: String,
@@ -124,7 +124,7 @@ pub struct View {
 
 /// How a metric's value is made.
 #[derive(Clone, Debug, Serialize)]
-pub struct Formula {
+pub(crate) struct Formula {
     /// In Python, of the driver's counts by event and `t`, the time counted in ns; `of(event,
     /// source, ...)` is what came from these sources.
     pub value: String,
@@ -134,7 +134,7 @@ pub struct Formula {
 
 impl Formula {
     /// Whether it is made of counts of single sources.
-    pub fn by_source(&self) -> bool {
+    pub(crate) fn by_source(&self) -> bool {
         self.value.contains("of(")
     }
 }
@@ -155,7 +155,7 @@ fn formulas<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, Formu
 /// Numbers by which drivers up to a kernel series knew events.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Earlier {
+pub(crate) struct Earlier {
     pub until: Series,
     pub events: BTreeMap<String, Event>,
 }
@@ -163,7 +163,7 @@ pub struct Earlier {
 /// The hardware's number for an event.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged)]
-pub enum Event {
+pub(crate) enum Event {
     Number(u32),
     Detailed {
         event: u32,
@@ -184,13 +184,13 @@ fn one() -> u64 {
 }
 
 impl Event {
-    pub fn number(&self) -> u32 {
+    pub(crate) fn number(&self) -> u32 {
         match *self {
             Self::Number(event) | Self::Detailed { event, .. } => event,
         }
     }
 
-    pub fn target(&self) -> Option<u64> {
+    pub(crate) fn target(&self) -> Option<u64> {
         match *self {
             Self::Number(_) => None,
             Self::Detailed { target, .. } => target,
@@ -198,7 +198,7 @@ impl Event {
     }
 
     /// Targets whose moves it counts, where the event says.
-    pub fn sees(&self) -> Option<Vec<u64>> {
+    pub(crate) fn sees(&self) -> Option<Vec<u64>> {
         match self {
             Self::Number(_) => None,
             Self::Detailed { target, sees, .. } => {
@@ -207,7 +207,7 @@ impl Event {
         }
     }
 
-    pub fn factor(&self) -> u64 {
+    pub(crate) fn factor(&self) -> u64 {
         match *self {
             Self::Number(_) => 1,
             Self::Detailed { factor, .. } => factor,
@@ -217,12 +217,12 @@ impl Event {
 
 impl Pmu {
     /// Whether each CPU has a counter of its own for an event.
-    pub fn is_per_cpu(&self) -> bool {
+    pub(crate) fn is_per_cpu(&self) -> bool {
         self.kind == Kind::Cpu
     }
 
     /// Reads `NAME.toml` of `dir`.
-    pub fn read(dir: &Path, name: &str) -> Result<Self> {
+    pub(crate) fn read(dir: &Path, name: &str) -> Result<Self> {
         let path = dir.join(name).with_extension("toml");
         let text = fs::read_to_string(&path)
             .with_context(|| format!("cannot read the PMU {}", path.display()))?;
@@ -245,7 +245,7 @@ impl Pmu {
 
     /// What there is of it on a kernel.
     #[must_use]
-    pub fn on(&self, series: Series) -> Self {
+    pub(crate) fn on(&self, series: Series) -> Self {
         let mut pmu = self.clone();
         pmu.view.retain(|view| view.since.is_none_or(|since| series >= since));
         for earlier in self.earlier.iter().filter(|earlier| series <= earlier.until) {
@@ -257,24 +257,24 @@ impl Pmu {
     }
 
     /// Whether it counts this event and others like it one at a time.
-    pub fn is_exclusive(&self, event: &str) -> bool {
+    pub(crate) fn is_exclusive(&self, event: &str) -> bool {
         matches(&self.exclusive, event)
     }
 
     /// The view in which an event sees as much as it can.
-    pub fn first_view(&self, event: &str) -> Option<&View> {
+    pub(crate) fn first_view(&self, event: &str) -> Option<&View> {
         self.view.iter().find(|view| view.shows(event))
     }
 
     /// What moves an event.
-    pub fn traffic_of(&self, event: &str) -> Option<&Traffic> {
+    pub(crate) fn traffic_of(&self, event: &str) -> Option<&Traffic> {
         self.traffic.iter().rev().find(|traffic| matches(&traffic.events, event))
     }
 }
 
 impl View {
     /// Whether it is one of this event.
-    pub fn shows(&self, event: &str) -> bool {
+    pub(crate) fn shows(&self, event: &str) -> bool {
         self.events.as_ref().is_none_or(|events| matches(events, event))
     }
 }

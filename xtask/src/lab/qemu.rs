@@ -44,7 +44,7 @@ const FINE_US: u32 = 20;
 const FINE_SINCE: (u32, u32) = (8, 1);
 
 /// How far an instruction takes that clock: two to the power of its shift.
-pub const NS_PER_INSTRUCTION: u32 = 2;
+pub(super) const NS_PER_INSTRUCTION: u32 = 2;
 
 /// Console lines that a failure shows.
 const SHOWN: usize = 40;
@@ -53,14 +53,14 @@ const SHOWN: usize = 40;
 const DISK: u64 = 2 << 30;
 
 /// Memory of each node.
-pub const NODE_MEMORY: u64 = 1 << 30;
+pub(super) const NODE_MEMORY: u64 = 1 << 30;
 
 /// How often the end of the guest is looked for.
 const POLL: Duration = Duration::from_millis(50);
 
 /// What the guest's time is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Clock {
+pub(super) enum Clock {
     /// The host's.
     Host,
     /// Instructions.
@@ -70,7 +70,7 @@ pub enum Clock {
 }
 
 /// The machine's own QEMU, or one that can take fine turns from the backports of its suite.
-pub fn program(arch: Arch, fine: bool) -> Result<PathBuf> {
+pub(super) fn program(arch: Arch, fine: bool) -> Result<PathBuf> {
     let name = match arch {
         Arch::Arm64 => "qemu-system-aarch64",
         Arch::Amd64 => "qemu-system-x86_64",
@@ -109,7 +109,7 @@ fn own_version(name: &str) -> Result<(u32, u32)> {
 
 /// One run of a guest.
 #[derive(Debug)]
-pub struct Run<'a> {
+pub(super) struct Run<'a> {
     /// What is emulated.
     pub arch: Arch,
     /// QEMU.
@@ -143,7 +143,7 @@ pub struct Run<'a> {
 
 impl Run<'_> {
     /// Boots, waits for the end, unpacks the results.
-    pub fn go(&self) -> Result<()> {
+    pub(super) fn go(&self) -> Result<()> {
         let disk = File::create(self.disk).and_then(|disk| disk.set_len(DISK));
         disk.with_context(|| format!("cannot create {}", self.disk.display()))?;
         if let Some((path, size)) = &self.second {

@@ -22,7 +22,7 @@ struct Archive {
 }
 
 /// A sources file with these suites of the machine's Debian archives.
-pub fn text(suites: &[&str], security_suites: &[&str]) -> Result<String> {
+pub(super) fn text(suites: &[&str], security_suites: &[&str]) -> Result<String> {
     let paragraph = |archive: &Archive| {
         let suites = if archive.security { security_suites } else { suites };
         let key = archive.signed_by.as_ref().map(|key| format!("Signed-By:{key}\n"));

@@ -16,7 +16,7 @@ use super::pmu::Formula;
 const TIMEOUT_S: u32 = 240;
 
 #[derive(Clone, Debug, Serialize)]
-pub struct Step {
+pub(crate) struct Step {
     pub name: String,
     pub argv: Vec<String>,
     pub timeout_s: u32,
@@ -26,7 +26,7 @@ pub struct Step {
 
 /// What happens while a recording runs.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Work {
+pub(crate) struct Work {
     pub tenants: Vec<Tenant>,
     pub actions: Vec<Action>,
     /// Time after the last tenant, for a tick to see its last move.
@@ -35,7 +35,7 @@ pub struct Work {
 
 /// A process in a cgroup of its own that moves traffic while it runs.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Tenant {
+pub(crate) struct Tenant {
     pub cgroup: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub threads: Option<u32>,
@@ -64,7 +64,7 @@ pub struct Tenant {
 
 /// Requests to a disk, one after the other.
 #[derive(Clone, Debug, Serialize)]
-pub struct Disk {
+pub(crate) struct Disk {
     pub path: &'static str,
     pub bytes: u32,
     pub write_every: u32,
@@ -75,19 +75,19 @@ pub struct Disk {
 }
 
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct Phase {
+pub(crate) struct Phase {
     pub ms: u32,
     pub scale: f64,
 }
 
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct Burst {
+pub(crate) struct Burst {
     pub every: u32,
     pub factor: u32,
 }
 
 #[derive(Clone, Debug, Serialize)]
-pub struct Action {
+pub(crate) struct Action {
     pub after_ms: u32,
     pub r#do: &'static str,
     pub cpu: u32,
@@ -95,7 +95,7 @@ pub struct Action {
 
 /// `struct lab_move`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Move {
+pub(crate) struct Move {
     pub device: u32,
     pub event: u32,
     pub source: u64,
@@ -105,7 +105,7 @@ pub struct Move {
 
 /// Which moves a counter must have seen.
 #[derive(Clone, Debug, Serialize)]
-pub struct Truth {
+pub(crate) struct Truth {
     pub device: u32,
     pub event: u32,
     /// Absent: from anywhere.
@@ -121,7 +121,7 @@ pub struct Truth {
 /// Something that must be true after a step.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "check", rename_all = "snake_case")]
-pub enum Check {
+pub(crate) enum Check {
     /// The command's exit code, and words that its output must hold.
     Exit { code: u8, says: Vec<String> },
     /// Words that the kernel must not have logged meanwhile.
@@ -186,19 +186,19 @@ pub enum Check {
 
 /// A PMU and the CPUs one of which must own it.
 #[derive(Clone, Debug, Serialize)]
-pub struct ReadOn {
+pub(crate) struct ReadOn {
     pub pmu: String,
     pub cpus: Vec<u32>,
 }
 
 /// Where a step's recording is in the guest.
-pub fn recording(step: &str) -> String {
+pub(crate) fn recording(step: &str) -> String {
     format!("/out/{step}/run/")
 }
 
 impl Step {
     /// What the guest gets of it: everything but the checks.
-    pub fn of_guest(&self) -> Result<Value> {
+    pub(crate) fn of_guest(&self) -> Result<Value> {
         let mut step = serde_json::to_value(self).context("cannot write a step")?;
         if let Some(fields) = step.as_object_mut() {
             fields.remove("checks");
@@ -207,12 +207,12 @@ impl Step {
     }
 
     /// A recording with these options around the work.
-    pub fn record(name: &str, options: &[&str], work: Work, checks: Vec<Check>) -> Self {
+    pub(crate) fn record(name: &str, options: &[&str], work: Work, checks: Vec<Check>) -> Self {
         Self::around(name, "record", options, &recording(name), work, checks)
     }
 
     /// Counts with these options around the work; the results are JSON.
-    pub fn stat(name: &str, options: &[&str], work: Work, checks: Vec<Check>) -> Self {
+    pub(crate) fn stat(name: &str, options: &[&str], work: Work, checks: Vec<Check>) -> Self {
         let options: Vec<&str> = options.iter().chain(&["-j"]).copied().collect();
         Self::around(name, "stat", &options, &format!("/out/{name}/stat.json"), work, checks)
     }
@@ -234,7 +234,7 @@ impl Step {
     }
 
     /// Another command, with nothing moving.
-    pub fn command(name: &str, argv: &[&str], checks: Vec<Check>) -> Self {
+    pub(crate) fn command(name: &str, argv: &[&str], checks: Vec<Check>) -> Self {
         let argv = argv.iter().map(|&arg| arg.to_owned()).collect();
         Self { name: name.to_owned(), argv, timeout_s: TIMEOUT_S, work: Work::default(), checks }
     }

@@ -11,12 +11,12 @@ use super::step::{Move, Truth};
 const SPREAD: u64 = 1 << 20;
 
 /// One move of every event from every source to every target.
-pub fn everything(instance: &Instance) -> Vec<Move> {
+pub(super) fn everything(instance: &Instance) -> Vec<Move> {
     instance.pmu.events.keys().flat_map(|event| of_event(instance, event)).collect()
 }
 
 /// One move of this event from every source to every target.
-pub fn of_event(instance: &Instance, event: &str) -> Vec<Move> {
+pub(super) fn of_event(instance: &Instance, event: &str) -> Vec<Move> {
     let (Some(traffic), Some(number)) =
         (instance.pmu.traffic_of(event), instance.pmu.events.get(event))
     else {
@@ -36,7 +36,7 @@ pub fn of_event(instance: &Instance, event: &str) -> Vec<Move> {
 }
 
 /// A counter of an event in its first view: how it is typed, and which moves it must see.
-pub fn counted(instance: &Instance, event: &str) -> Result<(String, Truth)> {
+pub(super) fn counted(instance: &Instance, event: &str) -> Result<(String, Truth)> {
     let found = instance
         .pmu
         .first_view(event)
@@ -45,7 +45,7 @@ pub fn counted(instance: &Instance, event: &str) -> Result<(String, Truth)> {
 }
 
 /// Which moves a counter of this event with the terms of a view must see.
-pub fn seen(instance: &Instance, event: &str, view: &View) -> Option<Truth> {
+pub(super) fn seen(instance: &Instance, event: &str, view: &View) -> Option<Truth> {
     let number = instance.pmu.events.get(event)?;
     Some(Truth {
         device: instance.device,
@@ -58,7 +58,7 @@ pub fn seen(instance: &Instance, event: &str, view: &View) -> Option<Truth> {
 }
 
 /// An event in perf's grammar.
-pub fn spec(instance: &Instance, event: &str, view: &View) -> String {
+pub(super) fn spec(instance: &Instance, event: &str, view: &View) -> String {
     let comma = if view.terms.is_empty() { "" } else { "," };
     format!("{}/{event}{comma}{}/", instance.name, view.terms)
 }

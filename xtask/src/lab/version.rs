@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 /// Compares two versions: epoch, upstream version, Debian revision.
-pub fn compare(a: &str, b: &str) -> Ordering {
+pub(super) fn compare(a: &str, b: &str) -> Ordering {
     let (a, b) = (split(a), split(b));
     a.0.cmp(&b.0).then_with(|| part(a.1, b.1)).then_with(|| part(a.2, b.2))
 }

@@ -13,7 +13,7 @@ const DISK: &str = "/dev/vda";
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Writes a directory to the disk, whatever else is on it.
-pub fn write(from: &Path) -> Result<()> {
+pub(crate) fn write(from: &Path) -> Result<()> {
     let deadline = Instant::now() + PATIENCE;
     while !Path::new(DISK).exists() {
         ensure!(

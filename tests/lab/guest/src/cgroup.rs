@@ -8,10 +8,10 @@ use std::{fs, io};
 use anyhow::{Context, Result};
 
 /// Where the v2 hierarchy is mounted.
-pub const ROOT: &str = "/sys/fs/cgroup";
+pub(crate) const ROOT: &str = "/sys/fs/cgroup";
 
 /// Makes the cgroup of a tenant.
-pub fn create(name: &str) -> Result<()> {
+pub(crate) fn create(name: &str) -> Result<()> {
     let lab = Path::new(ROOT).join("lab");
     let path = lab.join(name);
     fs::create_dir_all(&path).with_context(|| format!("make cgroup {}", path.display()))?;
@@ -19,14 +19,14 @@ pub fn create(name: &str) -> Result<()> {
 }
 
 /// Moves the calling process into the cgroup of a tenant.
-pub fn enter(name: &str) -> Result<()> {
+pub(crate) fn enter(name: &str) -> Result<()> {
     let path = Path::new(ROOT).join("lab").join(name).join("cgroup.procs");
     // 0 stands for the writer.
     fs::write(&path, "0").with_context(|| format!("write {}", path.display()))
 }
 
 /// Lets the children of a cgroup use each controller it has.
-pub fn allow_controllers(parent: &Path) -> Result<()> {
+pub(crate) fn allow_controllers(parent: &Path) -> Result<()> {
     let path = parent.join("cgroup.controllers");
     let names = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
     for name in names.split_whitespace() {
@@ -37,7 +37,7 @@ pub fn allow_controllers(parent: &Path) -> Result<()> {
 }
 
 /// All cgroups there are, as the path in the hierarchy and the id.
-pub fn ids() -> Result<BTreeMap<String, u64>> {
+pub(crate) fn ids() -> Result<BTreeMap<String, u64>> {
     let mut ids = BTreeMap::new();
     let mut left = vec![PathBuf::from(ROOT)];
     while let Some(path) = left.pop() {

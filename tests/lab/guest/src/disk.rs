@@ -24,7 +24,7 @@ const ALIGN: usize = 4096;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Sends requests until the end.
-pub fn repeat(spec: &Disk, model: Option<&Model>, end: u64) -> Result<()> {
+pub(crate) fn repeat(spec: &Disk, model: Option<&Model>, end: u64) -> Result<()> {
     let mut disk = open(Path::new(&spec.path))?;
     let size = disk.seek(SeekFrom::End(0)).with_context(|| format!("measure {}", spec.path))?;
     let places = size / spec.bytes as u64;

@@ -12,19 +12,19 @@ const DIVISOR: u128 = NS_PER_MS as u128 * WHOLE as u128;
 
 /// One flow of one thread, and the part of a count it still owes.
 #[derive(Debug)]
-pub struct Flow {
+pub(crate) struct Flow {
     flow: Move,
     owed: u128,
 }
 
 impl Flow {
     /// A flow that has moved nothing yet.
-    pub fn new(flow: Move) -> Self {
+    pub(crate) fn new(flow: Move) -> Self {
         Self { flow, owed: 0 }
     }
 
     /// What is to be moved for so much CPU time; none: nothing whole yet.
-    pub fn take(&mut self, used_ns: u64, millionths: u64) -> Option<Move> {
+    pub(crate) fn take(&mut self, used_ns: u64, millionths: u64) -> Option<Move> {
         self.owed += u128::from(self.flow.amount) * u128::from(used_ns) * u128::from(millionths);
         let amount = u64::try_from(self.owed / DIVISOR).unwrap_or(u64::MAX);
         self.owed -= u128::from(amount) * DIVISOR;
@@ -33,7 +33,7 @@ impl Flow {
 }
 
 /// The scale at a time since the start, in millionths, for a period counted from 1.
-pub fn scale(phases: &[Phase], burst: Option<Burst>, since_ns: u64, period: u64) -> u64 {
+pub(crate) fn scale(phases: &[Phase], burst: Option<Burst>, since_ns: u64, period: u64) -> u64 {
     let phase = phase(phases, since_ns / NS_PER_MS);
     let burst = burst.filter(|burst| period.is_multiple_of(burst.every)).map_or(1.0, |b| b.factor);
     (phase * burst * WHOLE as f64).round() as u64

@@ -25,7 +25,7 @@ const PMUS: &str = "/sys/bus/event_source/devices";
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Returns only if the machine cannot be switched off, which makes the kernel panic.
-pub fn main() -> ExitCode {
+pub(crate) fn main() -> ExitCode {
     let result = panic::catch_unwind(guest)
         .unwrap_or_else(|_payload| Err(anyhow!("init panicked (its message is above)")));
     // A line of its own, even in the middle of a kernel message.

@@ -12,25 +12,25 @@ const RECORD: usize = 8192;
 
 /// A position in the kernel's messages.
 #[derive(Debug)]
-pub struct Messages(File);
+pub(crate) struct Messages(File);
 
 impl Messages {
     /// All messages the kernel still has.
-    pub fn all() -> Result<Self> {
+    pub(crate) fn all() -> Result<Self> {
         let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
         let file = OpenOptions::new().read(true).custom_flags(flags).open(DEVICE);
         Ok(Self(file.with_context(|| format!("open {DEVICE}"))?))
     }
 
     /// Those that come from now on.
-    pub fn new() -> Result<Self> {
+    pub(crate) fn new() -> Result<Self> {
         let mut messages = Self::all()?;
         messages.0.seek(SeekFrom::End(0)).with_context(|| format!("seek in {DEVICE}"))?;
         Ok(messages)
     }
 
     /// What has come since the last call, as dmesg shows it.
-    pub fn take(&mut self) -> Result<String> {
+    pub(crate) fn take(&mut self) -> Result<String> {
         let mut text = String::new();
         let mut buffer = [0; RECORD];
         loop {

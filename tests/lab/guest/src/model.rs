@@ -25,7 +25,7 @@ const TRUTH: usize = 8 + 8 + 4 + 4 + MOVE;
 /// Size of struct `lab_move`.
 const MOVE: usize = 4 + 4 + 8 + 8 + 8;
 /// Moves of one write.
-pub const MOVES: usize = 64;
+pub(crate) const MOVES: usize = 64;
 
 /// struct `lab_define`.
 #[repr(C)]
@@ -80,11 +80,11 @@ impl Define {
 
 /// The open device model.
 #[derive(Debug)]
-pub struct Model(File);
+pub(crate) struct Model(File);
 
 impl Model {
     /// Opens the model, which has to be there.
-    pub fn open() -> Result<Self> {
+    pub(crate) fn open() -> Result<Self> {
         let file = OpenOptions::new().read(true).write(true).open(DEVICE);
         Ok(Self(file.with_context(|| {
             format!("open {DEVICE} (is uncore_model.ko among the guest's modules?)")
@@ -92,12 +92,12 @@ impl Model {
     }
 
     /// Opens the model of a guest that has one.
-    pub fn open_if_any() -> Result<Option<Self>> {
+    pub(crate) fn open_if_any() -> Result<Option<Self>> {
         Path::new(DEVICE).exists().then(Self::open).transpose()
     }
 
     /// Adds a device, which must become the one with this number.
-    pub fn define(&self, number: usize, device: &Device) -> Result<()> {
+    pub(crate) fn define(&self, number: usize, device: &Device) -> Result<()> {
         let request = DefineRequest(Define::new(device)?);
         // SAFETY: see `DefineRequest`; the file is the model's.
         let got = unsafe { ioctl(&self.0, request) }.context("LAB_DEFINE")?;
@@ -106,7 +106,7 @@ impl Model {
     }
 
     /// Makes the kernel see all devices.
-    pub fn attach(&self) -> Result<()> {
+    pub(crate) fn attach(&self) -> Result<()> {
         // SAFETY: `LAB_ATTACH` has no argument.
         let request = unsafe { NoArg::<ATTACH>::new() };
         // SAFETY: as above; the file is the model's.
@@ -114,7 +114,7 @@ impl Model {
     }
 
     /// Empties the truth log.
-    pub fn forget(&self) -> Result<()> {
+    pub(crate) fn forget(&self) -> Result<()> {
         // SAFETY: `LAB_FORGET` has no argument.
         let request = unsafe { NoArg::<FORGET>::new() };
         // SAFETY: as above; the file is the model's.
@@ -122,7 +122,7 @@ impl Model {
     }
 
     /// Moves traffic, [`MOVES`] portions at a time.
-    pub fn moves(&self, moves: &[Move]) -> Result<()> {
+    pub(crate) fn moves(&self, moves: &[Move]) -> Result<()> {
         for part in moves.chunks(MOVES) {
             let bytes: Vec<u8> = part.iter().flat_map(bytes).collect();
             (&self.0).write_all(&bytes).with_context(|| {
@@ -133,7 +133,7 @@ impl Model {
     }
 
     /// Copies the truth log.
-    pub fn truth(&mut self, mut to: impl Write) -> Result<()> {
+    pub(crate) fn truth(&mut self, mut to: impl Write) -> Result<()> {
         let mut buffer = vec![0; 1024 * TRUTH];
         loop {
             match self.0.read(&mut buffer).context("read the truth log")? {

@@ -11,7 +11,7 @@ const DIRECTORY: &str = "/lab/modules";
 const COMPRESSED: i32 = 4;
 
 /// Loads modules in the given order; one that is there already is fine.
-pub fn load(names: &[String]) -> Result<()> {
+pub(crate) fn load(names: &[String]) -> Result<()> {
     for name in names {
         let path = Path::new(DIRECTORY).join(name);
         let file = File::open(&path)

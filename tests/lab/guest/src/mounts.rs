@@ -25,7 +25,7 @@ const MOUNTS: [(&str, &str, bool); 9] = [
 ];
 
 /// Mounts everything, and allows the controllers below the root.
-pub fn mount_all() -> Result<()> {
+pub(crate) fn mount_all() -> Result<()> {
     for (kind, target, needed) in MOUNTS {
         // A directory inside sysfs that cannot be made says the same as a mount that fails.
         let made = fs::create_dir_all(target);
@@ -48,7 +48,7 @@ fn mount_one(kind: &str, target: &str) -> io::Result<()> {
 }
 
 /// Makes the console the standard streams, which the children inherit.
-pub fn open_console() -> Result<()> {
+pub(crate) fn open_console() -> Result<()> {
     let console = OpenOptions::new().read(true).write(true).open(CONSOLE);
     let console = console.with_context(|| format!("open {CONSOLE}"))?;
     rustix::stdio::dup2_stdin(&console)

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 /// /lab/guest.json.
 #[derive(Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Guest {
+pub(crate) struct Guest {
     /// Kernel modules before the devices, files of /lab/modules, in this order.
     pub modules: Vec<String>,
     /// Devices of the model; a move names one by its place here.
@@ -28,7 +28,7 @@ pub struct Guest {
 /// A device of the model; the meaning of the fields stands in the model's abi.h.
 #[derive(Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Device {
+pub(crate) struct Device {
     /// Kind of device.
     pub kind: u32,
     /// NUMA node it belongs to.
@@ -44,7 +44,7 @@ pub struct Device {
 /// One command whose results the host wants.
 #[derive(Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Step {
+pub(crate) struct Step {
     /// Names its directory in /out.
     pub name: String,
     /// Program and arguments.
@@ -60,7 +60,7 @@ pub struct Step {
 /// What happens while a step's command runs.
 #[derive(Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Work {
+pub(crate) struct Work {
     /// Processes, all of which are ready before the first one starts.
     pub tenants: Vec<Tenant>,
     /// What is done to the machine meanwhile.
@@ -72,7 +72,7 @@ pub struct Work {
 /// A change of the machine.
 #[derive(Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub struct Action {
+pub(crate) struct Action {
     /// When, after the tenants' common start.
     #[serde(default)]
     pub after_ms: u64,
@@ -86,7 +86,7 @@ pub struct Action {
 /// What an action does.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Verb {
+pub(crate) enum Verb {
     /// Takes a CPU out.
     Offline,
     /// Brings it back.
@@ -96,7 +96,7 @@ pub enum Verb {
 /// A process that uses CPU time and moves traffic in proportion to it.
 #[derive(Debug, PartialEq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Tenant {
+pub(crate) struct Tenant {
     /// Its cgroup below /lab; none: that of the process that started it.
     pub cgroup: Option<String>,
     /// Threads that run the flows, each in full.
@@ -148,7 +148,7 @@ impl Default for Tenant {
 /// Traffic; the fields are those of struct `lab_move` in the model's abi.h.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub struct Move {
+pub(crate) struct Move {
     /// Number of the device.
     pub device: u32,
     /// The hardware's number of what happens.
@@ -166,7 +166,7 @@ pub struct Move {
 /// A time with a scale of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub struct Phase {
+pub(crate) struct Phase {
     /// How long.
     pub ms: u64,
     /// Scale of all flows.
@@ -176,7 +176,7 @@ pub struct Phase {
 /// Periods that move more.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub struct Burst {
+pub(crate) struct Burst {
     /// Every how many periods.
     pub every: u64,
     /// Scale of that period, on top of the phase's.
@@ -186,7 +186,7 @@ pub struct Burst {
 /// Requests to a disk.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub struct Disk {
+pub(crate) struct Disk {
     /// The device's file.
     pub path: String,
     /// Of each request, a multiple of 4096.
@@ -205,7 +205,7 @@ pub struct Disk {
 
 impl Guest {
     /// Reads /lab/guest.json.
-    pub fn read(path: &Path) -> Result<Self> {
+    pub(crate) fn read(path: &Path) -> Result<Self> {
         let text = fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
         Self::parse(&text).with_context(|| format!("{}", path.display()))
     }
@@ -223,7 +223,7 @@ impl Guest {
 
 impl Work {
     /// Reads the file of a step.
-    pub fn read(path: &Path) -> Result<Self> {
+    pub(crate) fn read(path: &Path) -> Result<Self> {
         let text = fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
         Self::parse(&text).with_context(|| format!("{}", path.display()))
     }

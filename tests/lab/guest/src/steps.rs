@@ -42,7 +42,7 @@ struct Outcome {
 
 /// Runs the steps one after the other.
 #[expect(clippy::print_stdout, reason = "the host follows the steps on the console")]
-pub fn run(steps: &[Step], out: &Path) -> Result<()> {
+pub(crate) fn run(steps: &[Step], out: &Path) -> Result<()> {
     for step in steps {
         println!("lab: step {}", step.name);
         let outcome =

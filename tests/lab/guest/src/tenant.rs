@@ -22,7 +22,7 @@ const NS_PER_MS: u64 = 1_000_000;
 
 /// Gets ready, says so, waits for the common start and runs.
 #[expect(clippy::print_stdout, reason = "the process that started the tenant waits for a line")]
-pub fn run(path: &Path, number: usize) -> Result<()> {
+pub(crate) fn run(path: &Path, number: usize) -> Result<()> {
     // Without its parent nobody would end it before its time.
     set_parent_process_death_signal(Some(Signal::KILL)).context("ask for the parent's death")?;
     let work = Work::read(path)?;

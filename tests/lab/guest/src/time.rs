@@ -9,17 +9,17 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 const NS_PER_S: u64 = 1_000_000_000;
 
 /// Time since the machine started: the clock of the model's truth.
-pub fn now() -> u64 {
+pub(crate) fn now() -> u64 {
     nanoseconds(ClockId::Monotonic)
 }
 
 /// CPU time the calling thread has used.
-pub fn used() -> u64 {
+pub(crate) fn used() -> u64 {
     nanoseconds(ClockId::ThreadCPUTime)
 }
 
 /// Sleeps until a time of [`now`], however often a signal comes.
-pub fn sleep_until(time: u64) -> Result<()> {
+pub(crate) fn sleep_until(time: u64) -> Result<()> {
     let until = Timespec { tv_sec: (time / NS_PER_S) as i64, tv_nsec: (time % NS_PER_S) as i64 };
     loop {
         match clock_nanosleep_absolute(ClockId::Monotonic, &until) {

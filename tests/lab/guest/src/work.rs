@@ -16,7 +16,7 @@ use crate::{cgroup, time};
 const NS_PER_MS: u64 = 1_000_000;
 
 /// Runs the workload to its end; an error if any part of it failed.
-pub fn run(path: &Path) -> Result<()> {
+pub(crate) fn run(path: &Path) -> Result<()> {
     let work = Work::read(path)?;
     let mut tenants = Vec::new();
     for (number, tenant) in work.tenants.iter().enumerate() {

@@ -14,7 +14,7 @@ use crate::text::wrapped;
 
 /// PMUs of one driver, or one family of PMUs.
 #[derive(Debug, Serialize)]
-pub struct Row {
+pub(super) struct Row {
     /// The family of the catalog that has no PMU here.
     #[serde(skip_serializing_if = "Option::is_none")]
     family: Option<String>,
@@ -28,7 +28,7 @@ pub struct Row {
 }
 
 /// What is absent; where not even that can be told, why not. Then the families that have no PMU here.
-pub fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
+pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
     let findings = doctor::absent_pmus(&doctor::Machine::at(&machine.root)).into_iter();
     let drivers = findings.map(|finding| Row {
         family: None,
@@ -51,7 +51,7 @@ pub fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
 }
 
 /// The drivers as a table, then the number of families, or all of them.
-pub fn render(rows: &[Row], view: View) -> String {
+pub(super) fn render(rows: &[Row], view: View) -> String {
     let (families, drivers): (Vec<_>, Vec<_>) = rows.iter().partition(|row| row.family.is_some());
     let mut text = String::new();
     if !drivers.is_empty() {

@@ -13,7 +13,7 @@ use crate::text::printable;
 
 /// One function that is no bridge.
 #[derive(Debug, Serialize)]
-pub struct Row {
+pub(super) struct Row {
     /// Disks, partitions and interfaces on it.
     names: Vec<String>,
     address: Address,
@@ -65,7 +65,7 @@ impl Serialize for Class {
 }
 
 /// The devices in the order of their addresses.
-pub fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
+pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
     let functions = machine.devices.pci.iter().filter(|function| !function.is_bridge());
     functions.map(|function| row(machine, catalog, function)).collect()
 }
@@ -90,7 +90,7 @@ fn row(machine: &Machine, catalog: &Catalog, function: &Function) -> Row {
 }
 
 /// The rows as a table, or that there are none.
-pub fn render(rows: &[Row], view: View) -> String {
+pub(super) fn render(rows: &[Row], view: View) -> String {
     if rows.is_empty() {
         return "no device is on PCI\n".to_owned();
     }

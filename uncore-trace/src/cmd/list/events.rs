@@ -13,7 +13,7 @@ use crate::catalog::words::Words;
 
 /// One event of all instances of a PMU.
 #[derive(Debug, Serialize)]
-pub struct Row {
+pub(super) struct Row {
     /// Without the instance suffix: as `-e` takes it for all instances.
     pmu: String,
     event: String,
@@ -29,7 +29,7 @@ pub struct Row {
 }
 
 /// Every event once for all instances of its PMU.
-pub fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
+pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
     let mut seen = BTreeSet::new();
     let mut rows = Vec::new();
     for pmu in &machine.pmus {
@@ -56,7 +56,7 @@ pub fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
 }
 
 /// The rows as a table.
-pub fn render(rows: &[Row], view: View) -> String {
+pub(super) fn render(rows: &[Row], view: View) -> String {
     let mut table = Table::new([
         ("PMU", Fit::Whole),
         ("event", Fit::Whole),

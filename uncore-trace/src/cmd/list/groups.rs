@@ -17,7 +17,7 @@ use crate::text::{printable, wrapped};
 
 /// One group.
 #[derive(Debug, Serialize)]
-pub struct Row {
+pub(super) struct Row {
     pub(super) group: Group,
     pub(super) counters: usize,
     /// Names of PMUs without their instance suffix.
@@ -27,7 +27,7 @@ pub struct Row {
 }
 
 /// Every group, those that open nothing here too.
-pub fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
+pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
     let rows = Group::ALL.iter().map(|(group, name)| {
         let request = Request {
             groups: vec![(*name).to_owned()],
@@ -55,7 +55,7 @@ pub fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
 const NAMES: usize = 6;
 
 /// The rows as a table, then the notes of the groups that open something.
-pub fn render(rows: &[Row], view: View) -> String {
+pub(super) fn render(rows: &[Row], view: View) -> String {
     let mut table = Table::new([
         ("group", Fit::Whole),
         ("counters", Fit::Drop(1)),

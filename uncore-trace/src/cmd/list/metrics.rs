@@ -14,7 +14,7 @@ use crate::text::wrapped;
 
 /// One metric of one family.
 #[derive(Debug, Serialize)]
-pub struct Row {
+pub(super) struct Row {
     name: String,
     unit: String,
     about: String,
@@ -31,7 +31,7 @@ pub struct Row {
 }
 
 /// Each metric; those that are here first.
-pub fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
+pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
     let mut resolver = Resolver::new(machine, catalog, Narrowing::none(machine));
     let mut rows: Vec<Row> = Vec::new();
     for (family, metric) in resolver.all_metrics() {
@@ -88,7 +88,7 @@ impl Row {
 }
 
 /// The metrics whose PMUs are here as a table, then the number of the others, or these, too.
-pub fn render(rows: &[Row], view: View) -> String {
+pub(super) fn render(rows: &[Row], view: View) -> String {
     let mut table = Table::new([
         ("metric", Fit::Whole),
         ("unit", Fit::Drop(3)),

@@ -12,7 +12,7 @@ use crate::catalog::group::Group;
 
 /// One PMU.
 #[derive(Debug, Serialize)]
-pub struct Row {
+pub(super) struct Row {
     name: String,
     attr_type: u32,
     /// `None`: each CPU on its own.
@@ -27,7 +27,7 @@ pub struct Row {
 }
 
 /// The PMUs in the machine's order.
-pub fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
+pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
     let rows = machine.pmus.iter().map(|pmu| {
         let words = Words::new(catalog, pmu);
         Row {
@@ -45,7 +45,7 @@ pub fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
 }
 
 /// The rows as a table.
-pub fn render(rows: &[Row], view: View) -> String {
+pub(super) fn render(rows: &[Row], view: View) -> String {
     let mut table = Table::new([
         ("PMU", Fit::Whole),
         ("type", Fit::Drop(1)),

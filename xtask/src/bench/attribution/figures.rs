@@ -10,11 +10,11 @@ use super::Prepared;
 use crate::lab::mixes::Mix;
 
 /// By [`Cell::label`].
-pub type Figures = BTreeMap<String, Figure>;
+pub(super) type Figures = BTreeMap<String, Figure>;
 
 /// Of one mix, method and window, over all seeds and counters.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-pub struct Figure {
+pub(super) struct Figure {
     /// Of the relative errors of (cgroup, window).
     pub median: f64,
     pub p95: f64,
@@ -32,7 +32,7 @@ pub struct Figure {
 
 /// Rows that say about the same.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
-pub struct Bin {
+pub(super) struct Bin {
     pub rows: u64,
     /// Sum of what they say.
     pub said: f64,
@@ -42,7 +42,7 @@ pub struct Bin {
 
 /// A figure and what it is of.
 #[derive(Clone, Debug, Serialize)]
-pub struct Cell {
+pub(super) struct Cell {
     pub mix: &'static str,
     pub method: String,
     pub window: String,
@@ -52,7 +52,7 @@ pub struct Cell {
 
 impl Cell {
     /// What tells the cells of a mix apart.
-    pub fn label(method: &str, window: &str) -> String {
+    pub(super) fn label(method: &str, window: &str) -> String {
         format!("{method} {window}")
     }
 }
@@ -60,7 +60,7 @@ impl Cell {
 impl Bin {
     /// Together with another.
     #[must_use]
-    pub fn and(self, other: Self) -> Self {
+    pub(super) fn and(self, other: Self) -> Self {
         Self {
             rows: self.rows + other.rows,
             said: self.said + other.said,
@@ -69,14 +69,14 @@ impl Bin {
     }
 
     /// What a row says, and the part that is right.
-    pub fn means(self) -> (f64, f64) {
+    pub(super) fn means(self) -> (f64, f64) {
         let rows = self.rows as f64;
         (self.said / rows, self.right / rows)
     }
 }
 
 /// The cells of a mix.
-pub fn of_mix(mix: &Mix, python: &Path, made: &Prepared) -> Result<Vec<Cell>> {
+pub(super) fn of_mix(mix: &Mix, python: &Path, made: &Prepared) -> Result<Vec<Cell>> {
     let figures = made.compared(python)?;
     Ok(figures
         .into_iter()

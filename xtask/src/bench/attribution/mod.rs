@@ -26,7 +26,7 @@ mod tables;
 
 /// Options of `cargo xtask bench attribution`.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// Seed of all mixes (may be given several times)
     #[arg(long, value_name = "N", default_values_t = [1])]
     seed: Vec<u64>,
@@ -72,7 +72,7 @@ struct Report<'a> {
 }
 
 /// Records what is not there, divides, compares and prints.
-pub fn run(args: &Args) -> Result<()> {
+pub(super) fn run(args: &Args) -> Result<()> {
     let chosen: Vec<&Mix> = match args.mixes.as_slice() {
         [] => mixes::ALL.iter().collect(),
         names => names.iter().map(|name| mixes::find(name)).collect::<Result<_>>()?,

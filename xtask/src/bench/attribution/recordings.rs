@@ -18,12 +18,18 @@ const MACHINE: &str = "grace-mixes";
 const MIX: &str = "mix.json";
 
 /// Where a mix's recording is.
-pub fn dataset(data: &Path, seed: u64, mix: &Mix) -> PathBuf {
+pub(super) fn dataset(data: &Path, seed: u64, mix: &Mix) -> PathBuf {
     data.join(seed.to_string()).join(mix.name)
 }
 
 /// Records the mixes that are not there, all in one guest.
-pub fn complete(data: &Path, mixes: &[&Mix], seed: u64, seconds: u32, verbose: bool) -> Result<()> {
+pub(super) fn complete(
+    data: &Path,
+    mixes: &[&Mix],
+    seed: u64,
+    seconds: u32,
+    verbose: bool,
+) -> Result<()> {
     let missing = mixes.iter().filter(|mix| !dataset(data, seed, mix).join(MIX).exists());
     let missing: Vec<&Mix> = missing.copied().collect();
     if missing.is_empty() {
@@ -65,7 +71,7 @@ fn keep(from: &Path, to: &Path, planned: &Planned, seed: u64) -> Result<()> {
 }
 
 /// What the counters of a recording must have seen.
-pub fn counters(dataset: &Path) -> Result<Value> {
+pub(super) fn counters(dataset: &Path) -> Result<Value> {
     Ok(read(&dataset.join(MIX))?["counters"].take())
 }
 

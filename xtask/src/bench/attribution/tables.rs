@@ -12,7 +12,7 @@ const BASE: &str = "residency";
 const ENOUGH: u64 = 200;
 
 /// All tables, and what they were made with.
-pub fn markdown(
+pub(super) fn markdown(
     report: &Report<'_>,
     mixes: &[&Mix],
     methods: &[String],

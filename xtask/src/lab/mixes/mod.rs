@@ -29,7 +29,7 @@ const PORTS: &str = "grace-pcie";
 const OF_DISK: [(&str, f64); 2] = [("wr_bytes_loc", 1.0), ("rd_bytes_loc", 1.0)];
 
 /// A mix.
-pub struct Mix {
+pub(crate) struct Mix {
     pub name: &'static str,
     pub about: &'static str,
     /// What is recorded tells the tenants apart.
@@ -40,7 +40,7 @@ pub struct Mix {
 }
 
 /// In the order of the tables.
-pub const ALL: &[Mix] = &[
+pub(crate) const ALL: &[Mix] = &[
     Mix {
         name: "spinners",
         about: "one heavy tenant among idle spinners",
@@ -108,7 +108,7 @@ pub const ALL: &[Mix] = &[
 
 /// A counter of a mix, and what it must have seen.
 #[derive(Clone, Debug, Serialize)]
-pub struct Counted {
+pub(crate) struct Counted {
     pub pmu: String,
     pub event: String,
     pub truth: Truth,
@@ -121,7 +121,7 @@ pub struct Counted {
 }
 
 /// The mix with this name.
-pub fn find(name: &str) -> Result<&'static Mix> {
+pub(crate) fn find(name: &str) -> Result<&'static Mix> {
     let names: Vec<&str> = ALL.iter().map(|mix| mix.name).collect();
     let found = ALL.iter().find(|mix| mix.name == name);
     found.with_context(|| format!("no mix {name}; there are: {}", names.join(", ")))
@@ -144,14 +144,14 @@ fn counted(machine: &Machine, model: &str, events: &[(&str, f64)]) -> Result<Vec
 
 /// A recording of a mix, and what its counters must have seen.
 #[derive(Debug)]
-pub struct Planned {
+pub(crate) struct Planned {
     pub step: Step,
     pub counters: Vec<Counted>,
 }
 
 impl Mix {
     /// A recording of the mix, every tick a window.
-    pub fn plan(&self, machine: &Machine, seed: u64, duration_ms: u32) -> Result<Planned> {
+    pub(crate) fn plan(&self, machine: &Machine, seed: u64, duration_ms: u32) -> Result<Planned> {
         let memory = counted(machine, MODEL, &EVENTS)?;
         let ports = if self.disk { counted(machine, PORTS, &OF_DISK)? } else { Vec::new() };
         let disk: Vec<Counted> = ports.into_iter().flatten().collect();

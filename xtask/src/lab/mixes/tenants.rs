@@ -8,14 +8,14 @@ use crate::lab::step::{Burst, Disk, Move, Phase, Tenant};
 
 /// CPU time between two moves of a tenant, us: a twentieth of a tick, so that a tick's count is what
 /// ran in it.
-pub const PERIOD_US: u32 = 50;
+pub(super) const PERIOD_US: u32 = 50;
 
 /// The machine's second disk. It is in PCI domain 0, which stands for root port 0 of socket 0, the
 /// first source of a move (NVIDIA Grace Performance Tuning Guide).
 const DISK: &str = "/dev/vdb";
 
 /// What a mix is drawn from.
-pub struct Draw<'a> {
+pub(super) struct Draw<'a> {
     pub rng: Rng,
     pub machine: &'a Machine,
     /// Of memory, by socket.
@@ -83,7 +83,7 @@ impl Draw<'_> {
     }
 }
 
-pub fn spinners(draw: &mut Draw<'_>) -> Vec<Tenant> {
+pub(super) fn spinners(draw: &mut Draw<'_>) -> Vec<Tenant> {
     let mut tenants = Vec::new();
     for socket in 0..draw.sockets() {
         let (rate, cpus) = (draw.over(8.0, 32.0), draw.cpus(socket));
@@ -98,7 +98,7 @@ pub fn spinners(draw: &mut Draw<'_>) -> Vec<Tenant> {
     tenants
 }
 
-pub fn equal_cpu(draw: &mut Draw<'_>) -> Vec<Tenant> {
+pub(super) fn equal_cpu(draw: &mut Draw<'_>) -> Vec<Tenant> {
     let mut tenants = Vec::new();
     for (socket, cpu) in draw.all_cpus() {
         let rate = draw.over(1.0, 4.0);
@@ -108,7 +108,7 @@ pub fn equal_cpu(draw: &mut Draw<'_>) -> Vec<Tenant> {
     tenants
 }
 
-pub fn equal_bytes(draw: &mut Draw<'_>) -> Vec<Tenant> {
+pub(super) fn equal_bytes(draw: &mut Draw<'_>) -> Vec<Tenant> {
     let mut tenants = Vec::new();
     for (socket, cpu) in draw.all_cpus() {
         let rate = draw.over(1.0, 4.0);
@@ -119,7 +119,7 @@ pub fn equal_bytes(draw: &mut Draw<'_>) -> Vec<Tenant> {
     tenants
 }
 
-pub fn bursts(draw: &mut Draw<'_>) -> Vec<Tenant> {
+pub(super) fn bursts(draw: &mut Draw<'_>) -> Vec<Tenant> {
     let mut tenants = Vec::new();
     for (socket, cpu) in draw.all_cpus() {
         let rate = draw.over(1.0, 4.0);
@@ -136,7 +136,7 @@ pub fn bursts(draw: &mut Draw<'_>) -> Vec<Tenant> {
     tenants
 }
 
-pub fn phases(draw: &mut Draw<'_>) -> Vec<Tenant> {
+pub(super) fn phases(draw: &mut Draw<'_>) -> Vec<Tenant> {
     let mut tenants = Vec::new();
     for (socket, cpu) in draw.all_cpus() {
         for name in ["a", "b"] {
@@ -149,7 +149,7 @@ pub fn phases(draw: &mut Draw<'_>) -> Vec<Tenant> {
     tenants
 }
 
-pub fn two_sockets(draw: &mut Draw<'_>) -> Vec<Tenant> {
+pub(super) fn two_sockets(draw: &mut Draw<'_>) -> Vec<Tenant> {
     let mut tenants = Vec::new();
     for socket in 0..draw.sockets() {
         let (rate, cpus) = (draw.over(1.0, 32.0), draw.cpus(socket));
@@ -162,7 +162,7 @@ pub fn two_sockets(draw: &mut Draw<'_>) -> Vec<Tenant> {
     tenants
 }
 
-pub fn device(draw: &mut Draw<'_>) -> Vec<Tenant> {
+pub(super) fn device(draw: &mut Draw<'_>) -> Vec<Tenant> {
     let mut tenants = Vec::new();
     let counted: Option<[Counted; 2]> = draw.disk.to_vec().try_into().ok();
     for [read, written] in counted.iter().cloned().cycle().take(2) {
@@ -186,7 +186,7 @@ pub fn device(draw: &mut Draw<'_>) -> Vec<Tenant> {
     tenants
 }
 
-pub fn random(draw: &mut Draw<'_>) -> Vec<Tenant> {
+pub(super) fn random(draw: &mut Draw<'_>) -> Vec<Tenant> {
     let mut tenants = Vec::new();
     for (number, (socket, cpu)) in draw.all_cpus().into_iter().cycle().take(10).enumerate() {
         let rate = draw.over(0.5, 20.0);
@@ -211,7 +211,7 @@ pub fn random(draw: &mut Draw<'_>) -> Vec<Tenant> {
     tenants
 }
 
-pub fn inseparable(draw: &mut Draw<'_>) -> Vec<Tenant> {
+pub(super) fn inseparable(draw: &mut Draw<'_>) -> Vec<Tenant> {
     let mut tenants = Vec::new();
     for (socket, cpu) in draw.all_cpus() {
         let rate = draw.over(1.0, 16.0);

@@ -17,7 +17,7 @@ const DURATION_MS: u32 = 4000;
 /// Median of the relative errors of a cgroup in a window; by time it is above 0.5.
 const MEDIAN: f64 = 0.15;
 
-pub fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
+pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
     let mixes::Planned { mut step, counters } =
         mixes::find(MIX)?.plan(setting.machine, SEED, DURATION_MS)?;
     step.checks = vec![Check::Conserved, Check::Attributed { counters, median: MEDIAN }];

@@ -6,7 +6,7 @@ use super::super::step::{Check, Step, Tenant, Work};
 use super::Setting;
 
 #[expect(clippy::unnecessary_wraps, reason = "the type of every scenario")]
-pub fn steps(_setting: &Setting<'_>) -> Result<Vec<Step>> {
+pub(super) fn steps(_setting: &Setting<'_>) -> Result<Vec<Step>> {
     let said = |code, words: &[&str]| {
         vec![Check::Exit { code, says: words.iter().map(|&words| words.to_owned()).collect() }]
     };

@@ -8,15 +8,16 @@ use super::super::traffic;
 use super::Setting;
 
 /// Where the guest has the broken catalog.
-pub const CATALOG: &str = "/lab/broken-catalog";
+pub(crate) const CATALOG: &str = "/lab/broken-catalog";
 
 /// The family's file, what it says, and what it says with one bit wrong.
-pub const FAMILY: (&str, &str, &str) = ("nvidia_pcie.toml", "root_port=0x3ff", "root_port=0x3fe");
+pub(crate) const FAMILY: (&str, &str, &str) =
+    ("nvidia_pcie.toml", "root_port=0x3ff", "root_port=0x3fe");
 
 const MODEL: &str = "grace-pcie";
 const EVENT: &str = "rd_bytes_loc";
 
-pub fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
+pub(crate) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
     let instances = setting.machine.of(MODEL);
     let instance = instances.first().with_context(|| format!("no {MODEL}"))?;
     let (spec, truth) = traffic::counted(instance, EVENT)?;

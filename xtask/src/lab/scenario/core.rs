@@ -21,7 +21,7 @@ const IPC_WITHIN: f64 = 0.05;
 
 /// Two tenants on one CPU, one of which sleeps half of the time, and one that is free.
 #[expect(clippy::unnecessary_wraps, reason = "the type of every scenario")]
-pub fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
+pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
     let tenant = |cgroup: &str| Tenant {
         cgroup: cgroup.to_owned(),
         duration_ms: DURATION_MS,

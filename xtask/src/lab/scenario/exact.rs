@@ -17,7 +17,7 @@ struct Item<'a> {
     view: &'a View,
 }
 
-pub fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
+pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
     let mut steps = Vec::new();
     for model in setting.machine.models() {
         let instances = setting.machine.of(model);

@@ -30,7 +30,7 @@ const WITHIN: f64 = 0.1;
 const CONFIDENCE: f64 = 0.85;
 const LEARNT_AFTER_MS: u32 = 1000;
 
-pub fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
+pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
     let remote = Flow::new(setting, "grace-scf", REMOTE)?;
     let read = Flow::new(setting, "grace-pcie", FROM_DISK)?;
     let written = Flow::new(setting, "grace-pcie", TO_DISK)?;

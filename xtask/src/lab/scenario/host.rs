@@ -21,7 +21,7 @@ const PINNED_TIMER: &str = "6.7";
 /// Longer than the default: an emulated CPU spends a fifth of its time on ticks of 1 ms.
 const TICK: [&str; 2] = ["--tick", "5ms"];
 
-pub fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
+pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
     let pinned = setting.is_since(PINNED_TIMER)?;
     let timer = if pinned { "pinned" } else { "run-on-cpu" };
     let mut steps = vec![doctor(pinned)];

@@ -27,7 +27,7 @@ const TICK: &str = "5ms";
 /// By then each counter has its first boundary: what moved before it is in no window.
 const START_MS: u32 = 300;
 
-pub fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
+pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
     let machine = setting.machine;
     let leaving = (machine.sockets - 1) * machine.cpus_per_socket;
     let mut options = ["--tick", TICK, "--interval", "50ms"].map(str::to_owned).to_vec();

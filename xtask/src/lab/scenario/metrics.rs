@@ -21,7 +21,7 @@ struct Item<'a> {
     events: Vec<&'a str>,
 }
 
-pub fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
+pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
     let mut steps = Vec::new();
     for model in setting.machine.models() {
         let instances = setting.machine.of(model);

@@ -12,10 +12,10 @@ use super::super::traffic;
 use super::Setting;
 
 /// Where the guest has the family of the core PMU.
-pub const CATALOG: &str = "/lab/catalog";
+pub(crate) const CATALOG: &str = "/lab/catalog";
 
 /// Its file, there and in `tests/lab/catalog`.
-pub const FAMILY: &str = "lab_core.toml";
+pub(crate) const FAMILY: &str = "lab_core.toml";
 
 const MODEL: &str = "grace-scf";
 const EVENT: &str = "remote_socket_rd_data";
@@ -40,7 +40,7 @@ const LEAST: f64 = 0.6;
 
 const DURATION_MS: u32 = 2500;
 
-pub fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
+pub(crate) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
     let lab = Lab::new(setting)?;
     let name = "misses";
     let mut checks = lab.checks();

@@ -9,14 +9,14 @@ use super::step::Step;
 
 mod attribution;
 mod bare;
-pub mod broken;
+pub(super) mod broken;
 mod core;
 mod exact;
 mod fabric;
 mod host;
 mod hotplug;
 mod metrics;
-pub mod misses;
+pub(super) mod misses;
 mod multiplexing;
 mod sockets;
 mod tenants;
@@ -24,14 +24,14 @@ mod traps;
 
 /// Where a scenario runs.
 #[derive(Clone, Copy, Debug)]
-pub struct Setting<'a> {
+pub(super) struct Setting<'a> {
     pub machine: &'a Machine,
     /// Kernel series.
     pub series: Series,
 }
 
 /// A scenario.
-pub struct Scenario {
+pub(super) struct Scenario {
     pub name: &'static str,
     steps: fn(&Setting<'_>) -> Result<Vec<Step>>,
 }
@@ -55,7 +55,7 @@ const ALL: &[Scenario] = &[
 ];
 
 /// The steps of all scenarios of a machine, or of those asked for.
-pub fn steps(setting: &Setting<'_>, only: &[String]) -> Result<Vec<Step>> {
+pub(super) fn steps(setting: &Setting<'_>, only: &[String]) -> Result<Vec<Step>> {
     let names: Vec<&str> = ALL.iter().map(|scenario| scenario.name).collect();
     for name in setting.machine.scenarios.iter().chain(only) {
         if !names.contains(&name.as_str()) {
@@ -75,7 +75,7 @@ pub fn steps(setting: &Setting<'_>, only: &[String]) -> Result<Vec<Step>> {
 
 impl Setting<'_> {
     /// Whether this kernel is of a series, or of a later one.
-    pub fn is_since(&self, series: &str) -> Result<bool> {
+    pub(super) fn is_since(&self, series: &str) -> Result<bool> {
         Ok(self.series >= series.parse()?)
     }
 }

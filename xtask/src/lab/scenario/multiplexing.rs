@@ -21,7 +21,7 @@ const WITHIN: f64 = 0.03;
 /// Descriptions of PMUs whose counters are few.
 const MODELS: &[&str] = &["grace-scf", "t410-ucf", "yitian-rootport"];
 
-pub fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
+pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
     let mut steps = Vec::new();
     for model in MODELS {
         if let Some(instance) = setting.machine.of(model).first() {

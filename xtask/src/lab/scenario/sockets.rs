@@ -48,7 +48,7 @@ const GROUPS: &[(&str, &[&str])] = &[
 ];
 
 #[expect(clippy::unnecessary_wraps, reason = "the type of every scenario")]
-pub fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
+pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
     let mut steps = Vec::new();
     for (groups, models) in GROUPS {
         let shown = setting.machine.instances.iter();

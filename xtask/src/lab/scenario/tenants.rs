@@ -19,7 +19,7 @@ const MOVED: &[(&str, [&str; 2])] = &[
     ("yitian-drw", ["hif_rd", "hif_wr"]),
 ];
 
-pub fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
+pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
     let mut options = ["--tick", "1ms", "--interval", "20ms"].map(str::to_owned).to_vec();
     let mut checks = vec![Check::Exit { code: 0, says: Vec::new() }, Check::Conserved];
     let mut moves: Vec<Vec<Move>> = Vec::new();

@@ -55,7 +55,7 @@ const GROUPS: &[(&str, [&str; 2])] = &[
     ("yitian-rootport", ["rx_memory_read,lane=0", "rx_memory_write,lane=0"]),
 ];
 
-pub fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
+pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
     let of = |trap: &'static Trap| {
         let instances = setting.machine.of(trap.model);
         instances.first().map(|instance| refused(trap, instance))
