@@ -26,6 +26,9 @@ fn section(table: &TableDef) -> String {
     let mut doc = table.doc.chars();
     let first = doc.next().unwrap().to_uppercase();
     let mut text = format!("\n## `{}`\n\n{first}{}.", table.name, doc.as_str());
+    if let [column] = table.order {
+        write!(text, " In the order of `{column}`.").unwrap();
+    }
     if !table.sort.is_empty() {
         let columns: Vec<_> = table.sort.iter().map(|column| format!("`{column}`")).collect();
         write!(text, " Sorted by {} within each row group.", columns.join(", ")).unwrap();

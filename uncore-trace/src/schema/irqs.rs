@@ -5,7 +5,7 @@
 use super::kind::{I32, I64, Word, table};
 
 table! {
-    "irqs", "interrupt time per tick, CPU and handler", sorted by [];
+    "irqs", "interrupt time per tick, CPU and handler", sorted by [], in order of "mono_ns";
     mono_ns: I64 => Delta, "End of the tick, `CLOCK_MONOTONIC`, ns.";
     tick_ns: I64 => Delta, "Length of time the row's tick covers, ns.";
     cpu: I32 => Dict, "CPU.";

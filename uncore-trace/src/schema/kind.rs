@@ -221,10 +221,12 @@ impl<K: Kind> Kind for Null<K> {
 /// Makes a table module's `Row`, `schema()`, `Builder` and `TABLE` from its list of columns.
 ///
 /// Each line is `name: kind => encoding, "what it says";`. `sorted by` names the columns the rows
-/// of one segment are sorted by before encoding; empty keeps the order of arrival.
+/// of one segment are sorted by before encoding; empty keeps the order of arrival. `in order of` names
+/// a column that never decreases from one row of the table to the next.
 macro_rules! table {
     (
-        $name:literal, $about:literal, sorted by [$($sort:literal),*];
+        $name:literal, $about:literal, sorted by [$($sort:literal),*]
+        $(, in order of $order:literal)?;
         $($field:ident: $kind:ty => $encoding:ident, $doc:literal;)+
     ) => {
         #[doc = concat!("One row of `", $name, "`: ", $about)]
@@ -301,6 +303,7 @@ macro_rules! table {
             )+],
             column_docs: &[$((stringify!($field), $doc),)+],
             sort: &[$($sort),*],
+            order: &[$($order)?],
         };
     };
 }

@@ -6,7 +6,7 @@
 use super::kind::{Bits, I32, I64, Null, Word, table};
 
 table! {
-    "runtime", "on-CPU time of each task in each tick", sorted by [];
+    "runtime", "on-CPU time of each task in each tick", sorted by [], in order of "mono_ns";
     mono_ns: I64 => Delta, "End of the tick, `CLOCK_MONOTONIC`, ns.";
     tick_ns: I64 => Delta, "Length of time the row's tick covers, ns.";
     cpu: I32 => Dict, "CPU.";

@@ -16,7 +16,7 @@ use super::reader::{Recording, Table};
 use super::repair::{Repaired, repair};
 use super::thread::WriterHandle;
 use super::writer::{Create, Target, Writer, table_path};
-use super::{digest, segment};
+use super::{digest, encode, segment};
 use crate::schema::kind::Encoding;
 use crate::schema::{
     ALL, SCHEMA_VERSION, Store as _, TableDef, fabric, metadata, readings, run, runtime,
@@ -148,6 +148,19 @@ fn columns_are_of_types_and_encodings_that_all_readers_know() {
     let keywords = ["group", "order", "table", "user", "end"];
     for def in ALL {
         assert!(def.encodings.iter().all(|(name, _)| !keywords.contains(name)), "{}", def.name);
+    }
+}
+
+#[test]
+fn row_groups_of_a_table_in_order_say_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("run.parquet");
+    record(&path, 0..70).finish(&pairs()).unwrap();
+    let (_, footer) = encode::footer(&path).unwrap();
+    for group in footer.metadata().row_groups() {
+        let [sorted] = group.sorting_columns().unwrap().as_slice() else { panic!("{group:?}") };
+        let column = group.column(sorted.column_idx as usize).column_path().string();
+        assert_eq!((column.as_str(), sorted.descending), ("mono_ns", false));
     }
 }
 

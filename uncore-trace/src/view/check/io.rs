@@ -1,4 +1,4 @@
-//! The rows of `io`: in the order of time, each on a tick, of known words, and of an owner that fits
+//! The rows of `io`: each on a tick, of known words, and of an owner that fits
 //! its columns. That the bytes are right only the devices' own statistics can tell.
 
 use anyhow::Result;
@@ -17,19 +17,18 @@ pub(super) fn rows(recording: &Recording) -> Option<Outcome> {
 
 fn scan(recording: &Recording) -> Result<First> {
     let mut first = First::default();
-    let mut last = i64::MIN;
     let mut number = 0;
     let wanted =
         ["mono_ns", "tick_ns", "direction", "owner", "pid", "cgroup_id", "bytes", "requests"];
     for batch in recording.table(&io::TABLE)?.scan(&wanted)? {
         let batch = batch?;
-        look(&batch, number, &mut last, &mut first)?;
+        look(&batch, number, &mut first)?;
         number += batch.num_rows() as u64;
     }
     Ok(first)
 }
 
-fn look(batch: &RecordBatch, number: u64, last: &mut i64, first: &mut First) -> Result<()> {
+fn look(batch: &RecordBatch, number: u64, first: &mut First) -> Result<()> {
     let (end, tick) = (columns::i64s(batch, "mono_ns")?, columns::i64s(batch, "tick_ns")?);
     let (direction, owner) = (columns::words(batch, "direction")?, columns::words(batch, "owner")?);
     let (pid, cgroup) = (columns::i32s(batch, "pid")?, columns::bits(batch, "cgroup_id")?);
@@ -37,11 +36,8 @@ fn look(batch: &RecordBatch, number: u64, last: &mut i64, first: &mut First) -> 
     let ways = [io::READ, io::WRITE];
     for row in 0..batch.num_rows() {
         let (at, owner) = (end.value(row), owner.get(row).unwrap_or("(null)"));
-        let before = std::mem::replace(last, at);
         first.look(|| {
-            let wrong = if at < before {
-                "is before the row above it"
-            } else if tick.value(row) <= 0 || at % tick.value(row) != 0 {
+            let wrong = if tick.value(row) <= 0 || at % tick.value(row) != 0 {
                 "does not end with a tick"
             } else if !direction.get(row).is_some_and(|word| ways.contains(&word)) {
                 "has no known direction"

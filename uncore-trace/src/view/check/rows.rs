@@ -4,7 +4,7 @@
 //! in 10^12); windows are contiguous to the nanosecond, since both ends are readings' times; wall time
 //! may be off its snapshots by [`CLOCK_NS`].
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use arrow::array::{Array as _, RecordBatch, TimestampMicrosecondArray};
 
 use super::facts::{Clock, Facts};
@@ -81,12 +81,37 @@ fn read_others(recording: &Recording) -> Result<String> {
         let table = recording.table(def)?;
         rows += table.rows();
         if def.name != fabric::TABLE.name {
+            let mut order = Order::of(def);
             for batch in table.scan(&all(def))? {
-                batch?;
+                order.look(&batch?)?;
             }
         }
     }
     Ok(format!("{rows} rows in {} tables", tables.len()))
+}
+
+/// That a column which says it never decreases does not.
+struct Order {
+    def: &'static TableDef,
+    last: i64,
+}
+
+impl Order {
+    const fn of(def: &'static TableDef) -> Self {
+        Self { def, last: i64::MIN }
+    }
+
+    fn look(&mut self, batch: &RecordBatch) -> Result<()> {
+        for column in self.def.order {
+            for &value in columns::i64s(batch, column)?.values() {
+                if value < self.last {
+                    bail!("{}: {column} {value} comes after {}", self.def.name, self.last);
+                }
+                self.last = value;
+            }
+        }
+        Ok(())
+    }
 }
 
 fn all(def: &TableDef) -> Vec<&'static str> {
@@ -97,9 +122,11 @@ impl Pass {
     fn read(&mut self, recording: &Recording, facts: &Facts) -> Result<()> {
         let clocks = facts.clocks.as_deref().unwrap_or_default();
         let mut windows = Windows::default();
+        let mut order = Order::of(&fabric::TABLE);
         let mut row = 0;
         for batch in recording.table(&fabric::TABLE)?.scan(&all(&fabric::TABLE))? {
             let batch = batch?;
+            order.look(&batch)?;
             self.values(&batch, row, facts)?;
             self.clock(&batch, row, clocks)?;
             windows.add(&batch, |windows, window| self.window(windows, window, facts))?;
