@@ -257,7 +257,7 @@ fn only_the_owner_reads_a_recording_unless_asked_otherwise() {
             let path = entry.unwrap().path();
             assert_eq!(bits(&path), file, "umask {umask} {options}: {}", path.display());
         }
-        shell("attribute run -o again.parquet --force");
+        shell("attribute run -o attributed.parquet --force");
         assert_eq!(bits(&place.path("attributed.parquet")), file, "umask {umask} {options}");
         shell("stat -p host -o counts --timeout 10");
         assert_eq!(bits(&place.path("counts")), file, "umask {umask} {options}");
