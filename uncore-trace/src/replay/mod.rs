@@ -161,3 +161,6 @@ fn recorded(pairs: &BTreeMap<String, String>) -> Choice {
     let known = <Choice as clap::ValueEnum>::value_variants().iter();
     known.copied().find(|choice| Some(choice.name()) == name).unwrap_or(Choice::Residency)
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,124 @@
+//! Raw tables whose entries break the order of the log.
+
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::clock::Snapshot;
+use crate::plan::Plan;
+use crate::schema::{SCHEMA_VERSION, counters, readings, runtime};
+
+const TICK_NS: i64 = 1_000_000;
+const START: i64 = 100;
+
+fn plan() -> Plan {
+    let counter = serde_json::json!({
+        "id": 0, "pmu": "software", "family": "software", "subsystem": "host",
+        "event": "page-faults", "filter": "", "unit": "count", "scale": 1.0, "attr_type": 1,
+        "config": [2, 0, 0, 0, 0], "cpu": 0, "socket": null, "sees": "0", "per_cpu": true,
+        "at_switch": false, "leader": null
+    });
+    Plan {
+        tick_ns: TICK_NS as u64,
+        window_ns: TICK_NS as u64,
+        counters: vec![serde_json::from_value(counter).unwrap()],
+        metrics: Vec::new(),
+        notes: Vec::new(),
+    }
+}
+
+/// A timer's reading in a tick.
+fn reading(tick: i64, counter: i32) -> readings::Row<'static> {
+    readings::Row {
+        mono_ns: tick * TICK_NS,
+        tick,
+        counter,
+        cpu: 0,
+        value: Some(10 * tick as u64),
+        enabled: None,
+        running: None,
+        width_ns: 1500,
+        trigger: "timer",
+        error: None,
+        pid: None,
+        tid: None,
+        cgroup_id: None,
+        owner: None,
+        process: None,
+        owner_cgroup_id: None,
+        number: None,
+    }
+}
+
+/// What `attribute` makes of a recording with these readings: rows of `fabric`, or the error.
+fn attributed(rows: &[readings::Row<'_>]) -> Result<u64> {
+    let dir = tempfile::tempdir().unwrap();
+    let plan = plan();
+    let clock = Snapshot { mono_ns: 0, wall_ns: 0 };
+    let pairs: BTreeMap<String, String> = [
+        (metadata::SCHEMA_VERSION, SCHEMA_VERSION.to_string()),
+        (metadata::PLAN, serde_json::to_string(&plan).unwrap()),
+        (metadata::CLOCKS, serde_json::to_string(&[clock]).unwrap()),
+        (metadata::TICK_NS, TICK_NS.to_string()),
+        (metadata::INTERVAL_NS, TICK_NS.to_string()),
+    ]
+    .map(|(key, value)| (key.to_owned(), value))
+    .into();
+    let path = dir.path().join("run");
+    let target = Target::Dataset(path.clone());
+    let mut writer = Writer::create(target, Create::default(), &pairs).unwrap();
+    let mut raw = readings::Builder::default();
+    rows.iter().for_each(|row| raw.append(row));
+    writer.write(&readings::TABLE, &raw.finish()).unwrap();
+    let mut time = runtime::Builder::default();
+    for tick in START + 1..START + 4 {
+        time.append(&runtime::Row {
+            mono_ns: tick * TICK_NS,
+            tick_ns: TICK_NS,
+            cpu: 0,
+            owner: "idle",
+            tid: 0,
+            pid: 0,
+            comm: "swapper/0",
+            cgroup_id: 1,
+            run_ns: TICK_NS,
+            slices: 1,
+            process: None,
+            owner_cgroup_id: None,
+        });
+    }
+    writer.write(&runtime::TABLE, &time.finish()).unwrap();
+    writer.write(&counters::TABLE, &counters::Builder::default().finish()).unwrap();
+    writer.finish(&pairs).unwrap();
+    let recording = Recording::open(&path).unwrap();
+    let target = Target::File(dir.path().join("fabric.parquet"));
+    let made = attribute(&recording, Overrides::default(), target, Create::default());
+    // Nothing is left behind where it failed.
+    let names = std::fs::read_dir(dir.path()).unwrap().count();
+    assert_eq!(names, if made.is_ok() { 2 } else { 1 });
+    Ok(made?.rows)
+}
+
+fn refused(rows: &[readings::Row<'_>]) -> String {
+    let error = format!("{:#}", attributed(rows).unwrap_err());
+    assert!(!error.contains('\n'), "{error}");
+    error
+}
+
+#[test]
+fn a_log_that_breaks_its_order_is_one_error() {
+    let sound = [100, 101, 102, 103].map(|tick| reading(tick, 0));
+    assert_eq!(attributed(&sound).unwrap(), 3);
+    let mut older = sound;
+    older[3].tick = 101;
+    let error = refused(&older);
+    assert!(
+        error.ends_with(
+            "the raw tables are out of order: a reading of counter 0 in tick 101 is out of order"
+        ),
+        "{error}"
+    );
+    let mut unknown = sound;
+    unknown[1].counter = 7;
+    let error = refused(&unknown);
+    assert!(error.ends_with("there is no counter 7 in the recording"), "{error}");
+}
