@@ -67,7 +67,9 @@ fn attributed(rows: &[readings::Row<'_>]) -> Result<u64> {
     let target = Target::Dataset(path.clone());
     let mut writer = Writer::create(target, Create::default(), &pairs).unwrap();
     let mut raw = readings::Builder::default();
-    rows.iter().for_each(|row| raw.append(row));
+    for row in rows {
+        raw.append(row);
+    }
     writer.write(&readings::TABLE, &raw.finish()).unwrap();
     let mut time = runtime::Builder::default();
     for tick in START + 1..START + 4 {
