@@ -261,7 +261,7 @@ fn counts(args: &Args, table: &Table<'_>) -> Result<u8> {
     let mut meter = Meter::open(table.plan)?;
     warn_of_unopened(table.plan, meter.unopened());
     if args.delay == Delay::Off && args.control.is_none() {
-        log::warn!("-D -1 without --control counts nothing: nobody can enable the counters");
+        log::warn!("-D -1 without --control counts nothing: the counters are never enabled");
     }
     let options = run::Options {
         interval: args.interval,
