@@ -4,7 +4,7 @@
 //! made, so that these counts are those of a recording. Guarantee: an interval is a whole number of
 //! the timeline's windows.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::mpsc;
@@ -15,7 +15,7 @@ use arrow::array::RecordBatch;
 use tokio::runtime::Runtime;
 
 use super::output::{Ending, Output};
-use super::parts::Parts;
+use super::parts::{Parts, recorded_ids};
 use super::repeat::Stats;
 use super::run::release;
 use super::table::Table;
@@ -126,17 +126,16 @@ pub fn run(
 /// The plan's counters that can be opened, with ids of their own. What leads a group of those is
 /// one of them: without it none of the group opens.
 fn without(plan: &Plan, unopened: &BTreeSet<u32>) -> Plan {
-    let kept = || plan.counters.iter().filter(|counter| !unopened.contains(&counter.id));
-    let ids: HashMap<u32, u32> = kept().map(|counter| counter.id).zip(0..).collect();
-    let renumbered = |counter: &Counter| Counter {
-        id: ids.get(&counter.id).copied().unwrap_or_default(),
-        leader: counter.leader.and_then(|leader| ids.get(&leader).copied()),
-        ..counter.clone()
+    let ids = recorded_ids(plan, unopened);
+    let recorded = |id: u32| ids.get(id as usize).copied().flatten();
+    let renumbered = |counter: &Counter| {
+        let leader = counter.leader.and_then(recorded);
+        Some(Counter { id: recorded(counter.id)?, leader, ..counter.clone() })
     };
     Plan {
         tick_ns: plan.tick_ns,
         window_ns: plan.window_ns,
-        counters: kept().map(renumbered).collect(),
+        counters: plan.counters.iter().filter_map(renumbered).collect(),
         // They are computed here, from all the counters that were asked for.
         metrics: Vec::new(),
         notes: plan.notes.clone(),

@@ -5,11 +5,18 @@ use std::collections::BTreeSet;
 use super::aggregate::Line;
 use super::row::{Counted, Part, Row, Value};
 use super::table::Table;
-use crate::plan::Counter;
+use crate::plan::{Counter, Plan};
 use crate::view::cgroups::{ByCgroup, Cell, OTHER, Sums, rest};
 
 /// Whose the time counted is: it has no parts.
 const EVERYBODY: &str = "(all)";
+
+/// The id in a recording of each counter of the plan: those in `unopened` have none.
+pub fn recorded_ids(plan: &Plan, unopened: &BTreeSet<u32>) -> Vec<Option<u32>> {
+    let mut ids = 0..;
+    let of = |id| if unopened.contains(&id) { None } else { ids.next() };
+    plan.counters.iter().map(|counter| counter.id).map(of).collect()
+}
 
 /// Makes rows of sums.
 #[derive(Debug)]
@@ -26,13 +33,7 @@ pub struct Parts<'a> {
 impl<'a> Parts<'a> {
     /// Nothing yet, of the lines of `table` and the cgroups `named`.
     pub fn new(table: &'a Table<'a>, named: &'a [String], unopened: &'a BTreeSet<u32>) -> Self {
-        let mut ids = 0..;
-        let recorded = table
-            .plan
-            .counters
-            .iter()
-            .map(|counter| if unopened.contains(&counter.id) { None } else { ids.next() });
-        let recorded: Vec<Option<u32>> = recorded.collect();
+        let recorded = recorded_ids(table.plan, unopened);
         let sums = ByCgroup::new(named, recorded.len());
         Self { table, unopened, recorded, sums }
     }
@@ -150,7 +151,6 @@ mod tests {
     use crate::catalog::Catalog;
     use crate::catalog::metric::{Across, Input, Planned};
     use crate::discover::Cpus;
-    use crate::plan::Plan;
     use crate::schema::fabric::{Builder, Row as Fabric};
     use crate::stat::aggregate::Grouping;
     use crate::stat::table::What;
