@@ -1,4 +1,4 @@
-//! When CPUs were offline, as rows of `loss`: that time is nobody's, so it must be reported.
+//! When CPUs were offline, as rows of `loss`: no owner gets that time, so it is reported.
 
 use std::collections::BTreeMap;
 

@@ -13,7 +13,7 @@ pub struct Moved {
     pub device: Rc<str>,
     /// Read or written.
     pub direction: Direction,
-    /// For whom: [`Owner::Device`] for what an interface received and nobody read,
+    /// For whom: [`Owner::Device`] for what an interface received and no process read,
     /// [`Owner::Unattributed`] where it was not seen.
     pub owner: Owner,
     /// Bytes.
@@ -38,10 +38,10 @@ impl Sum {
     /// All of it, by device, direction and owner.
     pub fn take(&mut self) -> Vec<Moved> {
         let sum = std::mem::take(&mut self.0).into_iter();
-        let moved = sum.map(|((device, direction, who), (bytes, requests))| Moved {
+        let moved = sum.map(|((device, direction, owner), (bytes, requests))| Moved {
             device,
             direction,
-            owner: who,
+            owner,
             bytes,
             requests,
         });

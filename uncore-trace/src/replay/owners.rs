@@ -36,7 +36,7 @@ impl<'a> Owners<'a> {
         })
     }
 
-    /// The word for what kind of owner it is; `None` where nobody is named.
+    /// The kind of the owner in a row; `None` where the row has no owner.
     pub(super) fn kind(&self, row: usize) -> Option<&'a str> {
         self.kind.get(row)
     }

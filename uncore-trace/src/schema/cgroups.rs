@@ -16,7 +16,8 @@ table! {
     mono_ns: I64 => Plain, "End of the first tick in which `fabric` has the path, `CLOCK_MONOTONIC`, ns.";
 }
 
-/// The ancestor of depth `depth` of a cgroup, or itself where it is not as deep; 0 is the root. What is no path stays as it is.
+/// The ancestor of depth `depth` of a cgroup, or itself where it is not as deep; 0 is the root.
+/// A text that is not a path stays as it is.
 pub fn ancestor(path: &str, depth: usize) -> &str {
     if !path.starts_with('/') {
         return path;

@@ -38,7 +38,7 @@ const KEEP_ONLINE: &str = "keep all CPUs online while recording";
 /// What helps where the reason is in the row's `detail` only.
 const SEE_DETAIL: &str = "record into a directory (-o DIR/) and see `detail` in its table loss";
 
-/// Makes the causes from a list. Each has its word in the column `cause`, and what it costs.
+/// Defines the causes: for each its variant, its value in the column `cause`, and its cost.
 macro_rules! causes {
     ($($(#[$doc:meta])+ $cause:ident = $name:literal, $cost:expr;)+) => {
         /// Why something was not seen.

@@ -17,11 +17,11 @@ use crate::schema::owner;
 const REST: [(&str, &str); 7] = [
     (owner::TASK, OTHER),
     (owner::OTHER_TASKS, OTHER),
-    ("idle", "(idle)"),
-    ("irq", "(irq)"),
-    ("softirq", "(irq)"),
-    ("device", "(device)"),
-    ("unattributed", "(unattributed)"),
+    (owner::IDLE, "(idle)"),
+    (owner::IRQ, "(irq)"),
+    (owner::SOFTIRQ, "(irq)"),
+    (owner::DEVICE, "(device)"),
+    (owner::UNATTRIBUTED, "(unattributed)"),
 ];
 
 /// The part of tasks in no named cgroup.

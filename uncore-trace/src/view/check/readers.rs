@@ -35,7 +35,8 @@ fn scan(recording: &Recording) -> Result<First> {
     Ok(first)
 }
 
-/// The counters and the CPUs that read them at some time.
+/// The counters and the CPUs that read them at some time. The list is parsed here and not with the
+/// code that writes it: the checker is independent of the recorder.
 fn readers(recording: &Recording) -> Result<HashSet<(i32, i32)>> {
     let mut readers = HashSet::new();
     for batch in recording.table(&cpus::TABLE)?.scan(&["cpu", "counters"])? {
