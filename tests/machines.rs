@@ -12,9 +12,10 @@ use std::sync::{Mutex, PoisonError};
 use tempfile::TempDir;
 use uncore_trace::catalog::Catalog;
 use uncore_trace::catalog::group::Group;
+use uncore_trace::catalog::source::Cause;
 use uncore_trace::cmd::list::{Form, View, What, list};
 use uncore_trace::discover::{Machine, machine};
-use uncore_trace::plan::{Plan, Request, plan};
+use uncore_trace::plan::{Counter, Plan, Request, plan};
 use uncore_trace_lab::fixtures;
 
 /// The files of a captured machine in a directory of their own, for `--root`, which the test may
@@ -197,6 +198,41 @@ fn every_group_plans_or_says_why_not() {
     }
 }
 
+/// A counter has owners on the CPUs that can cause what it counts, and on no others: none for what
+/// devices cause, those of other sockets for what comes from there.
+#[test]
+fn a_counter_sees_who_can_cause_what_it_counts() {
+    let shown = |name: &str, events: &[&str]| -> Vec<String> {
+        let plan = planned(name, &[], events);
+        let one = |its: &Counter| format!("{} sees {}, far {}", its.pmu, its.sees, its.far);
+        plan.counters.iter().map(one).collect()
+    };
+    let filters = [
+        ("src_loc_cpu=1", "0-1", ""),
+        ("src_loc_noncpu=1", "", ""),
+        ("src_rem=1", "2-3", ""),
+        ("src_loc_cpu=1,src_loc_noncpu=1", "0-1", ""),
+        ("src_loc_cpu=1,src_rem=1", "0-3", "2-3"),
+        ("dst_loc_cmem=1", "0-3", "2-3"),
+    ];
+    for (filter, sees, far) in filters {
+        let event = format!("nvidia_ucf_pmu_0/mem_bytes_rd,{filter}/");
+        let expected = format!("nvidia_ucf_pmu_0 sees {sees}, far {far}");
+        assert_eq!(shown("t410-2s", &[&event]), [expected], "{filter}");
+    }
+    for (name, event, expected) in [
+        ("grace-2s", "nvidia_scf_pmu_1/cmem_rd_data/", "nvidia_scf_pmu_1 sees 0-3, far 0-1"),
+        ("grace-2s", "nvidia_scf_pmu_1/remote_socket_rd_data/", "nvidia_scf_pmu_1 sees 2-3, far "),
+        ("grace-2s", "nvidia_pcie_pmu_0/rd_bytes_loc/", "nvidia_pcie_pmu_0 sees , far "),
+        // Which die a sub-channel is on is not known: no CPU is nearer than another.
+        ("yitian", "ali_drw_2018000/hif_rd/", "ali_drw_2018000 sees 0-3, far "),
+    ] {
+        assert_eq!(shown(name, &[event]), [expected], "{event}");
+    }
+    let memory = shown("icelake-2s", &["uncore_imc_0/cas_count_read/"]);
+    assert_eq!(memory, ["uncore_imc_0 sees 0-3, far 2-3", "uncore_imc_0 sees 0-3, far 0-1"]);
+}
+
 /// Groups open counters that stand alone: a group of two `dwc_pcie` events opens and never counts,
 /// one of two `ali_drw` events is refused.
 #[test]
@@ -209,7 +245,9 @@ fn a_plan_is_consistent() {
             assert_eq!(counter.id as usize, at);
             assert_eq!(counter.leader, None);
             assert!(machine.cpus.online.contains(counter.cpu));
-            assert!(!counter.sees.is_empty());
+            let of_cpus = counter.cause.is_none_or(|cause| cause == Cause::Cpu);
+            assert!(!of_cpus || !counter.sees.is_empty(), "{counter:?}");
+            assert!(counter.far.iter().all(|cpu| counter.sees.contains(cpu)), "{counter:?}");
             assert!(counter.scale > 0.0);
             assert!(seen.insert((counter.attr_type, counter.config, counter.cpu)), "{counter:?}");
             if let Some(mask) = &machine.pmu(&counter.pmu).unwrap().cpumask {

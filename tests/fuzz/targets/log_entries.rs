@@ -41,6 +41,7 @@ fn counter(id: u32) -> Counter {
         cpu: id % 2,
         socket: Some(0),
         sees: if id == 1 { CpuList::from_iter([1]) } else { CpuList::from_iter([0, 1]) },
+        far: if id == 3 { CpuList::from_iter([1]) } else { CpuList::default() },
         per_cpu: id == 1,
         at_switch: id == 1,
         cause: None,

@@ -7,7 +7,7 @@ use super::counter::{Close, Ended, Track};
 use super::missed::Misses;
 use super::names::Names;
 use super::series::Clock;
-use super::usage::{self, TickUse, Usage};
+use super::usage::{self, CpuSet, TickUse, Usage};
 use super::{Design, Method, Methods, rows};
 use crate::clock::Snapshot;
 use crate::log::{Consumer, Disorder, Entry, Missing, Reading, Sum};
@@ -54,7 +54,7 @@ pub struct Attributor {
     /// Place in `tracks`, by the id of the counter.
     index_of: Vec<Option<usize>>,
     /// The sets of CPUs that the counters see.
-    sets: Vec<Vec<u32>>,
+    sets: Vec<CpuSet>,
     usage: Usage,
     misses: Misses,
     moved: Sum,
@@ -114,7 +114,7 @@ impl Attributor {
         let sets = usage::sets(plan);
         let track = |id: &u32| {
             let counter = plan.counters.iter().find(|counter| counter.id == *id)?.clone();
-            let seen: Vec<u32> = counter.sees.iter().collect();
+            let seen = CpuSet::of(&counter);
             let set = sets.iter().position(|set| *set == seen)?;
             Some(Track::new(plan, counter, set, clock, methods))
         };
@@ -221,7 +221,8 @@ impl Attributor {
                 Ended::Read(span) => {
                     let design = self.designs.get(track.set).and_then(Option::as_ref);
                     let cpus = self.sets.get(track.set).filter(|_| track.kind == Method::Misses);
-                    let misses = cpus.and_then(|cpus| self.misses.of(cpus, (span.from, tick)));
+                    let misses =
+                        cpus.and_then(|cpus| self.misses.of(&cpus.cpus, (span.from, tick)));
                     track.divide(&window, &span, misses.as_deref(), design)
                 }
             };

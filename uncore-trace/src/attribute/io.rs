@@ -28,8 +28,9 @@
 use std::collections::{HashMap, VecDeque};
 
 use super::confidence::RIGHT;
-use super::residency::residency;
+use super::source::Source;
 use super::{Attribution, Method, Share, Window};
+use crate::catalog::source::Cause;
 use crate::log::Owner;
 
 /// Windows that are remembered.
@@ -49,8 +50,7 @@ pub(super) struct Io {
 impl Attribution for Io {
     fn divide(&mut self, window: &Window<'_>) -> (Method, Vec<Share>) {
         let Some(moved) = window.io else {
-            let Window { total, time, own_cpu, running, .. } = *window;
-            return (Method::Residency, residency(total, time, own_cpu, running));
+            return Source::of(Some(Cause::Device)).divide(window);
         };
         (Method::Io, self.shares(window.total, window.running, moved))
     }

@@ -22,6 +22,7 @@ mod series;
 #[cfg(test)]
 mod simulation;
 mod solve;
+mod source;
 mod usage;
 
 pub use self::attributor::{Attributor, RecordingFacts, order};
@@ -32,6 +33,7 @@ use self::misses::Misses;
 pub use self::names::Place;
 use self::regression::Regression;
 use self::residency::Residency;
+use self::source::Source;
 use crate::log::Owner;
 use crate::plan::{Counter, Plan};
 
@@ -40,6 +42,8 @@ use crate::plan::{Counter, Plan};
 pub enum Method {
     /// Read at every switch of the counter's own CPU.
     Exact,
+    /// Not divided: the hardware counts what devices or other systems cause, and nothing else.
+    Source,
     /// By time on the CPUs whose traffic the counter sees.
     Residency,
     /// By the bytes moved on the devices that the counter is for.
@@ -54,13 +58,21 @@ pub enum Method {
 
 impl Method {
     /// All there are.
-    pub const ALL: [Self; 6] =
-        [Self::Exact, Self::Residency, Self::Io, Self::Misses, Self::Regression, Self::None];
+    pub const ALL: [Self; 7] = [
+        Self::Exact,
+        Self::Source,
+        Self::Residency,
+        Self::Io,
+        Self::Misses,
+        Self::Regression,
+        Self::None,
+    ];
 
     /// The word for the `method` column.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Exact => "exact",
+            Self::Source => "source",
             Self::Residency => "residency",
             Self::Io => "io",
             Self::Misses => "misses",
@@ -70,7 +82,8 @@ impl Method {
     }
 }
 
-/// Which method was asked for. Counters that are read at every switch are exact whatever it is.
+/// Which method was asked for. Counters that are read at every switch are exact whatever it is, and
+/// those of traffic that no CPU causes are not divided by what CPUs do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Choice {
     /// io for PCIe root ports, misses for traffic of CPUs if misses are counted anyway, regression for
@@ -125,6 +138,7 @@ impl Methods {
     pub fn of(self, plan: &Plan, counter: &Counter) -> Box<dyn Attribution> {
         match self.kind(plan, counter) {
             Method::Exact => Box::new(Exact),
+            Method::Source => Box::new(Source::of(counter.cause)),
             Method::Io => Box::<Io>::default(),
             Method::Misses => {
                 let other = Box::<Regression>::default();
@@ -148,6 +162,8 @@ impl Methods {
             Method::Exact
         } else if io && choice.wants_io() && counter.io.is_some() {
             Method::Io
+        } else if counter.sees.is_empty() {
+            Method::Source
         } else {
             match choice {
                 Choice::Auto | Choice::Misses if plan.has_misses_of(counter) => Method::Misses,
@@ -224,7 +240,47 @@ fn trust(shares: &[Share]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::catalog::source::Cause;
     use crate::schema::fabric::METHODS;
+
+    /// Of a counter with a cause and CPUs to see, with each choice.
+    fn kinds(cause: &str, sees: &str) -> Vec<Method> {
+        let plan: Plan = serde_json::from_value(serde_json::json!({
+            "tick_ns": 1, "window_ns": 1, "metrics": [], "notes": [], "counters": [{
+                "id": 0, "pmu": "a", "family": "a", "subsystem": "pcie", "event": "e",
+                "filter": "", "unit": "bytes", "scale": 1.0, "attr_type": 9,
+                "config": [0, 0, 0, 0, 0], "cpu": 0, "socket": 0, "sees": sees, "cause": cause,
+                "per_cpu": false, "at_switch": false, "leader": null
+            }]
+        }))
+        .unwrap();
+        let choices = [Choice::Auto, Choice::Residency, Choice::Io, Choice::Misses];
+        let kind = |choice| Methods { choice, io: true }.kind(&plan, &plan.counters[0]);
+        choices.map(kind).to_vec()
+    }
+
+    #[test]
+    fn what_no_cpu_causes_is_divided_by_nothing_that_cpus_do() {
+        assert_eq!(kinds("device", ""), [Method::Source; 4]);
+        assert_eq!(kinds("remote", ""), [Method::Source; 4]);
+        assert!(!kinds("remote", "2-3").contains(&Method::Source));
+        let window = Window {
+            total: 8.0,
+            factor: 1.0,
+            running: 0.5,
+            own_cpu: false,
+            len_ns: 1,
+            time: &[(Owner::Idle, 1)],
+            counts: &[],
+            misses: None,
+            io: None,
+            design: None,
+        };
+        let whose = |cause| Source::of(Some(cause)).divide(&window).1;
+        let all = |who, confidence| vec![Share { who, value: 8.0, confidence }];
+        assert_eq!(whose(Cause::Device), all(Owner::Device, 0.5));
+        assert_eq!(whose(Cause::Remote), all(Owner::Unattributed, 0.0));
+    }
 
     #[test]
     fn the_schema_has_the_word_of_each_method() {

@@ -12,6 +12,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use super::budget::Budget;
 use super::group::Group;
 use super::metric::{Constant, Metric};
+use super::near::NearRule;
 use super::pattern::{matches, matches_event};
 use super::ports::Ports;
 use super::source::Source;
@@ -30,18 +31,6 @@ pub enum Kind {
     Core,
     /// Kept by the kernel in software; may stand in a group with any other PMU.
     Software,
-}
-
-/// The CPUs whose traffic a PMU counts, where the driver does not say.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Sees {
-    /// The owner's package.
-    Socket,
-    /// The owner's NUMA node.
-    Node,
-    /// Every CPU.
-    All,
 }
 
 /// What there is one instance of a PMU for.
@@ -225,8 +214,9 @@ pub struct Family {
     pub identifiers: Vec<String>,
     /// Group of the events that no list of `opens` has.
     pub group: Group,
-    /// Whose traffic it counts, where the driver does not say.
-    pub sees: Option<Sees>,
+    /// Which CPUs are near it; the first rule that matches counts.
+    #[serde(default)]
+    pub near: Vec<NearRule>,
     /// Whether counters of a CPU of its own are read whenever that CPU changes hands, and not only
     /// when that is asked for: what they count is made by who runs, and reading them is cheap.
     #[serde(default)]

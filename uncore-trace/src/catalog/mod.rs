@@ -10,6 +10,7 @@ pub mod family;
 pub mod formula;
 pub mod group;
 pub mod metric;
+pub mod near;
 pub mod overlay;
 pub mod pattern;
 pub mod ports;

@@ -3,9 +3,11 @@
 //! Data only: splitting CPU-caused from device-caused traffic by filter or event comes before any
 //! model of who caused what, and needs no guess.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::family::Family;
 use super::group::Group;
@@ -16,11 +18,11 @@ use crate::discover::event::{AliasTerm, AliasValue, EventAlias};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Cause {
-    /// The CPUs the PMU sees: tasks and interrupts on them.
+    /// CPUs near the PMU, as those of its socket: tasks and interrupts on them.
     Cpu,
     /// Devices, GPUs too: a task only asked for it, some time before.
     Device,
-    /// Another socket or die, its CPUs or its devices: somebody whom other counters see.
+    /// Another socket or die: its CPUs, and its devices where the hardware does not tell.
     Remote,
 }
 
@@ -34,30 +36,44 @@ impl fmt::Display for Cause {
     }
 }
 
-/// Events with one cause.
+/// What can cause certain events.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Source {
-    /// The cause.
-    pub cause: Cause,
+    /// The causes, at least one.
+    #[serde(deserialize_with = "causes")]
+    pub cause: Vec<Cause>,
     /// The events, `*` for anything.
     #[serde(default = "super::pattern::any")]
     pub events: Vec<String>,
-    /// The filter that leaves only this cause, to be set alone among those of the family's sources;
-    /// without one, the events have no other cause.
+    /// The filter that leaves only these causes, to be set alone among those of the family's sources;
+    /// without one, the events have no causes but these.
     #[serde(default, deserialize_with = "super::family::optional_values")]
     pub terms: Option<EventAlias>,
 }
 
+/// One cause, or a list of them.
+fn causes<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Cause>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "expected `cpu`, `device`, `remote`, or a list of these")]
+    enum Written {
+        One(Cause),
+        Many(Vec<Cause>),
+    }
+    match Written::deserialize(from)? {
+        Written::One(cause) => Ok(vec![cause]),
+        Written::Many(causes) if causes.is_empty() => Err(D::Error::custom("the list is empty")),
+        Written::Many(causes) => Ok(causes),
+    }
+}
+
 impl Family {
-    /// What causes all that `event` counts with `filter`, as a counter of the plan writes it
-    /// (`term=0x1,...`); `None` where the causes are mixed or not known.
-    pub fn cause(&self, event: &str, filter: &str) -> Option<Cause> {
+    /// What can cause what `event` counts with `filter`, as a counter of the plan writes it
+    /// (`term=0x1,...`); empty where that is not known.
+    pub fn causes(&self, event: &str, filter: &str) -> BTreeSet<Cause> {
         let of = |source: &&Source| source.events.iter().any(|glob| matches_event(glob, event));
         let set = |source: &&Source| source.terms.as_ref().is_none_or(|terms| has(filter, terms));
-        let mut causes = self.sources.iter().filter(of).filter(set).map(|source| source.cause);
-        let first = causes.next()?;
-        causes.all(|other| other == first).then_some(first)
+        self.sources.iter().filter(of).filter(set).flat_map(|its| its.cause.clone()).collect()
     }
 
     /// The filters under which `event` is counted for `group`, one for each source; a single empty
@@ -92,28 +108,33 @@ mod tests {
     use super::*;
     use crate::catalog::Catalog;
 
-    fn cause(family: &str, event: &str, filter: &str) -> Option<Cause> {
+    fn causes(family: &str, event: &str, filter: &str) -> Vec<Cause> {
         let catalog = Catalog::embedded().unwrap();
         let found = catalog.families.iter().find(|known| known.family == family);
-        found.unwrap().cause(event, filter)
+        found.unwrap().causes(event, filter).into_iter().collect()
     }
 
     #[test]
     fn filters_and_events_tell_who_caused_it() {
+        const ALL: &[Cause] = &[Cause::Cpu, Cause::Device, Cause::Remote];
+        const CPU: &[Cause] = &[Cause::Cpu];
+        const CPUS: &[Cause] = &[Cause::Cpu, Cause::Remote];
+        const DEVICE: &[Cause] = &[Cause::Device];
+        const REMOTE: &[Cause] = &[Cause::Remote];
         for (family, event, filter, expected) in [
-            // CPUs of other sockets read there too.
-            ("nvidia_scf", "cmem_rd_data", "", None),
-            ("nvidia_scf", "remote_socket_rd_data", "", Some(Cause::Cpu)),
-            ("nvidia_pcie", "rd_bytes_loc", "root_port=0x3ff", Some(Cause::Device)),
-            ("nvidia_ucf", "mem_bytes_rd", "src_loc_noncpu=0x1,src_loc_cpu=0x1,src_rem=0x1", None),
-            ("nvidia_ucf", "mem_bytes_rd", "src_loc_cpu=0x1,dst_rem=0x1", Some(Cause::Cpu)),
-            ("nvidia_ucf", "mem_bytes_rd", "src_loc_noncpu=0x1", Some(Cause::Device)),
-            ("nvidia_ucf", "mem_bytes_rd", "src_loc_cpu=0x0,src_rem=0x1", Some(Cause::Remote)),
-            ("arm_cmn", "rnid_rxdat_flits", "", Some(Cause::Device)),
-            ("arm_cmn", "hnf_mc_reqs", "", None),
-            ("ali_drw", "hif_rd", "", None),
+            ("nvidia_scf", "cmem_rd_data", "", CPUS),
+            ("nvidia_scf", "remote_socket_rd_data", "", CPU),
+            ("nvidia_scf", "cycles", "", &[]),
+            ("nvidia_pcie", "rd_bytes_loc", "root_port=0x3ff", DEVICE),
+            ("nvidia_ucf", "mem_bytes_rd", "src_loc_noncpu=0x1,src_loc_cpu=0x1,src_rem=0x1", ALL),
+            ("nvidia_ucf", "mem_bytes_rd", "src_loc_cpu=0x1,dst_rem=0x1", CPU),
+            ("nvidia_ucf", "mem_bytes_rd", "src_loc_noncpu=0x1", DEVICE),
+            ("nvidia_ucf", "mem_bytes_rd", "src_loc_cpu=0x0,src_rem=0x1", REMOTE),
+            ("arm_cmn", "rnid_rxdat_flits", "", DEVICE),
+            ("arm_cmn", "hnf_mc_reqs", "", ALL),
+            ("ali_drw", "hif_rd", "", ALL),
         ] {
-            assert_eq!(cause(family, event, filter), expected, "{family} {event} {filter}");
+            assert_eq!(causes(family, event, filter), expected, "{family} {event} {filter}");
         }
     }
 }

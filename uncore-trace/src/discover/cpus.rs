@@ -23,6 +23,9 @@ pub struct Place {
     /// Core within the package: hardware threads of one core have the same number.
     #[serde(skip)]
     pub core: Option<i32>,
+    /// First online CPU of those that share its last-level cache: a number for each such cache.
+    #[serde(skip)]
+    pub cache: Option<u32>,
 }
 
 /// All CPUs of the machine.
@@ -53,7 +56,16 @@ impl Cpus {
             packages.extend(id("physical_package_id").map(|id| (cpu, id)));
             let die = id("die_id").and_then(|id| i16::try_from(id).ok());
             let core = id("core_id");
-            places.insert(cpu, Place { package: None, die, node: None, core });
+            places.insert(cpu, Place { die, core, ..Place::default() });
+        }
+        for cpu in online.iter() {
+            if places.get(&cpu).is_some_and(|place| place.cache.is_some()) {
+                continue;
+            }
+            let sharing = last_level_cache(&system.join(format!("cpu/cpu{cpu}/cache")), problems);
+            for other in sharing.iter().flat_map(CpuList::iter) {
+                places.entry(other).or_default().cache = Some(cpu);
+            }
         }
         for (cpu, package) in numbered(&packages) {
             places.entry(cpu).or_default().package = Some(package);
@@ -86,6 +98,18 @@ impl Cpus {
         let same = |&other: &u32| part(self.place(other)).is_some_and(|its| its == wanted);
         Some(self.online.iter().filter(same).collect())
     }
+}
+
+/// The CPUs that share the cache of the highest level in `dir`, the `cache` directory of a CPU
+/// (Documentation/ABI/testing/sysfs-devices-system-cpu, Linux 7.2).
+fn last_level_cache(dir: &Path, problems: &mut Problems) -> Option<CpuList> {
+    let caches = problems.names(dir).into_iter().filter(|name| name.starts_with("index"));
+    let caches: Vec<_> = caches.map(|name| dir.join(name)).collect();
+    let level = |index: &Path, problems: &mut Problems| {
+        problems.parsed::<u32>(&index.join("level")).unwrap_or_default()
+    };
+    let last = caches.into_iter().max_by_key(|index| level(index, problems))?;
+    problems.parsed(&last.join("shared_cpu_list"))
 }
 
 /// Smallest package id that is no number of a socket. Firmware for Arm need not number sockets; the
@@ -146,5 +170,23 @@ mod tests {
         assert_eq!(cpus.place(2), Place::default());
         assert_eq!(cpus.sharing(0, |p| p.package).unwrap().to_string(), "0");
         assert_eq!(cpus.sharing(1, |p| p.package), None);
+    }
+
+    #[test]
+    fn a_cpu_is_at_the_cache_of_its_highest_level() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path();
+        write(root, "sys/devices/system/cpu/online", "0-3\n");
+        for cpu in 0..3 {
+            let cache = format!("sys/devices/system/cpu/cpu{cpu}/cache");
+            for (index, level, sharing) in [(0, 1, cpu.to_string()), (3, 3, "0,2".to_owned())] {
+                write(root, &format!("{cache}/index{index}/level"), &format!("{level}\n"));
+                let sharing = if cpu == 1 { "1\n".to_owned() } else { sharing };
+                write(root, &format!("{cache}/index{index}/shared_cpu_list"), &sharing);
+            }
+        }
+        let cpus = Cpus::read(root, &mut Problems::default());
+        let caches: Vec<_> = (0..4).map(|cpu| cpus.place(cpu).cache).collect();
+        assert_eq!(caches, [Some(0), Some(1), Some(0), None]);
     }
 }

@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 
 use super::agree::Agreement;
 use super::notes::{self, by_pmu};
-use super::place::{Spot, spots};
+use super::place::{Sight, Spot, spots};
 use super::resolve::Resolved;
 use super::{Counter, Plan, Role, io};
 use crate::catalog::budget::overcommitted;
@@ -153,8 +153,14 @@ impl<'a> Assembly<'a> {
         spot: Spot,
         leader: Option<u32>,
     ) -> (u32, bool) {
-        let Spot { cpu, socket, sees } = spot;
+        let Spot { cpu, socket } = spot;
         let encoded = &event.encoded;
+        let family = event.words.family;
+        let causes = family.map(|its| its.causes(&encoded.event, &encoded.filter));
+        let causes = causes.unwrap_or_default();
+        let per_cpu = event.words.pmu.is_per_cpu();
+        let Sight { sees, far } =
+            Sight::of(self.machine, event.words, &encoded.event, cpu, &causes);
         let id = self.plan.counters.len() as u32;
         let there = *self.seen.entry((encoded.attr_type, encoded.config, cpu)).or_insert(id);
         if there != id {
@@ -174,10 +180,10 @@ impl<'a> Assembly<'a> {
             cpu,
             socket,
             sees,
-            per_cpu: event.words.pmu.is_per_cpu(),
-            at_switch: event.words.pmu.is_per_cpu()
-                && event.words.family.is_some_and(|family| family.at_switch),
-            cause: event.words.family.and_then(|its| its.cause(&encoded.event, &encoded.filter)),
+            far,
+            per_cpu,
+            at_switch: per_cpu && family.is_some_and(|family| family.at_switch),
+            cause: causes.first().copied().filter(|_| causes.len() == 1),
             io: io::io(self.machine, event.words, encoded),
             leader,
             role: Role::Counted,

@@ -200,7 +200,7 @@ impl<'a> Assembly<'a> {
         let group = words.family.map_or("other", |family| family.group_of(event.name).name());
         let event = Resolved { words, group, encoded, die: None };
         let place = self.machine.cpus.place(cpu);
-        let spot = Spot { cpu, socket: place.package, sees: CpuList::from_iter([cpu]) };
+        let spot = Spot { cpu, socket: place.package };
         let (id, new) = self.push(&event, spot, None);
         if let Some(counter) = self.plan.counters.get_mut(id as usize) {
             counter.role = if new { Role::Weight } else { Role::Both };

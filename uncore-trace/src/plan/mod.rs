@@ -97,8 +97,12 @@ pub struct Counter {
     pub cpu: u32,
     /// Package of the reader CPU, where the machine tells.
     pub socket: Option<i16>,
-    /// The online CPUs whose traffic it can see.
+    /// The online CPUs whose traffic it can see; none where devices alone cause what it counts.
     pub sees: CpuList,
+    /// Those of them that are not near the PMU while others are: CPUs of other sockets, which count
+    /// for less where nothing else is known.
+    #[serde(default, skip_serializing_if = "CpuList::is_empty")]
+    pub far: CpuList,
     /// Whether it counts its own CPU and nothing else.
     pub per_cpu: bool,
     /// Whether it is read whenever its CPU changes hands, so that each task has its own count.

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use anyhow::{Result, bail};
 
-use crate::catalog::family::Sees;
+use crate::catalog::near::Near;
+use crate::catalog::source::Cause;
 use crate::catalog::words::Words;
 use crate::discover::cpus::Place;
 use crate::discover::{CpuList, Machine};
@@ -17,15 +18,50 @@ pub(super) struct Spot {
     pub cpu: u32,
     /// Its package.
     pub socket: Option<i16>,
-    /// The CPUs whose traffic is seen there.
+}
+
+/// Whose traffic a counter can see: online CPUs.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Sight {
+    /// All of them.
     pub sees: CpuList,
+    /// Those of them that are not near while others are.
+    pub far: CpuList,
+}
+
+impl Sight {
+    /// What a counter of `event` that is read on `cpu` sees of the traffic with these causes; where
+    /// none is known, that of the CPUs near the PMU.
+    ///
+    /// A PMU without a `cpumask` sees its CPU. Near any other are, in this order: what the catalog
+    /// says, its `associated_cpus`, the reader CPU's package, its NUMA node, every CPU.
+    pub(super) fn of(
+        machine: &Machine,
+        words: Words<'_>,
+        event: &str,
+        cpu: u32,
+        causes: &BTreeSet<Cause>,
+    ) -> Self {
+        if words.pmu.is_per_cpu() {
+            return Self { sees: CpuList::from_iter([cpu]), far: CpuList::default() };
+        }
+        let all_near = near(machine, words, event, cpu);
+        let near = || all_near.iter();
+        let far = || machine.cpus.online.iter().filter(|&cpu| !all_near.contains(cpu));
+        let has = |cause| causes.contains(&cause);
+        match (causes.is_empty() || has(Cause::Cpu), has(Cause::Remote)) {
+            (true, true) => Self { sees: near().chain(far()).collect(), far: far().collect() },
+            (true, false) => Self { sees: near().collect(), far: CpuList::default() },
+            (false, true) => Self { sees: far().collect(), far: CpuList::default() },
+            (false, false) => Self::default(),
+        }
+    }
 }
 
 /// The reader CPUs of a PMU, of one die where that is given; an error says why there are none.
 ///
 /// A PMU with a `cpumask` is read on those CPUs, one without on every online CPU (of its `cpus`,
-/// for a core PMU). What an uncore PMU sees is, in this order: its `associated_cpus`, what the
-/// catalog says, the owner's package, its NUMA node, every CPU.
+/// for a core PMU).
 pub(super) fn spots(machine: &Machine, words: Words<'_>, die: Option<u32>) -> Result<Vec<Spot>> {
     let pmu = words.pmu;
     let online = &machine.cpus.online;
@@ -52,11 +88,7 @@ pub(super) fn spots(machine: &Machine, words: Words<'_>, die: Option<u32>) -> Re
             wanted.iter().next().unwrap_or_default()
         );
     }
-    let spot = |cpu| Spot {
-        cpu,
-        socket: machine.cpus.place(cpu).package,
-        sees: if pmu.is_per_cpu() { CpuList::from_iter([cpu]) } else { sees(machine, words, cpu) },
-    };
+    let spot = |cpu| Spot { cpu, socket: machine.cpus.place(cpu).package };
     let on_die = |cpu: &u32| die.is_none_or(|die| die_number(machine, *cpu) == Some(die));
     let spots: Vec<Spot> = owners.iter().filter(on_die).map(spot).collect();
     if let (Some(die), true) = (die, spots.is_empty()) {
@@ -77,18 +109,30 @@ fn die_number(machine: &Machine, cpu: u32) -> Option<u32> {
     dies.iter().position(|die| *die == mine).and_then(|at| u32::try_from(at).ok())
 }
 
-fn sees(machine: &Machine, words: Words<'_>, cpu: u32) -> CpuList {
-    let online = &machine.cpus.online;
-    let associated = words.pmu.associated_cpus.as_ref().map(|cpus| cpus.and(online));
-    if let Some(associated) = associated.filter(|cpus| !cpus.is_empty()) {
-        return associated;
-    }
-    let socket = || machine.cpus.sharing(cpu, |place| place.package);
-    let node = || machine.cpus.sharing(cpu, |place| place.node);
-    let known = match words.family.and_then(|family| family.sees) {
-        Some(Sees::All) => None,
-        Some(Sees::Node) => node(),
-        Some(Sees::Socket) | None => socket().or_else(node),
+fn near(machine: &Machine, words: Words<'_>, event: &str, cpu: u32) -> CpuList {
+    let cpus = &machine.cpus;
+    let socket = || cpus.sharing(cpu, |place| place.package);
+    let node = || cpus.sharing(cpu, |place| place.node);
+    let associated = || {
+        let associated = words.pmu.associated_cpus.as_ref().map(|those| those.and(&cpus.online));
+        associated.filter(|cpus| !cpus.is_empty())
     };
-    known.unwrap_or_else(|| online.clone())
+    let rule = words.family.and_then(|family| family.near(event));
+    let known = rule.and_then(|rule| match (rule.cpus, rule.index) {
+        (Near::All, _) => Some(cpus.online.clone()),
+        (Near::Socket, _) => socket(),
+        (Near::Node, _) => node(),
+        (Near::Cache, None) => cpus.sharing(cpu, |place| place.cache),
+        (Near::Cache, Some(index)) => nth_cache(machine, cpu, index),
+    });
+    let known = known.or_else(associated).or_else(socket).or_else(node);
+    known.unwrap_or_else(|| cpus.online.clone())
+}
+
+/// The online CPUs of a last-level cache by its number within the socket of `cpu`.
+fn nth_cache(machine: &Machine, cpu: u32, index: usize) -> Option<CpuList> {
+    let cpus = &machine.cpus;
+    let socket = cpus.sharing(cpu, |place| place.package)?;
+    let caches: BTreeSet<u32> = socket.iter().filter_map(|cpu| cpus.place(cpu).cache).collect();
+    cpus.sharing(*caches.iter().nth(index)?, |place| place.cache)
 }

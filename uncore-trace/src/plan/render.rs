@@ -77,9 +77,19 @@ fn row(counter: &Counter) -> [String; 13] {
         config(&counter.config),
         counter.cpu.to_string(),
         counter.socket.map_or_else(dash, |socket| socket.to_string()),
-        counter.sees.to_string(),
+        sees(counter),
         counter.leader.map_or_else(dash, |leader| leader.to_string()),
     ]
+}
+
+/// `0-7 (far: 4-7)`: the CPUs that a counter sees, `-` for none.
+fn sees(counter: &Counter) -> String {
+    let Counter { sees, far, .. } = counter;
+    match (sees.is_empty(), far.is_empty()) {
+        (true, _) => "-".to_owned(),
+        (_, true) => sees.to_string(),
+        (_, false) => format!("{sees} (far: {far})"),
+    }
 }
 
 /// One line per metric and PMU; the ids of its counters stand behind its inputs.

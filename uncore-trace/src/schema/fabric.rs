@@ -36,9 +36,10 @@ table! {
     value: Null<F64> => Plain, "This owner's part of the window's count, in `unit`; null when the counter could not be read or never ran in the window.";
     total: Null<F64> => Plain, "The counter's whole scaled count in the window, the same in each of its rows; null as `value`.";
     running: F32 => Dict, "Time running / time enabled in the window, 0 to 1; 0: never scheduled.";
-    method: Word => Dict, "How the share was made: exact, residency, io, misses, regression or none.";
+    method: Word => Dict, "How the share was made: exact, source (the hardware counts nothing but this owner), residency, io, misses, regression or none.";
     confidence: Null<F32> => Plain, "How far to trust the share, 0 to 1; null where nothing is claimed.";
 }
 
 /// The words of the `method` column.
-pub const METHODS: [&str; 6] = ["exact", "residency", "io", "misses", "regression", "none"];
+pub const METHODS: [&str; 7] =
+    ["exact", "source", "residency", "io", "misses", "regression", "none"];

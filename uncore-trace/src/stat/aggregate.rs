@@ -219,6 +219,7 @@ mod tests {
             cpu,
             socket: None,
             sees: CpuList::default(),
+            far: CpuList::default(),
             per_cpu,
             at_switch: false,
             cause: None,
@@ -245,7 +246,7 @@ mod tests {
             package: Some((cpu / 2) as i16),
             die: Some(0),
             node: (cpu < 3).then_some(cpu / 2),
-            core: None,
+            ..cpus::Place::default()
         };
         let places = (0..4).map(|cpu| (cpu, place(cpu))).collect();
         let online: CpuList = (0..4).collect();

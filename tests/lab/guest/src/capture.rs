@@ -52,7 +52,18 @@ const FUNCTION_FILES: &[&str] = &["class", "vendor", "numa_node"];
 
 /// Files of each CPU and each NUMA node, by what their directories begin with.
 const PARTS: &[(&str, &str, &[&str])] = &[
-    ("cpu", "cpu", &["topology/physical_package_id", "topology/die_id"]),
+    (
+        "cpu",
+        "cpu",
+        &[
+            "topology/physical_package_id",
+            "topology/die_id",
+            "cache/index2/level",
+            "cache/index2/shared_cpu_list",
+            "cache/index3/level",
+            "cache/index3/shared_cpu_list",
+        ],
+    ),
     ("node", "node", &["cpulist"]),
 ];
 

@@ -24,8 +24,8 @@ pub(super) struct Row {
     encoding: String,
     /// What it counts, where the catalog says.
     about: Option<String>,
-    /// Who causes it, where only one can.
-    cause: Option<Cause>,
+    /// What can cause it, where that is known.
+    causes: BTreeSet<Cause>,
 }
 
 /// Every event once for all instances of its PMU.
@@ -48,7 +48,7 @@ pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
                 attr_type: (event.attr_type != pmu.attr_type).then_some(event.attr_type),
                 encoding: event.alias.text(),
                 about: words.about(event.name).map(str::to_owned),
-                cause: words.family.and_then(|family| family.cause(event.name, "")),
+                causes: words.family.map(|its| its.causes(event.name, "")).unwrap_or_default(),
             });
         }
     }
@@ -72,11 +72,16 @@ pub(super) fn render(rows: &[Row], view: View) -> String {
             shown(Some(&row.event)),
             shown(Some(&row.unit)),
             row.scale.to_string(),
-            shown(row.cause.map(|cause| cause.to_string()).as_deref()),
+            shown(causes(row).as_deref()),
             row.attr_type.map_or_else(String::new, |of| format!("type {of}: "))
                 + &shown(Some(&row.encoding)),
             shown(row.about.as_deref()),
         ]);
     }
     table.render(view.width)
+}
+
+fn causes(row: &Row) -> Option<String> {
+    let causes: Vec<_> = row.causes.iter().map(Cause::to_string).collect();
+    (!causes.is_empty()).then(|| causes.join(", "))
 }

@@ -1,0 +1,37 @@
+//! `source`: a counter of traffic that no CPU of this machine causes, by its hardware. Nobody's time
+//! on a CPU says anything about it.
+//!
+//! Devices have all of it. Where its cause is another socket whose CPUs are not seen (they are all
+//! offline, or belong to another system), it is unattributed.
+//!
+//! # Confidence
+//!
+//! Of a device's: the part of the window in which the counter ran, since nothing is estimated.
+
+use super::{Attribution, Method, Share, Window};
+use crate::catalog::source::Cause;
+use crate::log::Owner;
+
+/// The method: it learns nothing.
+#[derive(Debug)]
+pub(super) struct Source {
+    owner: Owner,
+}
+
+impl Source {
+    /// For a counter with this cause.
+    pub(super) const fn of(cause: Option<Cause>) -> Self {
+        match cause {
+            Some(Cause::Device) => Self { owner: Owner::Device },
+            Some(Cause::Cpu | Cause::Remote) | None => Self { owner: Owner::Unattributed },
+        }
+    }
+}
+
+impl Attribution for Source {
+    fn divide(&mut self, window: &Window<'_>) -> (Method, Vec<Share>) {
+        let known = self.owner != Owner::Unattributed;
+        let confidence = if known { window.running } else { 0.0 };
+        (Method::Source, vec![Share { who: self.owner, value: window.total, confidence }])
+    }
+}
