@@ -1,8 +1,9 @@
-//! The tests that need more than one module. `machines`, `devices`, `misses` and `traps` plan on captured
+//! The tests that need more than one module. `machines`, `amd`, `devices`, `misses` and `traps` plan on captured
 //! machines, `cli` types what is wrong and `recording` what is right into the real binary, `docs`
 //! compares the documents with the code; the others record for real on the kernel at hand, as root, and
 //! skip with a reason where they cannot.
 
+mod amd;
 mod attribute;
 mod ci;
 mod cli;
@@ -23,6 +24,7 @@ mod misses;
 mod names;
 mod output;
 mod perf_stat;
+mod platforms;
 mod readers;
 mod recording;
 mod shares;

@@ -354,7 +354,7 @@ fn core_formulas_of_the_guide() {
 #[test]
 fn every_name_of_a_formula_is_known() {
     /// Of processors and kernels that no machine here has.
-    const ELSEWHERE: [&str; 10] = [
+    const ELSEWHERE: [&str; 13] = [
         "cas_count_read_sch",
         "cas_count_write_sch",
         "bw_out_port",
@@ -365,6 +365,9 @@ fn every_name_of_a_formula_is_known() {
         "out_wr_",
         "in_wr_",
         "rx_pcie",
+        "energy-cores",
+        "energy-psys",
+        "energy-ram",
     ];
     /// Arm's common events (`drivers/perf/arm_pmuv3.c`, Linux 7.2), of which a core has some.
     const ARM: &str = "inst_retired op_retired op_spec stall_slot br_mis_pred br_retired \
@@ -374,7 +377,8 @@ fn every_name_of_a_formula_is_known() {
         stall_frontend";
     let catalog = Catalog::embedded().unwrap();
     let machines =
-        ["all-drivers-acpi", "grace-2s", "icelake-2s", "t410-2s", "yitian"].map(captured);
+        ["all-drivers-acpi", "grace-2s", "icelake-2s", "power9-2s", "t410-2s", "yitian", "zen3-2s"]
+            .map(captured);
     for family in &catalog.families {
         let pmus: Vec<_> = machines
             .iter()

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::str::FromStr;
 
 use serde::de::Error as _;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Deserializer};
 
 use super::budget::Budget;
 use super::group::Group;
@@ -15,7 +15,9 @@ use super::metric::{Constant, Metric};
 use super::near::NearRule;
 use super::pattern::{matches, matches_event};
 use super::ports::Ports;
+use super::scope::Scope;
 use super::source::Source;
+use super::verified::Verified;
 use crate::discover::Pmu;
 use crate::discover::event::EventAlias;
 use crate::discover::format::Format;
@@ -31,49 +33,6 @@ pub enum Kind {
     Core,
     /// Kept by the kernel in software; may stand in a group with any other PMU.
     Software,
-}
-
-/// What there is one instance of a PMU for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Scope {
-    /// A processor package.
-    Socket,
-    /// A PCIe root complex.
-    #[serde(rename = "root complex")]
-    RootComplex,
-    /// A PCIe root port.
-    #[serde(rename = "root port")]
-    RootPort,
-    /// A mesh: a die.
-    Mesh,
-    /// A NUMA node.
-    Node,
-    /// A memory channel, or a part of one.
-    Channel,
-    /// A slice of the last-level cache.
-    Slice,
-    /// A link between sockets.
-    Link,
-    /// A CPU.
-    Cpu,
-}
-
-impl Scope {
-    /// Its name, as catalog files have it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Socket => "socket",
-            Self::RootComplex => "root complex",
-            Self::RootPort => "root port",
-            Self::Mesh => "mesh",
-            Self::Node => "node",
-            Self::Channel => "channel",
-            Self::Slice => "slice",
-            Self::Link => "link",
-            Self::Cpu => "cpu",
-        }
-    }
 }
 
 /// What the events that match count.
@@ -203,6 +162,8 @@ pub struct Family {
     pub family: String,
     /// What it is, for people.
     pub about: String,
+    /// How what is said of it was verified; every embedded family has it.
+    pub verified: Option<Verified>,
     /// What it is, for planning.
     #[serde(default)]
     pub kind: Kind,

@@ -20,6 +20,8 @@ pub enum Group {
     Mesh,
     /// Requests in flight, for latencies.
     Latency,
+    /// Energy of processors and memory.
+    Energy,
     /// Core PMUs.
     Core,
     /// Kernel counters, there on every machine.
@@ -28,13 +30,14 @@ pub enum Group {
 
 impl Group {
     /// Every group with its name.
-    pub const ALL: [(Self, &str); 8] = [
+    pub const ALL: [(Self, &str); 9] = [
         (Self::Mem, "mem"),
         (Self::Cache, "cache"),
         (Self::Pcie, "pcie"),
         (Self::C2c, "c2c"),
         (Self::Mesh, "mesh"),
         (Self::Latency, "latency"),
+        (Self::Energy, "energy"),
         (Self::Core, "core"),
         (Self::Host, "host"),
     ];

@@ -37,7 +37,7 @@ pub struct Metric {
     /// What it says, one line.
     pub about: String,
     /// Unit of the value: `GB/s` (1e9 bytes), `ns`, `GHz`, `%`, `1` for a ratio, `req/cycle`,
-    /// `MPKI` (per thousand instructions), `FLOP/s`.
+    /// `cycles`, `W`, `MPKI` (per thousand instructions), `FLOP/s`.
     pub unit: String,
     /// From events of the family in their unit (bytes, not beats), constants and [`DURATION_NS`].
     pub formula: Formula,

@@ -5,6 +5,8 @@
 //! always win over those here.
 
 pub mod budget;
+#[cfg(test)]
+mod document;
 pub mod encode;
 pub mod family;
 pub mod formula;
@@ -14,9 +16,11 @@ pub mod near;
 pub mod overlay;
 pub mod pattern;
 pub mod ports;
+pub mod scope;
 pub mod source;
 pub mod spec;
 pub mod suggest;
+pub mod verified;
 pub mod words;
 
 use anyhow::{Context, Result};
@@ -50,9 +54,19 @@ const FILES: &[&str] = &[
     include_str!("../../catalog/intel_cha.toml"),
     include_str!("../../catalog/intel_upi.toml"),
     include_str!("../../catalog/amd_umc.toml"),
+    include_str!("../../catalog/amd_df_zen2.toml"),
     include_str!("../../catalog/amd_df_zen4.toml"),
     include_str!("../../catalog/amd_df_zen5.toml"),
     include_str!("../../catalog/amd_df.toml"),
+    include_str!("../../catalog/amd_l3_zen2.toml"),
+    include_str!("../../catalog/amd_l3_zen3.toml"),
+    include_str!("../../catalog/amd_l3_zen4.toml"),
+    include_str!("../../catalog/amd_l3_zen5.toml"),
+    include_str!("../../catalog/amd_iommu.toml"),
+    include_str!("../../catalog/power.toml"),
+    include_str!("../../catalog/power_core.toml"),
+    include_str!("../../catalog/nest_imc.toml"),
+    include_str!("../../catalog/hv_24x7.toml"),
     include_str!("../../catalog/arm_core.toml"),
     include_str!("../../catalog/core.toml"),
     include_str!("../../catalog/msr.toml"),

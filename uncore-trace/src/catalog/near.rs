@@ -18,6 +18,8 @@ pub enum Near {
     Node,
     /// The last-level cache: on AMD a core complex, on Arm a cluster.
     Cache,
+    /// The core: its hardware threads.
+    Core,
     /// That they are online: near and far cannot be told apart.
     All,
 }

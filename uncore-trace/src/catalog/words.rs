@@ -101,15 +101,17 @@ impl<'a> Words<'a> {
         })
     }
 
-    /// Unit and value of one count: as sysfs says, else as the catalog says, else a bare count.
+    /// Unit and value of one count: as sysfs says, else as the catalog says, else a bare count. Where
+    /// sysfs has a scale and no unit, the catalog's unit is that of a scaled count.
     pub fn unit(&self, event: Option<Known<'_>>) -> (String, f64) {
         let Some(event) = event else { return ("count".to_owned(), 1.0) };
-        if event.alias.unit.is_some() || event.alias.scale.is_some() {
-            let unit = event.alias.unit.as_deref().unwrap_or("count");
-            return in_base_unit(unit, event.alias.scale.unwrap_or(1.0));
+        let scale = event.alias.scale.unwrap_or(1.0);
+        if let Some(unit) = &event.alias.unit {
+            return in_base_unit(unit, scale);
         }
         let known = self.family.and_then(|family| family.unit(event.name));
-        known.map_or(("count".to_owned(), 1.0), |(unit, factor)| (unit.to_owned(), factor))
+        let (unit, factor) = known.unwrap_or(("count", 1.0));
+        (unit.to_owned(), factor * scale)
     }
 }
 

@@ -13,7 +13,7 @@ use crate::plan::misses::Wanted;
 #[derive(Debug, Default, clap::Args)]
 #[expect(missing_docs, reason = "clap takes a command's description from the doc")]
 pub struct SelectArgs {
-    /// Groups to count, separated by commas: mem, cache, pcie, c2c, mesh, latency, core, host, all
+    /// Groups to count, separated by commas: mem, cache, pcie, c2c, mesh, latency, energy, core, host, all
     #[arg(short = 'p', long = "groups", value_name = "GROUPS", value_delimiter = ',')]
     groups: Vec<String>,
 

@@ -122,6 +122,7 @@ fn near(machine: &Machine, words: Words<'_>, event: &str, cpu: u32) -> CpuList {
         (Near::All, _) => Some(cpus.online.clone()),
         (Near::Socket, _) => socket(),
         (Near::Node, _) => node(),
+        (Near::Core, _) => cpus.sharing(cpu, |place| Some((place.package, place.core?))),
         (Near::Cache, None) => cpus.sharing(cpu, |place| place.cache),
         (Near::Cache, Some(index)) => nth_cache(machine, cpu, index),
     });

@@ -20,7 +20,7 @@ table! {
     counter: I32 => Dict, "Id of the counter within the recording: `counter` in `counters`.";
     socket: Null<I16> => Dict, "Socket (NUMA node) of the PMU; null where it belongs to none.";
     cpu: I32 => Dict, "Reader CPU: where the counter is read.";
-    subsystem: Word => Dict, "What the user asked for: mem, cache, pcie, c2c, mesh, latency, core, host.";
+    subsystem: Word => Dict, "What the user asked for: mem, cache, pcie, c2c, mesh, latency, energy, core, host.";
     pmu: Word => Dict, "PMU instance as sysfs names it.";
     event: Word => Dict, "Event as planned.";
     filter: Word => Dict, "Format terms that narrow the event; empty where there are none.";

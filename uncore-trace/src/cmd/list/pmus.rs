@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::table::{Fit, Table};
 use super::{View, shown};
 use crate::discover::{CpuList, Machine};
-use crate::catalog::family::Scope;
+use crate::catalog::scope::Scope;
 use crate::catalog::words::Words;
 use crate::catalog::Catalog;
 use crate::catalog::group::Group;

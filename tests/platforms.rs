@@ -1,0 +1,94 @@
+//! How a family was verified is what the catalog says, and what the lab and the captured machines show.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use uncore_trace::catalog::Catalog;
+use uncore_trace::catalog::family::Family;
+use uncore_trace::catalog::pattern::matches;
+use uncore_trace::catalog::verified::Verified;
+use uncore_trace_lab::fixtures;
+
+use crate::machines::captured;
+
+/// The machines that were written from the source of drivers, not captured.
+const WRITTEN: &[&str] =
+    &["power10", "power9-2s", "sapphire-rapids-2s", "zen2", "zen3-2s", "zen4-2s", "zen5-2s"];
+
+fn lab(folder: &str) -> Vec<(PathBuf, toml::Table)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/lab").join(folder);
+    let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let read = |path: PathBuf| {
+        let table = fs::read_to_string(&path).unwrap().parse().unwrap();
+        (path, table)
+    };
+    files.map(read).collect()
+}
+
+/// The names of the PMUs of the lab's machines, `0` for each number in them.
+fn lab_names() -> BTreeSet<String> {
+    let machines = lab("machines");
+    let used: BTreeSet<&str> = machines
+        .iter()
+        .filter_map(|(_, machine)| machine.get("pmu")?.as_array())
+        .flatten()
+        .map(|pmu| pmu["pmu"].as_str().unwrap())
+        .collect();
+    let described = lab("pmus");
+    let described = described.iter().filter(|(path, _)| {
+        let stem = path.file_stem().unwrap().to_str().unwrap();
+        used.contains(stem)
+    });
+    let name = |(_, pmu): &(PathBuf, toml::Table)| {
+        let name = pmu["name"].as_str().unwrap();
+        let parts = name.split('{').map(|part| part.split_once('}').unwrap_or(("", part)));
+        let parts: Vec<_> = parts.map(|(_, text)| text).collect();
+        parts.join("0")
+    };
+    let mut names: BTreeSet<_> = described.map(name).collect();
+    // On every machine, so on those of the lab.
+    names.insert("software".to_owned());
+    assert!(names.len() > 10, "{names:?}");
+    names
+}
+
+fn is_named(family: &Family, name: &str) -> bool {
+    family.names.iter().any(|pattern| matches(pattern, name))
+}
+
+/// The families that have a PMU on one of the machines.
+fn found(catalog: &Catalog, machines: &[&String]) -> BTreeSet<String> {
+    let machines = machines.iter().map(|name| captured(name));
+    let pmus: Vec<_> = machines.flat_map(|machine| machine.pmus).collect();
+    pmus.iter().filter_map(|pmu| Some(catalog.family(pmu)?.family.clone())).collect()
+}
+
+#[test]
+fn a_family_is_verified_as_the_catalog_says() {
+    let catalog = Catalog::embedded().unwrap();
+    let lab = lab_names();
+    let names = fixtures::names().unwrap();
+    let real = names.iter().filter(|name| !WRITTEN.contains(&name.as_str()));
+    let real: Vec<_> = real.collect();
+    let every: Vec<_> = names.iter().collect();
+    let (all, real) = (found(&catalog, &every), found(&catalog, &real));
+    for family in &catalog.families {
+        let name = &family.family;
+        let in_lab = lab.iter().any(|pmu| is_named(family, pmu));
+        let has_tree = real.contains(name);
+        let expected = match (in_lab, has_tree) {
+            (true, _) => Verified::Lab,
+            (false, true) => Verified::Captured,
+            (false, false) => Verified::Source,
+        };
+        assert_eq!(family.verified, Some(expected), "{name}");
+        // One that no machine has is for what no other family knows, or has never been planned.
+        assert!(all.contains(name) || NO_MACHINE.contains(&name.as_str()), "{name}: no machine");
+    }
+}
+
+/// Families without a machine in the fixtures.
+const NO_MACHINE: &[&str] = &["amd_df", "pcie_bdf"];
