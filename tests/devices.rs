@@ -277,6 +277,9 @@ fn counters_are_split_by_root_port() {
     // Two of sixteen at a time.
     let intel = split(&captured("icelake-2s"));
     assert_eq!(intel.counters.len(), 6 * 2 * 8 * 2);
+    // Skylake-SP has four ports a stack; the other bits are not of devices.
+    let four = split(&captured("skylake-sp-2s"));
+    assert_eq!(four.counters.len(), 4 * 2 * 4 * 2);
     assert!(intel.notes.iter().any(|note| note.contains("about 12 % of the time")));
     // An instance is a port.
     assert_eq!(split(&captured("yitian")).counters.len(), 4);
@@ -398,4 +401,39 @@ fn devices_are_listed_with_what_counts_them() {
     let json: serde_json::Value =
         serde_json::from_str(&list(&grace, &catalog, What::Devices, Form::Json).unwrap()).unwrap();
     assert_eq!(json["devices"][0]["counted_by"][0]["part"], "root_port=0x100");
+}
+
+/// The stacks of Sapphire Rapids have no die* files: which of them counts a device is not known.
+#[test]
+fn stacks_without_die_files_share_the_devices_of_their_socket() {
+    let machine = captured("sapphire-rapids-2s");
+    let plan = planned(&machine, &request(&["pcie"], &[]));
+    for counter in &plan.counters {
+        let io = counter.io.as_ref().unwrap();
+        let expected: &[&str] =
+            if counter.socket == Some(0) { &["nvme0n1"] } else { &["ens0", "ens1"] };
+        assert_eq!(io.devices, expected, "{} on CPU {}", counter.pmu, counter.cpu);
+        assert!(io.is_shared, "{}", counter.pmu);
+    }
+    let noted = |plan: &Plan, what: &str| plan.notes.iter().any(|note| note.contains(what));
+    assert!(noted(&plan, "which of these counters counts which device is not known"));
+    let error = refused(&machine, &of_devices(&["nvme0n1"], &[]));
+    assert!(error.contains("die* files") && error.contains("no later processor"), "{error}");
+    // A stack with die* files has its own devices, on each die those of that die.
+    let machine = captured("skylake-sp-2s");
+    let plan = planned(&machine, &request(&["pcie"], &[]));
+    let devices = |pmu: &str, cpu: u32| {
+        let counter = plan.counters.iter().find(|c| c.pmu == pmu && c.cpu == cpu).unwrap();
+        let io = counter.io.as_ref().unwrap();
+        assert!(!io.is_shared, "{pmu}");
+        io.devices.clone()
+    };
+    assert_eq!(devices("uncore_iio_1", 0), ["nvme0n1", "nvme1n1"]);
+    assert_eq!(devices("uncore_iio_1", 2), [""; 0]);
+    assert_eq!(devices("uncore_iio_3", 2), ["ens1f0"]);
+    assert!(plan.counters.iter().all(|c| c.filter == "ch_mask=0xf,fc_mask=0x7"));
+    assert!(noted(&plan, "no disk or network interface is known below"), "{:?}", plan.notes);
+    // Of two disks below ports of one stack neither can be counted alone.
+    let plan = planned(&machine, &of_devices(&["nvme0n1"], &[]));
+    assert!(noted(&plan, "0000:19:00.0 too, below the same part of the PMU"), "{:?}", plan.notes);
 }

@@ -551,3 +551,60 @@ fn hostile_names_are_shown_escaped() {
     let error = plan(&machine, &catalog, &request(&[], &["evil/x/"])).unwrap_err().to_string();
     assert!(!error.contains(['\u{1b}', '\n']), "{error}");
 }
+
+#[test]
+fn missing_groups_are_one_error_or_notes() {
+    let groups = ["mem", "pcie", "c2c", "mesh", "latency"];
+    let error = refused("zen4-2s", &groups, &[]);
+    for part in ["mesh", "latency", "--allow-missing", "doctor"] {
+        assert!(error.contains(part), "{part}: {error}");
+    }
+    let catalog = Catalog::embedded().unwrap();
+    let allowed = |groups: &[&str]| {
+        let request = Request { allow_missing: true, ..request(groups, &[]) };
+        plan(&captured("zen4-2s"), &catalog, &request)
+    };
+    let plan = allowed(&groups).unwrap();
+    assert_eq!(plan.counters, planned("zen4-2s", &["mem", "pcie", "c2c"], &[]).counters);
+    for group in ["mesh", "latency"] {
+        let note = format!("the group {group} is not counted");
+        assert!(plan.notes.iter().any(|its| its.contains(&note)), "{:?}", plan.notes);
+    }
+    let error = format!("{:#}", allowed(&["mesh", "latency"]).unwrap_err());
+    assert!(error.contains("groups mesh, latency") && !error.contains("--allow"), "{error}");
+}
+
+/// Kernels before 6.15 take a count for 4 bytes where it is 32.
+#[test]
+fn the_size_of_a_free_running_count_is_corrected() {
+    let dir = unpacked("sapphire-rapids-2s");
+    let pmus = dir.path().join("sys/bus/event_source/devices");
+    for at in 0..3 {
+        std::fs::remove_dir_all(pmus.join(format!("uncore_iio_{at}"))).unwrap();
+        let events = pmus.join(format!("uncore_iio_free_running_{at}/events"));
+        for port in 0..8 {
+            let write = |name: &str, text: &str| std::fs::write(events.join(name), text).unwrap();
+            write(&format!("bw_in_port{port}.scale"), "3.814697266e-6");
+            write(&format!("bw_out_port{port}"), &format!("event=0xff,umask={:#x}", 0x30 + port));
+            write(&format!("bw_out_port{port}.scale"), "3.814697266e-6");
+            write(&format!("bw_out_port{port}.unit"), "MiB");
+        }
+    }
+    let catalog = Catalog::embedded().unwrap();
+    let old = plan(&machine(dir.path()).unwrap(), &catalog, &request(&["pcie"], &[])).unwrap();
+    assert_eq!(old.counters.len(), 3 * 8 * 2);
+    assert!(old.counters.iter().all(|c| c.unit == "bytes" && (c.scale - 32.0).abs() < 1e-9));
+    assert!(old.notes.iter().any(|note| note.contains("corrected")), "{:?}", old.notes);
+    // Skylake counts 4 bytes.
+    let new = planned("skylake-sp-2s", &[], &["uncore_iio_free_running/bw_in_port0/"]);
+    assert!(new.counters.iter().all(|c| (c.scale - 4.0).abs() < 1e-9));
+    assert!(new.notes.iter().all(|note| !note.contains("corrected")), "{:?}", new.notes);
+}
+
+#[test]
+fn clock_ticks_of_a_memory_controller_take_a_counter() {
+    let events = ["cas_count_read", "cas_count_write", "clockticks", "event=0x9", "event=0xa"]
+        .map(|event| format!("uncore_imc_0/{event}/"));
+    let plan = planned("skylake-sp-2s", &[], &events.each_ref().map(String::as_str));
+    assert!(plan.notes.iter().any(|note| note.contains("5 events share 4")), "{:?}", plan.notes);
+}

@@ -26,6 +26,7 @@ fn counter(id: u32) -> Counter {
         direction: Direction::Read,
         devices: vec!["sda".to_owned()],
         label: String::new(),
+        is_shared: false,
     };
     Counter {
         id,

@@ -6,6 +6,7 @@
 use super::counter::{Close, Ended, Track};
 use super::missed::Misses;
 use super::names::Names;
+use super::pool::Pools;
 use super::series::Clock;
 use super::usage::{self, CpuSet, TickUse, Usage};
 use super::{Design, Method, Methods, rows};
@@ -57,6 +58,7 @@ pub struct Attributor {
     sets: Vec<CpuSet>,
     usage: Usage,
     misses: Misses,
+    pools: Pools,
     moved: Sum,
     /// The ticks of each set of CPUs, where a counter that sees it learns from them.
     designs: Vec<Option<Design>>,
@@ -131,6 +133,7 @@ impl Attributor {
             wall,
             origin: origin.clone(),
             index_of,
+            pools: Pools::new(&tracks),
             tracks,
             usage: Usage::new(sets.clone(), &learnt),
             misses: Misses::default(),
@@ -213,6 +216,7 @@ impl Attributor {
             }
             ended.push(end);
         }
+        self.pools.divide(&self.tracks, &mut ended);
         for (track, end) in self.tracks.iter_mut().zip(ended) {
             let divided = match end {
                 _ if !track.counter.role.counts() => continue,

@@ -60,9 +60,19 @@ pub(super) struct Span {
     pub counts: Vec<(Owner, u64)>,
     /// Bytes by owner on the devices below it, sorted.
     io: Vec<(Owner, f64)>,
+    /// The part of the traffic of these devices that this counter counted, 0 to 1.
+    io_part: f64,
 }
 
 impl Span {
+    /// Leaves it this part, 0 to 1, of what was moved on its devices: other counters have the rest.
+    pub(super) fn keep_part(&mut self, part: f64) {
+        self.io_part = part;
+        for (_, bytes) in &mut self.io {
+            *bytes *= part;
+        }
+    }
+
     /// Factor for multiplexing; `None` if the counter never ran.
     pub(super) fn factor(&self) -> Option<f64> {
         self.delta.factor()
@@ -179,7 +189,7 @@ impl Track {
         let (time, counts) = (sorted(&mut self.time), sorted(&mut self.counts));
         let io = mem::take(&mut self.io).into_iter();
         let io = io.map(|(owner, bytes)| (owner, bytes as f64)).collect();
-        Ended::Read(Span { from, delta, time, counts, io })
+        Ended::Read(Span { from, delta, time, counts, io, io_part: 1.0 })
     }
 
     fn tell_missing(
@@ -211,6 +221,11 @@ impl Track {
         Missing { lack, counter: id, cpu, time: window.tick * window.tick_ns, span_ns }
     }
 
+    /// What it counted in a window, in its unit; `None` if it never ran.
+    pub(super) fn total(&self, span: &Span) -> Option<f64> {
+        Some(span.delta.value as f64 * self.counter.scale * span.delta.factor()?)
+    }
+
     /// Divides a window that ended with a reading.
     pub(super) fn divide(
         &mut self,
@@ -219,11 +234,11 @@ impl Track {
         misses: Option<&[(Owner, u64)]>,
         design: Option<&Design>,
     ) -> Divided<'_> {
-        let Span { from, delta, ref time, ref counts, ref io } = *span;
+        let Span { from, delta, ref time, ref counts, ref io, io_part } = *span;
         let running = delta.factor().map_or(0.0, |_| delta.running_part());
         let factor = delta.factor().map(|factor| self.counter.scale * factor);
         let total = factor.map(|factor| delta.value as f64 * factor);
-        let (method, shares) = match total.zip(factor) {
+        let (method, mut shares) = match total.zip(factor) {
             Some((total, factor)) if total > 0.0 => self.method.divide(&Window {
                 total,
                 factor,
@@ -238,6 +253,11 @@ impl Track {
             }),
             _ => (Method::None, Vec::new()),
         };
+        if method == Method::Io {
+            for share in &mut shares {
+                share.confidence *= io_part as f32;
+            }
+        }
         Divided { counter: &self.counter, from, to: window.tick, total, running, method, shares }
     }
 

@@ -14,6 +14,7 @@ mod missed;
 mod misses;
 mod names;
 mod per_miss;
+mod pool;
 mod rates;
 mod regression;
 mod residency;

@@ -33,6 +33,9 @@ pub struct Budget {
     /// Those of them that do not.
     #[serde(default)]
     pub except: Vec<String>,
+    /// Events whose terms have these values need none.
+    #[serde(default, deserialize_with = "super::family::optional_values")]
+    pub except_terms: Option<EventAlias>,
     /// Only events whose terms have these values.
     #[serde(default, deserialize_with = "super::family::optional_values")]
     pub terms: Option<EventAlias>,
@@ -183,10 +186,16 @@ impl Budget {
         if !in_list(&self.events) || in_list(&self.except) {
             return None;
         }
-        for term in self.terms.iter().flat_map(|terms| &terms.terms) {
-            if AliasValue::Number(value(&term.name)?) != term.value {
-                return None;
-            }
+        let holds = |terms: &EventAlias| {
+            terms
+                .terms
+                .iter()
+                .all(|term| value(&term.name).map(AliasValue::Number) == Some(term.value))
+        };
+        if self.terms.as_ref().is_some_and(|terms| !holds(terms))
+            || self.except_terms.as_ref().is_some_and(holds)
+        {
+            return None;
         }
         let values = |terms: &[String]| -> Option<Vec<u64>> {
             terms.iter().map(|term| value(term)).collect()

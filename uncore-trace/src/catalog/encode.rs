@@ -6,8 +6,6 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-use super::family::DefaultFilter;
-use super::pattern::matches_event;
 use super::spec::{At, Term, TermValue};
 use super::suggest::{did_you_mean, list};
 use super::words::{Known, WHOLE_WORDS, Words};
@@ -202,14 +200,9 @@ impl<'a> Words<'a> {
         let Some(family) = self.family else { return Ok(Vec::new()) };
         let mut names: BTreeSet<&str> = given.iter().map(|field| field.name.as_ref()).collect();
         names.extend(event.iter().flat_map(|event| &event.alias.terms).map(|t| t.name.as_str()));
-        let mut defaults = Vec::new();
-        let for_it = |filter: &&DefaultFilter| {
-            let listed = |event: &Known<'_>| {
-                filter.events.iter().any(|glob| matches_event(glob, event.name))
-            };
-            filter.events.is_empty() || event.as_ref().is_some_and(listed)
-        };
-        for filter in family.filters.iter().filter(for_it) {
+        let mut defaults: Vec<Given<'static>> = Vec::new();
+        let name = event.map(|event| event.name);
+        for filter in family.filters.iter().filter(|filter| filter.is_for(self.pmu, name)) {
             let unless = |name: &str| filter.unless.iter().any(|term| term == name);
             let inherited = leader.iter().any(|term| unless(&term.name));
             let fields: Option<Vec<Given<'static>>> = filter
@@ -231,7 +224,12 @@ impl<'a> Words<'a> {
                 let word = field.format.word();
                 names.contains(field.name.as_ref()) || word > 0 && names.contains(WHOLE_WORDS[word])
             };
-            if !inherited && !names.iter().any(|name| unless(name)) && !fields.iter().any(taken) {
+            // Of two rules for a term the first counts.
+            let is_set = |field: &Given<'_>| defaults.iter().any(|its| its.name == field.name);
+            if !inherited
+                && !names.iter().any(|name| unless(name))
+                && !fields.iter().any(|field| taken(field) || is_set(field))
+            {
                 defaults.extend(fields);
             }
         }

@@ -10,6 +10,8 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
 use super::budget::Budget;
+use super::correction::Correction;
+use super::filter::DefaultFilter;
 use super::group::Group;
 use super::metric::{Constant, Metric};
 use super::near::NearRule;
@@ -91,21 +93,6 @@ pub struct StatUnit {
 
 fn one() -> f64 {
     1.0
-}
-
-/// A filter that is set where the user sets none.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct DefaultFilter {
-    /// What is set: all of it or, once one of these terms is given, none of it.
-    #[serde(deserialize_with = "values")]
-    pub terms: EventAlias,
-    /// The events it is for, `*` for anything; empty: all.
-    #[serde(default)]
-    pub events: Vec<String>,
-    /// Other terms that keep it from being set.
-    #[serde(default)]
-    pub unless: Vec<String>,
 }
 
 /// An event that some kernels do not name.
@@ -209,6 +196,9 @@ pub struct Family {
     /// Events that some kernels do not name.
     #[serde(default, rename = "event")]
     pub events: Vec<NamedEvent>,
+    /// What sysfs says wrong of events; the first that matches counts.
+    #[serde(default, rename = "correction")]
+    pub corrections: Vec<Correction>,
     /// A family whose named events it has too.
     pub events_of: Option<String>,
     /// Terms that need another.
@@ -259,7 +249,7 @@ fn alias<'de, D: Deserializer<'de>>(from: D) -> Result<EventAlias, D::Error> {
 }
 
 /// Terms that all have a value.
-fn values<'de, D: Deserializer<'de>>(from: D) -> Result<EventAlias, D::Error> {
+pub(super) fn values<'de, D: Deserializer<'de>>(from: D) -> Result<EventAlias, D::Error> {
     let alias = alias(from)?;
     if let Some(term) = alias.asked().next() {
         return Err(D::Error::custom(format!("{term} has no value, expected {term}=N")));
@@ -281,12 +271,12 @@ fn named<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
 }
 
 /// A list that is not empty.
-fn some<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
+pub(super) fn some<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
     let list = Vec::deserialize(from)?;
     if list.is_empty() { Err(D::Error::custom("an empty list, expected a name")) } else { Ok(list) }
 }
 
-fn positive<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+pub(super) fn positive<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
     let value = f64::deserialize(from)?;
     if value > 0.0 && value.is_finite() {
         return Ok(value);
@@ -312,8 +302,7 @@ impl Family {
     }
 
     fn is_of(&self, pmu: &Pmu) -> bool {
-        let of = |processor: &String| self.processors.iter().any(|one| matches(one, processor));
-        self.processors.is_empty() || pmu.processor.as_ref().is_some_and(of)
+        is_of(&self.processors, pmu)
     }
 
     /// Whether the identifiers, where both have one, agree.
@@ -348,4 +337,10 @@ impl Family {
         let of = |globs: &[String]| globs.iter().any(|glob| matches_event(glob, event));
         self.opens.iter().find(|(_, globs)| of(globs)).map_or(self.group, |(group, _)| *group)
     }
+}
+
+/// Whether a PMU is part of a processor that one of the patterns names; without patterns, of any.
+pub(super) fn is_of(processors: &[String], pmu: &Pmu) -> bool {
+    let of = |processor: &String| processors.iter().any(|one| matches(one, processor));
+    processors.is_empty() || pmu.processor.as_ref().is_some_and(of)
 }

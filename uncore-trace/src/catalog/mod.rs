@@ -5,10 +5,12 @@
 //! always win over those here.
 
 pub mod budget;
+pub mod correction;
 #[cfg(test)]
 mod document;
 pub mod encode;
 pub mod family;
+pub mod filter;
 pub mod formula;
 pub mod group;
 pub mod metric;

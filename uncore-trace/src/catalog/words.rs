@@ -69,7 +69,8 @@ impl<'a> Words<'a> {
     /// The event of this name, whatever its case.
     pub fn event(&self, wanted: &str) -> Option<Known<'a>> {
         let pmu = self.pmu;
-        if let Some((name, alias)) = pmu.event(wanted) {
+        let useful = |(name, alias): &(&str, &EventAlias)| !self.is_useless(name, alias);
+        if let Some((name, alias)) = pmu.event(wanted).filter(useful) {
             return Some(Known { name, alias, attr_type: pmu.attr_type });
         }
         let named = |known: &String| known.eq_ignore_ascii_case(wanted);
@@ -82,7 +83,9 @@ impl<'a> Words<'a> {
     pub fn events(&self) -> impl Iterator<Item = Known<'a>> + use<'a> {
         let pmu = self.pmu;
         let attr_type = pmu.attr_type;
-        let named = pmu.events.iter().map(move |(name, alias)| Known { name, alias, attr_type });
+        let words = *self;
+        let useful = pmu.events.iter().filter(move |(name, alias)| !words.is_useless(name, alias));
+        let named = useful.map(move |(name, alias)| Known { name, alias, attr_type });
         let added = self.added().filter(move |event| pmu.event(&event.names[0]).is_none());
         named.chain(added.map(move |event| Known {
             name: &event.names[0],
@@ -105,7 +108,8 @@ impl<'a> Words<'a> {
     /// sysfs has a scale and no unit, the catalog's unit is that of a scaled count.
     pub fn unit(&self, event: Option<Known<'_>>) -> (String, f64) {
         let Some(event) = event else { return ("count".to_owned(), 1.0) };
-        let scale = event.alias.scale.unwrap_or(1.0);
+        let right = self.correction(event.name, event.alias).and_then(|rule| rule.right);
+        let scale = right.or(event.alias.scale).unwrap_or(1.0);
         if let Some(unit) = &event.alias.unit {
             return in_base_unit(unit, scale);
         }

@@ -25,6 +25,10 @@ pub struct SelectArgs {
     #[arg(short = 'M', long = "metrics", value_name = "METRICS", value_delimiter = ',')]
     metrics: Vec<String>,
 
+    /// Count the groups of `-p` that this machine has, and note those that it does not have
+    #[arg(long)]
+    allow_missing: bool,
+
     /// Split PCIe counters by root port
     #[arg(long, value_name = "WHAT")]
     per: Option<Per>,
@@ -52,6 +56,7 @@ impl SelectArgs {
             groups: self.groups.clone(),
             events: self.events.clone(),
             metrics: self.metrics.clone(),
+            allow_missing: self.allow_missing,
             devices: self.devices.clone(),
             per_port: self.per == Some(Per::Port),
             misses: Wanted::No,

@@ -184,7 +184,7 @@ impl<'a> Assembly<'a> {
             per_cpu,
             at_switch: per_cpu && family.is_some_and(|family| family.at_switch),
             cause: causes.first().copied().filter(|_| causes.len() == 1),
-            io: io::io(self.machine, event.words, encoded),
+            io: io::io(self.machine, event.words, encoded, cpu),
             leader,
             role: Role::Counted,
         });
@@ -206,6 +206,9 @@ impl<'a> Assembly<'a> {
     pub(super) fn finish(mut self) -> Result<Plan> {
         let events = std::mem::take(&mut self.events);
         for note in notes::on(self.machine, &events)? {
+            self.note(note);
+        }
+        for note in io::notes(&self.plan.counters) {
             self.note(note);
         }
         Ok(self.plan)

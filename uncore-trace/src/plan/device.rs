@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 
 use anyhow::{Result, anyhow, bail, ensure};
 
+use super::place::die_number;
 use crate::catalog::Catalog;
 use crate::catalog::pattern::matches_event;
 use crate::catalog::ports::{Locate, Ports};
@@ -91,7 +92,7 @@ impl<'a> Narrowing<'a> {
                 let any = machine.pmus.iter().any(|pmu| {
                     let words = Words::new(catalog, pmu);
                     words.family.is_some_and(|f| f.ports.is_some())
-                        && above(words, function).is_some()
+                        && singled_out(machine, words, function).is_some()
                 });
                 ensure!(any, "{}", no_pmu(machine, catalog, device, function));
                 if !wanted.contains(&function) {
@@ -127,7 +128,7 @@ impl<'a> Narrowing<'a> {
                 let wanted = wanted.clone();
                 self.below(words, rule, &wanted, split)
             }
-            None if self.per_port && split => self.each_port(words, rule),
+            None if self.per_port && split => self.each_port(words, rule, event),
             None => return whole,
         };
         self.used |= !parts.is_empty();
@@ -144,12 +145,12 @@ impl<'a> Narrowing<'a> {
     ) -> BTreeSet<Part> {
         let mut parts = BTreeSet::new();
         for function in wanted {
-            let Some(at) = above(words, function) else { continue };
+            let Some(at) = singled_out(self.machine, words, function) else { continue };
             if !split {
                 parts.insert(Part { terms: Vec::new(), die: at.die });
                 continue;
             }
-            let others = neighbours(self.machine, function);
+            let others = counted_with(self.machine, words, rule, function, at);
             let part = part(words, rule, function, at, &others);
             let pmu = printable(&words.pmu.name).into_owned();
             let of = function.address;
@@ -176,7 +177,7 @@ impl<'a> Narrowing<'a> {
     }
 
     /// A part for each root port: those with devices, or all where that is not known.
-    fn each_port(&mut self, words: Words<'_>, rule: &Ports) -> BTreeSet<Part> {
+    fn each_port(&mut self, words: Words<'_>, rule: &Ports, event: &str) -> BTreeSet<Part> {
         let Some(term) = rule.term.as_ref() else { return BTreeSet::from([Part::default()]) };
         if words.format(term).is_none() {
             self.notes.insert(format!(
@@ -186,10 +187,13 @@ impl<'a> Narrowing<'a> {
             return BTreeSet::from([Part::default()]);
         }
         let devices = self.machine.devices.pci.iter().filter(|function| !function.is_bridge());
-        let with_devices = devices.filter_map(|function| above(words, function)?.port);
+        let with_devices =
+            devices.filter_map(|function| above(self.machine, words, function)?.port);
         let mut numbers: BTreeSet<u32> = with_devices.filter(|port| *port < rule.count).collect();
         if numbers.is_empty() {
-            numbers = (0..rule.count).collect();
+            // Bits that the default filter leaves out are no root ports.
+            let ports = words.default_value(term, event).unwrap_or(u64::MAX);
+            numbers = (0..rule.count).filter(|port| ports >> port & 1 == 1).collect();
         }
         let part = |port: u32| Part { terms: vec![(term.clone(), 1_u64 << port)], die: None };
         numbers.into_iter().map(part).collect()
@@ -203,16 +207,18 @@ pub struct At {
     pub port: Option<u32>,
     /// The die it is on, where one PMU is for several.
     pub die: Option<u32>,
+    /// Whether it is not known which of the PMUs of this family on the die counts the function.
+    pub any_of_die: bool,
 }
 
 /// Where the PMU has the function; `None` where it does not count it.
-pub fn above(words: Words<'_>, function: &Function) -> Option<At> {
+pub fn above(machine: &Machine, words: Words<'_>, function: &Function) -> Option<At> {
     let ports = words.family?.ports.as_ref()?;
     let top = function.top;
     let Address { domain, bus, device, function: number } = top;
     let (bus, device, number) = (u64::from(bus), u64::from(device), u64::from(number));
     let is = |suffix: String| words.pmu.name.ends_with(&suffix);
-    let here = |port| Some(At { port, die: None });
+    let here = |port| Some(At { port, die: None, any_of_die: false });
     match ports.by {
         Locate::GraceDomain => {
             let (socket, port) = (domain >> 4, domain & 0xf);
@@ -233,6 +239,11 @@ pub fn above(words: Words<'_>, function: &Function) -> Option<At> {
             let sbdf = u64::from(domain) << 24 | bus << 16 | device << 8 | number;
             if is(format!("_{sbdf:x}")) { here(None) } else { None }
         }
+        // Linux has no die* files of the stacks of Sapphire Rapids and later.
+        Locate::IntelDie if words.pmu.dies.is_empty() => {
+            let die = die_of(machine, function)?;
+            Some(At { port: None, die: Some(die), any_of_die: true })
+        }
         Locate::IntelDie => {
             let root_bus = |text: &str| {
                 let (domain, bus) = text.split_once(':')?;
@@ -240,9 +251,27 @@ pub fn above(words: Words<'_>, function: &Function) -> Option<At> {
             };
             let mut dies = words.pmu.dies.iter();
             let (die, _) = dies.find(|(_, text)| root_bus(text) == Some((domain, bus)))?;
-            Some(At { port: None, die: Some(*die) })
+            Some(At { port: None, die: Some(*die), any_of_die: false })
         }
     }
+}
+
+/// The die that a function hangs on: the only one there is, or that of the CPUs of its NUMA node;
+/// `None` where the firmware tells no node.
+fn die_of(machine: &Machine, function: &Function) -> Option<u32> {
+    let places = &machine.cpus.places;
+    let dies: BTreeSet<_> = places.keys().map(|cpu| die_number(machine, *cpu)).collect();
+    if let (1, Some(Some(die))) = (dies.len(), dies.first()) {
+        return Some(*die);
+    }
+    let near = |cpu: &&u32| places.get(cpu).and_then(|place| place.node) == function.numa_node;
+    let cpu = places.keys().find(near).filter(|_| function.numa_node.is_some())?;
+    die_number(machine, *cpu)
+}
+
+/// As [`above`]; `None` too where another PMU may be the one that counts it.
+fn singled_out(machine: &Machine, words: Words<'_>, function: &Function) -> Option<At> {
+    above(machine, words, function).filter(|at| !at.any_of_die)
 }
 
 /// What of the PMU counts the function.
@@ -266,8 +295,28 @@ pub fn part(
     Part { terms, die: at.die }
 }
 
+/// The other functions that move data and that the PMU cannot tell from this one, unless by their
+/// requester id.
+pub fn counted_with(
+    machine: &Machine,
+    words: Words<'_>,
+    ports: &Ports,
+    function: &Function,
+    at: At,
+) -> Vec<Address> {
+    if at.port.is_some() || ports.term.is_none() {
+        return neighbours(machine, function);
+    }
+    let same = |other: &&Function| {
+        other.address != function.address
+            && !other.is_bridge()
+            && above(machine, words, other) == Some(at)
+    };
+    machine.devices.pci.iter().filter(same).map(|other| other.address).collect()
+}
+
 /// The other functions below the same function on the root bus that move data.
-pub fn neighbours(machine: &Machine, function: &Function) -> Vec<Address> {
+fn neighbours(machine: &Machine, function: &Function) -> Vec<Address> {
     let all = machine.devices.pci.iter();
     let others = all.filter(|other| {
         other.top == function.top && other.address != function.address && !other.is_bridge()
@@ -322,7 +371,8 @@ fn no_pmu(machine: &Machine, catalog: &Catalog, device: &str, function: &Functio
         "; which one is above it is in the configuration space of the root port, which takes root \
          to read"
     } else if ways.contains(&Locate::IntelDie) {
-        "; which one is above it is in their die* files (Linux 5.7 and later)"
+        "; which stack is above it is in their die* files, which Linux has from 5.7 on for Skylake-SP \
+         to Ice Lake-SP and for no later processor"
     } else {
         ""
     };

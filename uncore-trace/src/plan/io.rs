@@ -1,13 +1,19 @@
 //! Which block and network devices move what a PCIe counter counts.
 //!
 //! Where a device hangs is what sysfs says, and which of the counter's root ports that is, what its
-//! family says in [`crate::catalog::ports::Ports`].
+//! family says in [`crate::catalog::ports::Ports`]. Where several counters may count the same device
+//! and it is not known which, each has it, and is marked as such.
+
+use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
+use super::Counter;
 use super::device::above;
+use super::place::die_number;
 use crate::catalog::encode::Encoded;
 use crate::catalog::pattern::matches_event;
+use crate::catalog::suggest::few;
 use crate::catalog::words::Words;
 use crate::discover::Machine;
 use crate::discover::pci::Function;
@@ -16,6 +22,9 @@ use crate::text::printable;
 
 /// Names of devices before the rest is a number.
 const NAMED: usize = 3;
+
+/// Names of PMUs in a note before the rest is a number.
+const FEW: usize = 3;
 
 /// Which way data goes, as the statistics of disks and interfaces have it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -47,11 +56,31 @@ pub struct IoScope {
     /// What is below the root ports, for people: the name of each function's disk or interface, or
     /// its address; the PMU's where nothing is known to be.
     pub label: String,
+    /// Whether other counters may count the same devices: the bytes of all counters with these
+    /// devices are divided as one sum.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_shared: bool,
 }
 
-/// What devices move of what `encoded` counts; `None` where its root ports or its direction are
-/// not known.
-pub(super) fn io(machine: &Machine, words: Words<'_>, encoded: &Encoded) -> Option<IoScope> {
+impl IoScope {
+    /// Whether both count bytes of the same devices in the same direction, and it is not known
+    /// which of them counts which device.
+    pub fn shares_with(&self, other: &Self) -> bool {
+        self.is_shared
+            && other.is_shared
+            && self.direction == other.direction
+            && self.devices == other.devices
+    }
+}
+
+/// What devices move of what `encoded` counts, read on `cpu`; `None` where its root ports or its
+/// direction are not known.
+pub(super) fn io(
+    machine: &Machine,
+    words: Words<'_>,
+    encoded: &Encoded,
+    cpu: u32,
+) -> Option<IoScope> {
     let ports = words.family?.ports.as_ref()?;
     let counts = |globs: &[String]| globs.iter().any(|glob| matches_event(glob, &encoded.event));
     let direction = match (counts(&ports.writes), counts(&ports.reads)) {
@@ -66,9 +95,11 @@ pub(super) fn io(machine: &Machine, words: Words<'_>, encoded: &Encoded) -> Opti
     };
     let mask = ports.term.as_ref().and_then(value);
     let requester = ports.requester.as_ref().and_then(|one| value(&one.term));
+    let die = die_number(machine, cpu);
     let counted = |function: &&Function| {
-        let Some(at) = above(words, function) else { return false };
+        let Some(at) = above(machine, words, function) else { return false };
         !function.is_bridge()
+            && (at.die.is_none() || at.die == die)
             && requester.is_none_or(|id| id == u64::from(function.address.requester()))
             && match (at.port, mask) {
                 (Some(port), Some(mask)) if requester.is_none() => mask >> port & 1 == 1,
@@ -91,5 +122,45 @@ pub(super) fn io(machine: &Machine, words: Words<'_>, encoded: &Encoded) -> Opti
     if labels.is_empty() {
         labels.push(printable(&words.pmu.name).into_owned());
     }
-    Some(IoScope { direction, devices: devices.collect(), label: labels.join(", ") })
+    let is_shared =
+        functions.iter().filter_map(|function| above(machine, words, function)).any(|at| {
+            let whole =
+                ports.term.as_ref().and_then(|term| words.default_value(term, &encoded.event));
+            at.any_of_die || at.port.is_none() && mask.is_some() && mask != whole
+        });
+    Some(IoScope { direction, devices: devices.collect(), label: labels.join(", "), is_shared })
+}
+
+/// What the user should know of how the bytes of root ports are divided, one line each.
+pub(super) fn notes(counters: &[Counter]) -> Vec<String> {
+    let mut notes = Vec::new();
+    let of = |is: &dyn Fn(&IoScope) -> bool| -> BTreeSet<String> {
+        let has = |counter: &&Counter| counter.io.as_ref().is_some_and(is);
+        let name = |counter: &Counter| {
+            // On some of its CPUs only.
+            let other = |other: &Counter| {
+                other.pmu == counter.pmu && other.io.as_ref().is_some_and(|io| !is(io))
+            };
+            let on = counters.iter().any(other).then(|| format!(" on CPU {}", counter.cpu));
+            counter.pmu.clone() + &on.unwrap_or_default()
+        };
+        counters.iter().filter(has).map(name).collect()
+    };
+    let shared = of(&|io| io.is_shared && !io.devices.is_empty());
+    if !shared.is_empty() {
+        notes.push(format!(
+            "{}: which of these counters counts which device is not known: their sum is divided \
+             among the disks and interfaces of the socket, and each counter has its part of that",
+            few(&shared, FEW)
+        ));
+    }
+    let without = of(&|io| io.devices.is_empty());
+    if !without.is_empty() {
+        notes.push(format!(
+            "{}: no disk or network interface is known below: what is counted goes to the owner \
+             device",
+            few(&without, FEW)
+        ));
+    }
+    notes
 }

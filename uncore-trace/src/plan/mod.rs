@@ -7,6 +7,7 @@
 mod agree;
 mod assembly;
 pub mod device;
+mod groups;
 pub mod io;
 pub mod measure;
 pub mod misses;
@@ -56,6 +57,8 @@ pub struct Request {
     pub events: Vec<String>,
     /// Names after `-M`, split at commas; `*`, `?` and `[]` as in a shell.
     pub metrics: Vec<String>,
+    /// Whether a group that opens nothing is a note in place of an error.
+    pub allow_missing: bool,
     /// Names after `--device`: PCIe counters count these devices alone.
     pub devices: Vec<String>,
     /// Whether PCIe counters are split by root port.
@@ -144,7 +147,7 @@ pub fn plan(machine: &Machine, catalog: &Catalog, request: &Request) -> Result<P
     let narrowing = Narrowing::new(machine, catalog, &request.devices, request.per_port)?;
     let mut resolver = Resolver::new(machine, catalog, narrowing);
     let mut assembly = Assembly::new(machine, request.tick_ns, request.window_ns);
-    assembly.add(&resolver.groups(&groups(request))?)?;
+    assembly.add(&resolver.groups(&groups(request), request.allow_missing)?)?;
     for text in &request.events {
         for item in spec::parse(text).map_err(|error| in_text(text, &error))? {
             let at = |error| in_text(text, &error);

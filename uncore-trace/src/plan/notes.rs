@@ -1,7 +1,7 @@
 //! What the user should know of a plan as a whole: what takes turns, what is counted twice, what was
 //! meant to narrow it and does not.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use anyhow::{Result, ensure};
 
@@ -24,6 +24,7 @@ pub(super) fn on(machine: &Machine, events: &[Resolved<'_>]) -> Result<Vec<Strin
     let mut notes = turns(events)?;
     notes.extend(overlaps(events).into_iter().map(str::to_owned));
     notes.extend(mistyped_filters(machine, events));
+    notes.extend(corrections(events));
     Ok(notes)
 }
 
@@ -110,4 +111,15 @@ fn overlaps<'a>(events: &[Resolved<'a>]) -> Vec<&'a str> {
         }
     }
     notes
+}
+
+/// What the catalog corrects of what sysfs says of the events, one line each.
+fn corrections(events: &[Resolved<'_>]) -> BTreeSet<String> {
+    let note = |event: &Resolved<'_>| {
+        let words = event.words;
+        let (name, alias) = words.pmu.event(&event.encoded.event)?;
+        let rule = words.correction(name, alias)?;
+        Some(format!("{}: {}", words.family_name(), rule.note))
+    };
+    events.iter().filter_map(note).collect()
 }

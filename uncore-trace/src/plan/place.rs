@@ -102,7 +102,7 @@ pub(super) fn spots(machine: &Machine, words: Words<'_>, die: Option<u32>) -> Re
 
 /// The number of a CPU's die, counted over all packages in their order, as the kernel numbers them
 /// (`topology_logical_die_id`, arch/x86/kernel/cpu/topology.c, Linux 7.2).
-fn die_number(machine: &Machine, cpu: u32) -> Option<u32> {
+pub(super) fn die_number(machine: &Machine, cpu: u32) -> Option<u32> {
     let of = |place: Place| Some((place.package?, place.die.unwrap_or_default()));
     let mine = of(machine.cpus.place(cpu))?;
     let dies: BTreeSet<_> = machine.cpus.places.values().filter_map(|place| of(*place)).collect();

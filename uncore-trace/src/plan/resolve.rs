@@ -1,14 +1,12 @@
 //! What `-p` and `-e` name, on this machine: which PMUs, which events.
 
-use anyhow::{Result, anyhow, bail, ensure};
+use anyhow::{Result, anyhow, ensure};
 
 use super::Request;
-use super::device::{Narrowing, Part, typed};
+use super::device::{Narrowing, Part};
 use crate::catalog::Catalog;
 use crate::catalog::encode::Encoded;
 use crate::catalog::family::{Family, Kind};
-use crate::catalog::group::Group;
-use crate::catalog::pattern::matches_event;
 use crate::catalog::spec::{At, EventSpec, Term, TermValue};
 use crate::catalog::suggest::{did_you_mean, list};
 use crate::catalog::words::Words;
@@ -74,77 +72,6 @@ impl<'a> Resolver<'a> {
         self.machine.pmus.iter().map(move |pmu| Words::new(catalog, pmu))
     }
 
-    /// The groups of `-p`, in order; `all` is every group that resolves here.
-    pub fn groups(&mut self, names: &[String]) -> Result<Vec<Resolved<'a>>> {
-        let mut resolved = Vec::new();
-        for typed in names {
-            if typed == "all" {
-                resolved.extend(Group::ALL.iter().flat_map(|(group, _)| self.group(*group)));
-                continue;
-            }
-            let Some(group) = Group::named(typed) else {
-                let known = || Group::ALL.iter().map(|(_, name)| *name).chain(["all"]);
-                bail!(
-                    "there is no group '{}'{}; the groups are {}",
-                    printable(typed),
-                    did_you_mean(typed, known()),
-                    list(known())
-                );
-            };
-            let said = self.notes.len();
-            let opened = self.group(group);
-            if opened.is_empty() {
-                if let Some(why) = self.notes.get(said) {
-                    bail!("the group {group} opens nothing on this machine: {why}");
-                }
-                bail!(
-                    "no PMU of this machine is in the group {group}; the groups here are {}; run \
-                     uncore-trace doctor to see which drivers are missing",
-                    list(self.groups_here())
-                );
-            }
-            resolved.extend(opened);
-        }
-        Ok(resolved)
-    }
-
-    /// The groups that open something on this machine.
-    pub fn groups_here(&self) -> Vec<&'static str> {
-        let opens = |group| {
-            let whole = Narrowing::none(self.machine);
-            !Resolver::new(self.machine, self.catalog, whole).group(group).is_empty()
-        };
-        Group::ALL.iter().filter(|(group, _)| opens(*group)).map(|(_, name)| *name).collect()
-    }
-
-    /// Everything a group opens here: on each PMU the events its family lists.
-    pub fn group(&mut self, group: Group) -> Vec<Resolved<'a>> {
-        let mut resolved = Vec::new();
-        for family in &self.catalog.families {
-            let Some(globs) = family.opens.get(&group) else { continue };
-            let here: Vec<_> = self.of_family(family).collect();
-            if here.is_empty() {
-                continue;
-            }
-            if let Some(better) = family.yields_to.as_ref().filter(|better| self.has(better)) {
-                self.notes.push(format!(
-                    "{}: not opened for {group}, {better} counts the same traffic",
-                    family.family
-                ));
-                continue;
-            }
-            for glob in globs {
-                if !here.iter().any(|words| words.events().any(|e| matches_event(glob, e.name))) {
-                    self.notes.push(format!("{}: no event {glob} on this machine", family.family));
-                }
-            }
-            for words in here {
-                resolved.extend(globs.iter().flat_map(|glob| self.matching(words, glob, group)));
-            }
-        }
-        resolved
-    }
-
     /// The PMUs of a family.
     pub(super) fn of_family(
         &self,
@@ -158,32 +85,6 @@ impl<'a> Resolver<'a> {
     /// Whether there is a PMU of this family.
     pub(super) fn has(&self, family: &str) -> bool {
         self.words().any(|words| words.family.is_some_and(|its| its.family == family))
-    }
-
-    /// The events of one PMU that a group's glob names.
-    fn matching(&mut self, words: Words<'a>, glob: &str, group: Group) -> Vec<Resolved<'a>> {
-        let mut resolved = Vec::new();
-        for event in words.events().filter(|event| matches_event(glob, event.name)) {
-            let whole = || vec![Vec::new()];
-            let sources =
-                words.family.map_or_else(whole, |its| its.parts_by_source(event.name, group));
-            let parts = self.narrowing.parts(words, event.name, &[]);
-            let each = parts.iter().flat_map(|part| sources.iter().map(move |its| (part, its)));
-            for (part, source) in each {
-                let name = event.name.to_owned();
-                let mut terms = vec![Term { name, value: TermValue::Bare, column: 1 }];
-                terms.extend(part.typed(1));
-                terms.extend(typed(source, 1));
-                match words.encode(&terms, &[]) {
-                    Ok(encoded) => {
-                        let (group, die) = (group.name(), part.die);
-                        resolved.push(Resolved { words, group, encoded, die });
-                    }
-                    Err(error) => self.notes.push(error.message),
-                }
-            }
-        }
-        resolved
     }
 
     /// The event of one PMU that a metric is computed from, by its name or with terms; `None`, with

@@ -7,7 +7,7 @@ use super::{View, shown};
 use crate::discover::Machine;
 use crate::discover::pci::{Address, Function};
 use crate::catalog::Catalog;
-use crate::plan::device::{above, neighbours, part};
+use crate::plan::device::{above, counted_with, part};
 use crate::catalog::words::Words;
 use crate::text::printable;
 
@@ -71,12 +71,13 @@ pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
 }
 
 fn row(machine: &Machine, catalog: &Catalog, function: &Function) -> Row {
-    let others = neighbours(machine, function);
     let counted = machine.pmus.iter().filter_map(|pmu| {
         let words = Words::new(catalog, pmu);
         let rule = words.family?.ports.as_ref()?;
-        let its = part(words, rule, function, above(words, function)?, &others);
-        let alone = its.terms.len() > 1 || others.is_empty();
+        let at = above(machine, words, function)?;
+        let others = counted_with(machine, words, rule, function, at);
+        let its = part(words, rule, function, at, &others);
+        let alone = (its.terms.len() > 1 || others.is_empty()) && !at.any_of_die;
         Some(Counted { pmu: pmu.name.clone(), part: its.text(), shared: !alone })
     });
     Row {

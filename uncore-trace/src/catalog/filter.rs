@@ -1,0 +1,47 @@
+//! Filters that are set where the user sets none.
+
+use serde::Deserialize;
+
+use super::family::is_of;
+use super::pattern::matches_event;
+use super::words::Words;
+use crate::discover::Pmu;
+use crate::discover::event::{AliasValue, EventAlias};
+
+/// A filter that is set where the user sets none.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DefaultFilter {
+    /// What is set: all of it or, once one of these terms is given, none of it.
+    #[serde(deserialize_with = "super::family::values")]
+    pub terms: EventAlias,
+    /// The events it is for, `*` for anything; empty: all.
+    #[serde(default)]
+    pub events: Vec<String>,
+    /// Other terms that keep it from being set.
+    #[serde(default)]
+    pub unless: Vec<String>,
+    /// The processors it is for, patterns as [`super::family::Family::processors`]. Empty: any.
+    #[serde(default)]
+    pub processors: Vec<String>,
+}
+
+impl DefaultFilter {
+    /// Whether it is for this event of the PMU; `None` stands for an event without a name.
+    pub fn is_for(&self, pmu: &Pmu, event: Option<&str>) -> bool {
+        let listed = |event: &str| self.events.iter().any(|glob| matches_event(glob, event));
+        is_of(&self.processors, pmu) && (self.events.is_empty() || event.is_some_and(listed))
+    }
+}
+
+impl Words<'_> {
+    /// The value that a term of an event has by default; `None` where it has none.
+    pub fn default_value(&self, term: &str, event: &str) -> Option<u64> {
+        let rules = self.family?.filters.iter().filter(|rule| rule.is_for(self.pmu, Some(event)));
+        let mut terms = rules.flat_map(|rule| &rule.terms.terms);
+        terms.find_map(|its| match its.value {
+            AliasValue::Number(value) if its.name == term => Some(value),
+            _ => None,
+        })
+    }
+}

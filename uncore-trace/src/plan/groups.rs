@@ -1,0 +1,146 @@
+//! What the names after `-p` open on this machine.
+
+use anyhow::{Result, bail, ensure};
+
+use super::device::{Narrowing, typed};
+use super::resolve::{Resolved, Resolver};
+use crate::catalog::group::Group;
+use crate::catalog::pattern::matches_event;
+use crate::catalog::spec::{Term, TermValue};
+use crate::catalog::suggest::{did_you_mean, list};
+use crate::catalog::words::Words;
+use crate::text::printable;
+
+/// A group that opens nothing here, and the reason where one is known.
+struct Missing {
+    group: Group,
+    why: Option<String>,
+}
+
+impl<'a> Resolver<'a> {
+    /// The groups of `-p`, in order; `all` is every group that resolves here. With `allow_missing`
+    /// a group that opens nothing is a note where another one opens something.
+    ///
+    /// # Errors
+    ///
+    /// A name that is no group; all groups that open nothing, in one error.
+    pub fn groups(&mut self, names: &[String], allow_missing: bool) -> Result<Vec<Resolved<'a>>> {
+        let mut resolved = Vec::new();
+        let mut missing = Vec::new();
+        for typed in names {
+            if typed == "all" {
+                resolved.extend(Group::ALL.iter().flat_map(|(group, _)| self.group(*group)));
+                continue;
+            }
+            let Some(group) = Group::named(typed) else {
+                let known = || Group::ALL.iter().map(|(_, name)| *name).chain(["all"]);
+                bail!(
+                    "there is no group '{}'{}; the groups are {}",
+                    printable(typed),
+                    did_you_mean(typed, known()),
+                    list(known())
+                );
+            };
+            let said = self.notes.len();
+            let opened = self.group(group);
+            if opened.is_empty() {
+                missing.push(Missing { group, why: self.notes.get(said).cloned() });
+            }
+            resolved.extend(opened);
+        }
+        if allow_missing && !resolved.is_empty() {
+            for Missing { group, why } in missing {
+                let why = why.unwrap_or_else(|| "no PMU of this machine is in it".to_owned());
+                self.notes.push(format!("the group {group} is not counted: {why}"));
+            }
+            return Ok(resolved);
+        }
+        ensure!(missing.is_empty(), "{}", self.refusal(&missing, resolved.is_empty()));
+        Ok(resolved)
+    }
+
+    /// Why the groups of `-p` cannot be counted, in one line.
+    fn refusal(&self, missing: &[Missing], is_all: bool) -> String {
+        let offer = if is_all { "" } else { "; add --allow-missing to count the others" };
+        let mut parts = Vec::new();
+        let (with, without): (Vec<_>, Vec<_>) =
+            missing.iter().partition(|missing| missing.why.is_some());
+        for missing in with {
+            let why = missing.why.as_deref().unwrap_or_default();
+            parts.push(format!("the group {} opens nothing on this machine: {why}", missing.group));
+        }
+        if !without.is_empty() {
+            let plural = if without.len() > 1 { "s" } else { "" };
+            parts.push(format!(
+                "no PMU of this machine is in the group{plural} {}; the groups here are {}; run \
+                 uncore-trace doctor to see which drivers are missing",
+                list(without.iter().map(|missing| missing.group.name())),
+                list(self.groups_here())
+            ));
+        }
+        parts.join("; ") + offer
+    }
+
+    /// The groups that open something on this machine.
+    pub fn groups_here(&self) -> Vec<&'static str> {
+        let opens = |group| {
+            let whole = Narrowing::none(self.machine);
+            !Resolver::new(self.machine, self.catalog, whole).group(group).is_empty()
+        };
+        Group::ALL.iter().filter(|(group, _)| opens(*group)).map(|(_, name)| *name).collect()
+    }
+
+    /// Everything a group opens here: on each PMU the events its family lists.
+    pub fn group(&mut self, group: Group) -> Vec<Resolved<'a>> {
+        let mut resolved = Vec::new();
+        for family in &self.catalog.families {
+            let Some(globs) = family.opens.get(&group) else { continue };
+            let here: Vec<_> = self.of_family(family).collect();
+            if here.is_empty() {
+                continue;
+            }
+            if let Some(better) = family.yields_to.as_ref().filter(|better| self.has(better)) {
+                self.notes.push(format!(
+                    "{}: not opened for {group}, {better} counts the same traffic",
+                    family.family
+                ));
+                continue;
+            }
+            for glob in globs {
+                if !here.iter().any(|words| words.events().any(|e| matches_event(glob, e.name))) {
+                    self.notes.push(format!("{}: no event {glob} on this machine", family.family));
+                }
+            }
+            for words in here {
+                resolved.extend(globs.iter().flat_map(|glob| self.matching(words, glob, group)));
+            }
+        }
+        resolved
+    }
+
+    /// The events of one PMU that a group's glob names.
+    fn matching(&mut self, words: Words<'a>, glob: &str, group: Group) -> Vec<Resolved<'a>> {
+        let mut resolved = Vec::new();
+        for event in words.events().filter(|event| matches_event(glob, event.name)) {
+            let whole = || vec![Vec::new()];
+            let sources =
+                words.family.map_or_else(whole, |its| its.parts_by_source(event.name, group));
+            let parts = self.narrowing.parts(words, event.name, &[]);
+            let each = parts.iter().flat_map(|part| sources.iter().map(move |its| (part, its)));
+            for (part, source) in each {
+                let name = event.name.to_owned();
+                let mut terms = vec![Term { name, value: TermValue::Bare, column: 1 }];
+                terms.extend(part.typed(1));
+                terms.extend(typed(source, 1));
+                match words.encode(&terms, &[]) {
+                    Ok(encoded) => {
+                        let (group, die) = (group.name(), part.die);
+                        resolved.push(Resolved { words, group, encoded, die });
+                    }
+                    Err(error) => self.notes.push(error.message),
+                }
+            }
+        }
+        resolved
+    }
+}
