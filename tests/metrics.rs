@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use uncore_trace::catalog::Catalog;
 use uncore_trace::catalog::metric::{DURATION_NS, Planned, Value, evaluate};
+use uncore_trace::catalog::words::Words;
 use uncore_trace::discover::Machine;
 use uncore_trace::plan::{Plan, Request, plan};
 
@@ -376,9 +377,18 @@ fn every_name_of_a_formula_is_known() {
         l1i_tlb_refill l2d_tlb l2d_tlb_refill dtlb_walk itlb_walk cpu_cycles stall_backend \
         stall_frontend";
     let catalog = Catalog::embedded().unwrap();
-    let machines =
-        ["all-drivers-acpi", "grace-2s", "icelake-2s", "power9-2s", "t410-2s", "yitian", "zen3-2s"]
-            .map(captured);
+    let machines = [
+        "all-drivers-acpi",
+        "grace-2s",
+        "icelake-2s",
+        "power9-2s",
+        "sapphire-rapids-2s",
+        "skylake-sp-2s",
+        "t410-2s",
+        "yitian",
+        "zen3-2s",
+    ]
+    .map(captured);
     for family in &catalog.families {
         let pmus: Vec<_> = machines
             .iter()
@@ -393,10 +403,11 @@ fn every_name_of_a_formula_is_known() {
                     || metric.inputs.contains_key(name)
                     || family.constants.iter().any(|constant| constant.name == name)
                     || named.flat_map(|event| &event.names).any(|known| known == name)
-                    || pmus.iter().any(|pmu| pmu.event(name).is_some())
+                    || pmus.iter().any(|pmu| Words::new(&catalog, pmu).event(name).is_some())
                     || ELSEWHERE.iter().any(|known| name.starts_with(known))
                     || family.family == "arm_core" && ARM.split(' ').any(|known| known == name)
                     || family.family == "pcie_bdf" && name.ends_with("_pcie_tlp_data_payload")
+                    || family.family == "intel_b2cmi" && name.starts_with("unc_b2cmi_")
                     || family.family == "intel_imc_free_running"
                         && ["read", "write"].contains(&name);
                 assert!(known, "{}: {}: {name}", family.family, metric.name);

@@ -14,6 +14,7 @@ mod command;
 mod engines;
 mod fixture;
 mod fuzz;
+mod import;
 mod lab;
 mod setup;
 mod target;
@@ -44,6 +45,9 @@ enum Task {
     Engines,
     /// Feed the parsers what nobody would write
     Fuzz(fuzz::Args),
+    /// Make checked-in data of the catalog from what vendors publish
+    #[command(subcommand)]
+    Import(import::Import),
     /// Test with the real uncore drivers in emulated guests
     Lab(lab::Args),
     /// Make the text of a captured machine from such a directory
@@ -71,6 +75,7 @@ fn run(task: Task) -> Result<()> {
         Task::Bench(bench) => bench::run(&bench),
         Task::Engines => engines::run(),
         Task::Fuzz(args) => fuzz::run(&args),
+        Task::Import(import) => import::run(&import),
         Task::Lab(args) => lab::run(&args),
         Task::Pack(args) => fixture::pack(&args),
         Task::Setup(args) => setup::run(&args),

@@ -55,3 +55,85 @@ impl Pools {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::rc::Rc;
+
+    use crate::attribute::{Attributor, Choice, Methods, RecordingFacts, order};
+    use crate::clock::Snapshot;
+    use crate::log::{Consumer as _, Entry, Moved, Owner, Reading, Trigger, Value};
+    use crate::plan::{Direction, Plan};
+    use crate::schema::columns::{f64s, get, i32s, words};
+    use crate::schema::fabric;
+    use crate::schema::origin::Origin;
+
+    /// Two counters with these devices.
+    fn plan(is_shared: bool) -> Plan {
+        let counter = |id: u32| {
+            serde_json::json!({
+                "id": id, "pmu": format!("stack_{id}"), "family": "stack", "subsystem": "pcie",
+                "event": "write", "filter": "", "unit": "bytes", "scale": 1.0, "attr_type": 1,
+                "config": [id, 0, 0, 0, 0], "cpu": 0, "socket": 0, "sees": "0", "far": "",
+                "per_cpu": false, "at_switch": false, "leader": null,
+                "io": { "direction": "read", "devices": ["sda"], "label": "sda",
+                        "is_shared": is_shared },
+            })
+        };
+        serde_json::from_value(serde_json::json!({
+            "tick_ns": 1, "window_ns": 1, "metrics": [], "notes": [],
+            "counters": [counter(0), counter(1)],
+        }))
+        .unwrap()
+    }
+
+    /// What the interrupt has of each counter, if these count 300 and 100 bytes while it moves 200.
+    fn shares(is_shared: bool) -> Vec<f64> {
+        let plan = plan(is_shared);
+        let mut attributor = Attributor::new(&RecordingFacts {
+            plan: &plan,
+            counters: &order(&plan, |_| false),
+            methods: Methods { choice: Choice::Auto, io: true },
+            start_tick: 10,
+            clock: Snapshot { mono_ns: 0, wall_ns: 0 },
+            origin: &Origin::of(&BTreeMap::new()),
+        });
+        let mut rows = fabric::Builder::default();
+        let mut take = |entry: Entry<'_>| attributor.take(entry, &mut rows).unwrap();
+        let bytes = [300, 100];
+        for (counter, bytes) in (0..).zip(bytes) {
+            for (tick, value) in [(10, 0), (11, bytes)] {
+                let value = Ok(Value { value, times: None });
+                let (cpu, trigger, owner) = (0, Trigger::Timer, None);
+                take(Entry::Reading(Reading {
+                    tick,
+                    time: tick,
+                    counter,
+                    cpu,
+                    trigger,
+                    value,
+                    owner,
+                }));
+            }
+        }
+        let owner = Owner::Irq(1);
+        let (device, direction) = (Rc::from("sda"), Direction::Read);
+        take(Entry::Moved(&Moved { device, direction, owner, bytes: 200, requests: 1 }));
+        take(Entry::EndOfTick { tick: 11, is_last: true });
+        let rows = rows.finish();
+        let (counter, owner) = (i32s(&rows, "counter").unwrap(), words(&rows, "owner").unwrap());
+        let value = f64s(&rows, "value").unwrap();
+        let of_irq = (0..rows.num_rows()).filter(|row| owner.get(*row) == Some("irq"));
+        let shares: BTreeMap<_, _> =
+            of_irq.map(|row| (counter.value(row), get(value, row).unwrap())).collect();
+        shares.into_values().collect()
+    }
+
+    #[test]
+    fn what_is_moved_is_divided_among_the_counters_of_its_devices() {
+        assert_eq!(shares(true), [150.0, 50.0]);
+        // Each counter is taken for the only one.
+        assert_eq!(shares(false), [200.0, 100.0]);
+    }
+}

@@ -326,7 +326,10 @@ impl<'a> Words<'a> {
         let events: Vec<&str> = self.events().map(|event| event.name).collect();
         let fields: Vec<&str> = self.pmu.formats.keys().map(String::as_str).collect();
         let (what, known) = match term.value {
-            TermValue::Bare => ("event or term", [events.as_slice(), &fields].concat()),
+            TermValue::Bare => {
+                let vendor: Vec<&str> = self.vendor_events().map(|event| event.name).collect();
+                ("event or term", [events.as_slice(), &fields, &vendor].concat())
+            }
             _ => ("term", fields.clone()),
         };
         let near = did_you_mean(&term.name, known);

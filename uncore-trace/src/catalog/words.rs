@@ -2,8 +2,9 @@
 //!
 //! What sysfs says wins; the catalog fills in where a kernel names nothing.
 
-use super::Catalog;
 use super::family::{Family, NamedEvent};
+use super::pattern::matches_event;
+use super::{Catalog, vendor};
 use crate::discover::event::{AliasValue, EventAlias};
 use crate::discover::format::{Format, WORDS};
 use crate::discover::{Pmu, name};
@@ -74,9 +75,41 @@ impl<'a> Words<'a> {
             return Some(Known { name, alias, attr_type: pmu.attr_type });
         }
         let named = |known: &String| known.eq_ignore_ascii_case(wanted);
-        let event = self.added().find(|event| event.names.iter().any(named))?;
+        let is_it = |event: &&'a NamedEvent| event.names.iter().any(named);
+        let event = self.added().find(is_it).or_else(|| self.imported().find(is_it))?;
         let attr_type = event.attr_type.unwrap_or(pmu.attr_type);
         Some(Known { name: &event.names[0], alias: &event.encoding, attr_type })
+    }
+
+    /// The events that the vendor names, those the PMU has the fields of.
+    fn imported(&self) -> impl Iterator<Item = &'a NamedEvent> + use<'a> {
+        let words = *self;
+        vendor::events(self.pmu).iter().filter(move |event| words.fits(&event.encoding))
+    }
+
+    /// The events that only the vendor names: they are found by their names, and no pattern means
+    /// them.
+    pub fn vendor_events(&self) -> impl Iterator<Item = Known<'a>> + use<'a> {
+        let words = *self;
+        let attr_type = self.pmu.attr_type;
+        let known = move |event: &&NamedEvent| {
+            let name = &event.names[0];
+            words.pmu.event(name).is_some()
+                || words.added().any(|its| its.names.iter().any(|its| its == name))
+        };
+        let others = self.imported().filter(move |event| !known(event));
+        others.map(move |event| Known { name: &event.names[0], alias: &event.encoding, attr_type })
+    }
+
+    /// The events that a text of a group means: all that match it as a pattern, or the one that
+    /// only the vendor names so.
+    pub fn matching(&self, glob: &str) -> Vec<Known<'a>> {
+        let matching = self.events().filter(|event| matches_event(glob, event.name));
+        let mut matching: Vec<_> = matching.collect();
+        if matching.is_empty() && !glob.contains('*') {
+            matching.extend(self.event(glob));
+        }
+        matching
     }
 
     /// Every event: those of sysfs, then those the catalog adds.

@@ -5,7 +5,6 @@ use anyhow::{Result, bail, ensure};
 use super::device::{Narrowing, typed};
 use super::resolve::{Resolved, Resolver};
 use crate::catalog::group::Group;
-use crate::catalog::pattern::matches_event;
 use crate::catalog::spec::{Term, TermValue};
 use crate::catalog::suggest::{did_you_mean, list};
 use crate::catalog::words::Words;
@@ -107,7 +106,7 @@ impl<'a> Resolver<'a> {
                 continue;
             }
             for glob in globs {
-                if !here.iter().any(|words| words.events().any(|e| matches_event(glob, e.name))) {
+                if here.iter().all(|words| words.matching(glob).is_empty()) {
                     self.notes.push(format!("{}: no event {glob} on this machine", family.family));
                 }
             }
@@ -121,7 +120,7 @@ impl<'a> Resolver<'a> {
     /// The events of one PMU that a group's glob names.
     fn matching(&mut self, words: Words<'a>, glob: &str, group: Group) -> Vec<Resolved<'a>> {
         let mut resolved = Vec::new();
-        for event in words.events().filter(|event| matches_event(glob, event.name)) {
+        for event in words.matching(glob) {
             let whole = || vec![Vec::new()];
             let sources =
                 words.family.map_or_else(whole, |its| its.parts_by_source(event.name, group));

@@ -252,7 +252,8 @@ impl<'a> Resolver<'a> {
     }
 
     fn no_such_event(&self, typed: &str) -> String {
-        let names: Vec<_> = self.words().flat_map(|w| w.events().map(|event| event.name)).collect();
+        let all = |words: Words<'a>| words.events().chain(words.vendor_events());
+        let names: Vec<_> = self.words().flat_map(all).map(|event| event.name).collect();
         let pmus = self.machine.pmus.iter().map(|pmu| pmu.name.as_str());
         if let Some(pmu) = pmus.clone().find(|pmu| name::means(typed, pmu)) {
             return format!("{0} is a PMU, name an event of it: {0}/EVENT/", printable(pmu));

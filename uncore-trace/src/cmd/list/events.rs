@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::table::{Fit, Table};
 use super::{View, shown};
 use crate::discover::{Machine, name};
+use crate::text::wrapped;
 use crate::catalog::Catalog;
 use crate::catalog::source::Cause;
 use crate::catalog::words::Words;
@@ -26,6 +27,8 @@ pub(super) struct Row {
     about: Option<String>,
     /// What can cause it, where that is known.
     causes: BTreeSet<Cause>,
+    /// Whether only the vendor names it.
+    vendor: bool,
 }
 
 /// Every event once for all instances of its PMU.
@@ -34,7 +37,8 @@ pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
     let mut rows = Vec::new();
     for pmu in &machine.pmus {
         let words = Words::new(catalog, pmu);
-        for event in words.events() {
+        let own = words.events().map(|event| (event, false));
+        for (event, vendor) in own.chain(words.vendor_events().map(|event| (event, true))) {
             let stem = name::stem(&pmu.name);
             if !seen.insert((stem, event.name)) {
                 continue;
@@ -49,6 +53,7 @@ pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
                 encoding: event.alias.text(),
                 about: words.about(event.name).map(str::to_owned),
                 causes: words.family.map(|its| its.causes(event.name, "")).unwrap_or_default(),
+                vendor,
             });
         }
     }
@@ -66,7 +71,8 @@ pub(super) fn render(rows: &[Row], view: View) -> String {
         ("encoding", Fit::Drop(2)),
         ("what it counts", Fit::Wrap),
     ]);
-    for row in rows {
+    let shows = |row: &&Row| view.all || !row.vendor;
+    for row in rows.iter().filter(shows) {
         table.row([
             shown(Some(&row.pmu)),
             shown(Some(&row.event)),
@@ -78,7 +84,13 @@ pub(super) fn render(rows: &[Row], view: View) -> String {
             shown(row.about.as_deref()),
         ]);
     }
-    table.render(view.width)
+    let mut text = table.render(view.width);
+    let more = rows.iter().filter(|row| !shows(row)).count();
+    if more > 0 {
+        let note = format!("{more} more by the vendor's names: `list events --all` shows them");
+        text.push_str(&wrapped("", &note, view.width));
+    }
+    text
 }
 
 fn causes(row: &Row) -> Option<String> {

@@ -21,7 +21,7 @@ mod table;
 /// How the text is shown.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct View {
-    /// Whether what other machines have is shown, too.
+    /// Whether what other machines have and all events by the vendor's names are shown, too.
     pub all: bool,
     /// Cells of a terminal that a line may take; `None`: as many as it needs.
     pub width: Option<usize>,
@@ -110,7 +110,7 @@ pub struct Args {
     #[command(flatten)]
     catalog: CatalogArgs,
 
-    /// Show PMU families and metrics of other machines, too
+    /// Show PMU families and metrics of other machines, and all events by the vendor's names, too
     #[arg(long)]
     all: bool,
 

@@ -1,0 +1,200 @@
+//! `cargo xtask import perfmon DIR`: the names and encodings of Intel's uncore events, from a checkout
+//! of intel/perfmon, as the checked-in `uncore-trace/catalog/intel/events.txt`.
+//!
+//! Takes names and numbers, no descriptions. An encoding is made as `scripts/create_perf_json.py` of
+//! that repository makes it for perf's tables, with one difference: `Filter1` of Skylake-SP fills the
+//! upper half of `config1`, since the driver writes that half to the register FILTER1 and masks the
+//! lower one (`skx_cha_hw_config` and `hswep_cbox_enable_event` in
+//! `arch/x86/events/intel/uncore_snbep.c`, Linux 7.2).
+#![expect(clippy::print_stdout, reason = "a task tells what it did")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use serde_json::Value;
+
+/// What to import.
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Import {
+    /// Events of Intel's server processors from a checkout of github.com/intel/perfmon
+    Perfmon(Perfmon),
+}
+
+/// Options of `cargo xtask import perfmon`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Perfmon {
+    /// The checkout
+    dir: PathBuf,
+    /// Only fail if the checked-in data is not what the checkout gives
+    #[arg(long)]
+    check: bool,
+}
+
+/// The file that is made.
+const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../uncore-trace/catalog/intel/events.txt");
+
+/// Directories of server processors.
+const MODELS: [&str; 10] = ["HSX", "BDX", "SKX", "CLX", "ICX", "SPR", "EMR", "GNR", "SRF", "CWF"];
+
+/// Events that are taken although they are among those that Intel calls experimental: the catalog
+/// opens them.
+const EXTRA: [&str; 2] = ["UNC_M2M_IMC_READS.ALL", "UNC_M2M_IMC_WRITES.ALL"];
+
+/// Units whose PMU has another name (`unit_to_pmu` of `tools/perf/pmu-events/jevents.py`, Linux 7.2).
+const UNITS: [(&str, &str); 4] =
+    [("cbo", "cbox"), ("sbo", "sbox"), ("qpi ll", "qpi"), ("upi ll", "upi")];
+
+/// PMU and name of an event.
+type Key = (String, String);
+
+/// Makes the file, or compares it.
+pub(crate) fn run(import: &Import) -> Result<()> {
+    let Import::Perfmon(Perfmon { dir, check }) = import;
+    let made = made(dir)?;
+    if !check {
+        fs::write(FILE, &made).with_context(|| format!("cannot write {FILE}"))?;
+        println!("import: {} lines, {} bytes", made.lines().count(), made.len());
+        return Ok(());
+    }
+    let there = fs::read_to_string(FILE).with_context(|| format!("cannot read {FILE}"))?;
+    ensure!(there == made, "{FILE} is not what {} gives: import it again", dir.display());
+    Ok(())
+}
+
+/// The text of the file.
+fn made(dir: &Path) -> Result<String> {
+    let read = |file: &str| {
+        let path = dir.join(file.trim_start_matches('/'));
+        fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
+    };
+    // By processor; those of one model with several steppings are one.
+    let mut events: BTreeMap<String, BTreeMap<Key, String>> = BTreeMap::new();
+    let mut versions = BTreeSet::new();
+    for line in read("mapfile.csv")?.lines() {
+        let columns: Vec<&str> = line.split(',').collect();
+        let [processor, version, file, kind, ..] = columns[..] else { continue };
+        let model = file.trim_start_matches('/').split('/').next().unwrap_or_default();
+        let is_extra = kind == "uncore experimental";
+        if !MODELS.contains(&model) || (kind != "uncore" && !is_extra) {
+            continue;
+        }
+        if !is_extra {
+            versions.insert(format!("{model} {version}"));
+        }
+        let processor: Vec<&str> = processor.split('-').take(3).collect();
+        let of = events.entry(processor.join("-").to_ascii_lowercase()).or_default();
+        let json: Value = serde_json::from_str(&read(file)?).with_context(|| file.to_owned())?;
+        for event in json["Events"].as_array().with_context(|| format!("{file}: no events"))? {
+            let name = text(event, "EventName");
+            if is_extra && !EXTRA.contains(&name) {
+                continue;
+            }
+            let Some((key, encoding)) =
+                encoded(event, model).with_context(|| format!("{file}: {name}"))?
+            else {
+                continue;
+            };
+            let first = of.entry(key).or_insert_with(|| encoding.clone());
+            ensure!(*first == encoding, "{file}: {name} is {encoding} here and {first} elsewhere");
+        }
+    }
+    let notice = read("LICENSE")?;
+    let versions: Vec<_> = versions.into_iter().collect();
+    Ok(render(&events, &notice, &versions.join(", ")))
+}
+
+/// The events by the processors that have them, then by PMU.
+fn render(
+    events: &BTreeMap<String, BTreeMap<Key, String>>,
+    notice: &str,
+    versions: &str,
+) -> String {
+    let mut processors: BTreeMap<(&Key, &String), Vec<&str>> = BTreeMap::new();
+    for (processor, events) in events {
+        for event in events {
+            processors.entry(event).or_default().push(processor);
+        }
+    }
+    let mut sections: BTreeMap<(String, &str), Vec<String>> = BTreeMap::new();
+    for (((pmu, name), encoding), of) in processors {
+        let section = sections.entry((of.join(" "), pmu.as_str())).or_default();
+        section.push(format!("{name} {encoding}"));
+    }
+    let mut lines = vec![
+        "# Names and encodings of Intel's uncore events. Made by `cargo xtask import perfmon DIR` from"
+            .to_owned(),
+        "# github.com/intel/perfmon: do not edit. A section is the processors, a colon and the PMU."
+            .to_owned(),
+        format!("# {versions}"),
+        "#".to_owned(),
+    ];
+    lines.extend(notice.lines().map(|line| format!("# {line}").trim_end().to_owned()));
+    for ((processors, pmu), events) in sections {
+        lines.push(format!("\n[{processors}: uncore_{pmu}]"));
+        lines.extend(events);
+    }
+    lines.join("\n") + "\n"
+}
+
+/// Key and encoding of an event; `None` for one that cannot be opened by an encoding alone, that is
+/// deprecated, or that has a name in sysfs.
+fn encoded(event: &Value, model: &str) -> Result<Option<(Key, String)>> {
+    let name = text(event, "EventName");
+    let filter = text(event, "Filter");
+    let dropped = ["ha_addrmatch", "ha_opcodematch", "irpfilter"];
+    if text(event, "Deprecated") == "1"
+        || text(event, "CounterType") == "FREERUN"
+        || name.contains("BANDWIDTH_OUT")
+        || dropped.iter().any(|start| filter.to_ascii_lowercase().starts_with(start))
+    {
+        return Ok(None);
+    }
+    let number = |key: &str| number(text(event, key)).with_context(|| key.to_owned());
+    let mut terms = vec![("event", number("EventCode")? | number("ExtSel")? << 8)];
+    let (port, class) = (number("PortMask")?, number("FCMask")?);
+    // Both stand for bits that UMaskExt has too.
+    let wide = if port == 0 && class == 0 { number("UMaskExt")? } else { 0 };
+    let umask = number("UMask")? | wide << 8;
+    let is_fixed = text(event, "Counter").eq_ignore_ascii_case("fixed");
+    if is_fixed {
+        terms = vec![("event", 0xff)];
+    }
+    // The power unit of Haswell and Broadwell has no umask.
+    let state = name.strip_prefix("UNC_P_POWER_STATE_OCCUPANCY.CORES_C");
+    match state.filter(|_| ["HSX", "BDX"].contains(&model)) {
+        Some("0") => terms.push(("occ_sel", 1)),
+        Some("3") => terms.push(("occ_sel", 2)),
+        Some("6") => terms.push(("occ_sel", 3)),
+        Some(state) => bail!("unknown state C{state}"),
+        None if !is_fixed => terms.push(("umask", umask)),
+        None => {}
+    }
+    terms.extend([("ch_mask", port), ("fc_mask", class)]);
+    if filter == "Filter1" {
+        terms.push(("config1", number("FILTER_VALUE")? << 32));
+    }
+    let set = terms.iter().filter(|(term, value)| *value != 0 || *term == "event");
+    let encoding: Vec<_> = set.map(|(term, value)| format!("{term}={value:#x}")).collect();
+    let unit = text(event, "Unit").to_ascii_lowercase();
+    let pmu = UNITS.iter().find(|(known, _)| *known == unit).map_or(unit.as_str(), |its| its.1);
+    Ok(Some(((pmu.to_owned(), name.to_ascii_lowercase()), encoding.join(","))))
+}
+
+/// A value of an event; empty where it has none.
+fn text<'a>(event: &'a Value, key: &str) -> &'a str {
+    event[key].as_str().unwrap_or_default().trim()
+}
+
+/// A number in hex or decimal; the first of several; 0 where there is none.
+fn number(text: &str) -> Result<u64> {
+    let first = text.split(',').next().unwrap_or_default().trim();
+    let digits = first.strip_prefix("0x").or_else(|| first.strip_prefix("0X"));
+    let value = match digits {
+        _ if first.is_empty() || first == "na" => return Ok(0),
+        Some(digits) => u64::from_str_radix(digits, 16),
+        None => first.parse(),
+    };
+    value.with_context(|| format!("{first:?} is not a number"))
+}
