@@ -15,8 +15,16 @@ use uncore_trace_lab::fixtures;
 use crate::machines::captured;
 
 /// The machines that were written from the source of drivers, not captured.
-const WRITTEN: &[&str] =
-    &["power10", "power9-2s", "sapphire-rapids-2s", "zen2", "zen3-2s", "zen4-2s", "zen5-2s"];
+const WRITTEN: &[&str] = &[
+    "power10",
+    "power9-2s",
+    "sapphire-rapids-2s",
+    "skylake-sp-2s",
+    "zen2",
+    "zen3-2s",
+    "zen4-2s",
+    "zen5-2s",
+];
 
 fn lab(folder: &str) -> Vec<(PathBuf, toml::Table)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/lab").join(folder);
