@@ -407,7 +407,7 @@ fn every_name_of_a_formula_is_known() {
                     || ELSEWHERE.iter().any(|known| name.starts_with(known))
                     || family.family == "arm_core" && ARM.split(' ').any(|known| known == name)
                     || family.family == "pcie_bdf" && name.ends_with("_pcie_tlp_data_payload")
-                    || family.family == "intel_b2cmi" && name.starts_with("unc_b2cmi_")
+                    || ["unc_m2m_", "unc_b2cmi_"].iter().any(|known| name.starts_with(known))
                     || family.family == "intel_imc_free_running"
                         && ["read", "write"].contains(&name);
                 assert!(known, "{}: {}: {name}", family.family, metric.name);

@@ -99,4 +99,4 @@ fn a_family_is_verified_as_the_catalog_says() {
 }
 
 /// Families without a machine in the fixtures.
-const NO_MACHINE: &[&str] = &["amd_df", "pcie_bdf"];
+const NO_MACHINE: &[&str] = &["amd_df", "intel_b2cmi", "pcie_bdf"];
