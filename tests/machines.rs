@@ -69,7 +69,7 @@ pub(crate) fn refused(name: &str, groups: &[&str], events: &[&str]) -> String {
 
 /// What a test wants to see of a counter.
 pub(crate) fn brief(plan: &Plan) -> Vec<String> {
-    let one = |c: &uncore_trace::plan::Counter| {
+    let one = |c: &Counter| {
         let [config, config1, config2, ..] = c.config;
         let leader = c.leader.map_or(String::new(), |leader| format!(" leader {leader}"));
         format!(
