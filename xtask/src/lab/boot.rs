@@ -52,6 +52,10 @@ pub(super) struct GuestSpec {
     pub nodes: u32,
     /// Its CPUs take turns of microseconds.
     pub fine: bool,
+    /// QEMU's name of its CPU, where it is not the most capable one.
+    pub cpu: Option<String>,
+    /// Modules of the distribution that it loads.
+    pub modules: Vec<String>,
     /// Size of its second disk, if it has one.
     pub disk_mib: u64,
     /// Devices of the ACPI namespace (arm64 only).
@@ -86,10 +90,11 @@ fn boot_guest(machine: &GuestSpec, wishes: Wishes) -> Result<PathBuf> {
     let started = Instant::now();
     let run = qemu::Run {
         arch: machine.arch,
-        cpu: match machine.arch {
+        cpu: match (&machine.cpu, machine.arch) {
+            (Some(cpu), _) => cpu,
             // The architected pointer authentication is by far the slowest thing to emulate.
-            Arch::Arm64 => "max,pauth-impdef=on",
-            Arch::Amd64 => "max",
+            (None, Arch::Arm64) => "max,pauth-impdef=on",
+            (None, Arch::Amd64) => "max",
         },
         program: qemu::program(machine.arch, machine.fine)?,
         clock: match machine.arch {
@@ -166,7 +171,9 @@ fn write_initrd(
 fn add_modules(machine: &GuestSpec, kernel: &Kernel, files: &mut Vec<GuestFile>) -> Result<Value> {
     let mut json = machine.guest_json.clone();
     let fields = json.as_object_mut().context("guest.json is no object")?;
-    let mut paths = modules::dependencies(kernel, DISK_MODULES)?;
+    let own = machine.modules.iter().map(String::as_str);
+    let wanted: Vec<&str> = DISK_MODULES.iter().copied().chain(own).collect();
+    let mut paths = modules::dependencies(kernel, &wanted)?;
     let mut first: Vec<String> = paths.iter().map(|path| file_name(path)).collect();
     if needs_model(machine) {
         let built = modules::drivers(kernel, &workspace_root().join("tests/lab/model"))?;

@@ -39,6 +39,11 @@ struct File {
     /// Its CPUs take turns of microseconds.
     #[serde(default)]
     fine: bool,
+    /// QEMU's name of its CPU, with its features; default: all that QEMU can emulate.
+    cpu: Option<String>,
+    /// Modules of the distribution that it loads: drivers that need no device model.
+    #[serde(default)]
+    modules: Vec<String>,
     /// Size of a disk with nothing on it, the second one; 0: it has none.
     #[serde(default)]
     disk_mib: u64,
@@ -81,6 +86,8 @@ pub(crate) struct Machine {
     pub series: Vec<Series>,
     pub scenarios: Vec<String>,
     pub fine: bool,
+    pub cpu: Option<String>,
+    pub modules: Vec<String>,
     pub disk_mib: u64,
     pub instances: Vec<Instance>,
 }
@@ -155,6 +162,8 @@ impl Machine {
             series: file.series,
             scenarios: file.scenarios,
             fine: file.fine,
+            cpu: file.cpu,
+            modules: file.modules,
             disk_mib: file.disk_mib,
             instances,
         })

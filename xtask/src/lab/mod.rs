@@ -195,6 +195,8 @@ fn guest(machine: &Machine, series: Series, steps: &[Step]) -> Result<GuestSpec>
         cpus: machine.cpus(),
         nodes: machine.sockets,
         fine: machine.fine,
+        cpu: machine.cpu.clone(),
+        modules: machine.modules.clone(),
         disk_mib: machine.disk_mib,
         acpi: machine.instances.iter().filter_map(machine::Instance::acpi).collect(),
         files: vec![broken_catalog()?, catalog()],

@@ -18,6 +18,7 @@ mod hotplug;
 mod metrics;
 pub(super) mod misses;
 mod multiplexing;
+mod opens;
 mod sockets;
 mod tenants;
 mod traps;
@@ -41,6 +42,7 @@ const ALL: &[Scenario] = &[
     Scenario { name: "bare", steps: bare::steps },
     Scenario { name: "host", steps: host::steps },
     Scenario { name: "core", steps: core::steps },
+    Scenario { name: "opens", steps: opens::steps },
     Scenario { name: "exact", steps: exact::steps },
     Scenario { name: "sockets", steps: sockets::steps },
     Scenario { name: "metrics", steps: metrics::steps },
