@@ -8,9 +8,9 @@ use crate::plan::{Counter, Plan};
 
 /// Time on a far CPU counts as this part of time on a near one.
 ///
-/// Linux gives a page to the node of the CPU that first touches it (Documentation/admin-guide/mm/
-/// numa_memory_policy.rst, Linux 7.2), so a task's traffic to memory of another socket is the
-/// exception. The number is a prior: where methods learn, rates replace it.
+/// Linux gives a page to the node of the CPU that first touches it
+/// (`Documentation/admin-guide/mm/numa_memory_policy.rst`, Linux 7.2), so a task's traffic to memory of
+/// another socket is the exception. The number is a prior: where methods learn, rates replace it.
 const FAR_PART: u64 = 4;
 
 /// The CPUs that a counter sees.
@@ -161,8 +161,8 @@ mod tests {
             usage.add(cpu, &[(Owner::Irq(1), 100), (Owner::Idle, 300)]);
         }
         usage.end_tick(1);
-        let expected = vec![(Owner::Irq(1), 225), (Owner::Idle, 675)];
-        assert_eq!(usage.take_ticks()[0].times, [expected.clone()]);
-        assert_eq!(usage.take(), [expected]);
+        let expected = [vec![(Owner::Irq(1), 225), (Owner::Idle, 675)]];
+        assert_eq!(usage.take_ticks()[0].times, expected);
+        assert_eq!(usage.take(), expected);
     }
 }

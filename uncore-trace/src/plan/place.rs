@@ -12,7 +12,7 @@ use crate::discover::{CpuList, Machine};
 use crate::text::printable;
 
 /// One CPU a PMU is read on.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Spot {
     /// The reader CPU.
     pub cpu: u32,

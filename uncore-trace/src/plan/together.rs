@@ -33,7 +33,7 @@ impl<'a> Assembly<'a> {
                         self.events.push(event.clone());
                     }
                     for spot in spots {
-                        self.add_metric(measured, &spot);
+                        self.add_metric(measured, spot);
                     }
                 }
                 Err(error) => unreadable.push(error),
@@ -49,11 +49,11 @@ impl<'a> Assembly<'a> {
     }
 
     /// Adds one metric on one CPU.
-    fn add_metric(&mut self, measured: &Measured<'a>, spot: &Spot) {
+    fn add_metric(&mut self, measured: &Measured<'a>, spot: Spot) {
         let Measured { metric, words, .. } = measured;
         let mut inputs = Vec::new();
         for (name, event) in &measured.inputs {
-            let counter = event.as_ref().map(|event| self.push(event, spot.clone(), None).0);
+            let counter = event.as_ref().map(|event| self.push(event, spot, None).0);
             inputs.push(Input { name: (*name).to_owned(), counter });
         }
         if measured.is_ratio() && words.family.is_some_and(|family| family.groupable) {
