@@ -1,7 +1,5 @@
 //! AMD processors, RAPL and POWER: golden encodings, and what the plans say.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
-
 use uncore_trace::catalog::Catalog;
 
 use crate::machines::{brief, captured, planned, refused};
