@@ -125,6 +125,30 @@ fn counters(plan: &Plan) -> Vec<String> {
     plan.counters.iter().map(one).collect()
 }
 
+/// Which bit of `port` a root port of a Kunpeng has is not known, so a device is picked by its
+/// requester id, by the PMU whose `bdf_min` and `bdf_max` enclose its root port.
+#[test]
+fn kunpeng_picks_a_device_by_its_requester_id() {
+    let machine = captured("kunpeng-hip09");
+    let plan = planned(&machine, &of_devices(&["nvme0n1"], &["pcie"]));
+    assert_eq!(
+        counters(&plan),
+        ["tx_cpl_flux", "rx_mwr_flux"]
+            .map(|event| format!("hisi_pcie0_core0/{event},bdf=0x100,len_mode=0x1/"))
+    );
+    assert!(plan.notes.is_empty(), "{:?}", plan.notes);
+    // Each counter has a filter of its own: two devices below one port are two counters, without a
+    // note on what else cannot be counted.
+    let plan = planned(&machine, &of_devices(&["eth0", "eth1"], &["pcie"]));
+    assert_eq!(plan.counters.len(), 4);
+    assert!(plan.counters.iter().all(|c| c.pmu == "hisi_pcie0_core1"), "{:?}", plan.counters);
+    assert!(plan.notes.is_empty(), "{:?}", plan.notes);
+    let all = Request { per_port: true, ..request(&["pcie"], &[]) };
+    let plan = planned(&machine, &all);
+    assert!(plan.counters.iter().all(|c| c.filter.contains("port=0xffff")), "{:?}", plan.counters);
+    assert!(plan.notes.iter().any(|note| note.contains("counted together")), "{:?}", plan.notes);
+}
+
 #[test]
 fn grace_finds_the_root_port_by_the_domain() {
     let (_dir, machine) = grace();

@@ -371,6 +371,51 @@ fn a_sibling_leaves_the_filter_to_its_leader() {
     assert_eq!(plan.counters[1].leader, Some(0));
 }
 
+/// The driver refuses an event with neither a port nor a device, and takes the port where both are
+/// given.
+#[test]
+fn kunpeng_counts_all_root_ports_unless_told_which() {
+    let pmu = "hisi_pcie0_core0";
+    let texts = ["rx_mwr_flux", "rx_mwr_flux,port=0x1", "rx_mwr_flux,bdf=0x3900,len_mode=3"];
+    let texts = texts.map(|text| format!("{pmu}/{text}/"));
+    let plan = planned("kunpeng-hip09", &[], &[&texts[0], &texts[1], &texts[2]]);
+    insta::assert_snapshot!(brief(&plan).join("\n"));
+    let both = refused("kunpeng-hip09", &[], &[&format!("{pmu}/rx_mwr_flux,port=1,bdf=0x3900/")]);
+    assert!(both.contains("port") && both.contains("bdf"), "{both}");
+}
+
+/// A cluster is what a cache of it sees; a DDR controller is everybody's, whatever
+/// `associated_cpus` says.
+#[test]
+fn a_cache_of_a_cluster_sees_the_cluster() {
+    let plan = planned("kunpeng-920", &["cache"], &[]);
+    let sees: std::collections::BTreeSet<_> =
+        plan.counters.iter().map(|c| (c.pmu.as_str(), c.sees.to_string())).collect();
+    assert!(sees.contains(&("hisi_sccl5_l3c1", "6-7".to_owned())), "{sees:?}");
+    assert!(
+        planned("altra-2s", &["cache"], &[])
+            .counters
+            .iter()
+            .any(|c| c.pmu == "arm_dsu_1" && c.sees.to_string() == "2-3")
+    );
+    let mem = planned("kunpeng-920", &["mem"], &[]);
+    assert!(mem.counters.iter().all(|c| c.sees.to_string() == "0-7"), "{:?}", mem.counters);
+}
+
+/// Home nodes are HN-F on CMN-600 to CMN-700 and HN-S on CMN S3.
+#[test]
+fn the_mesh_opens_the_home_nodes_that_it_has() {
+    for (machine, kind) in [("altra-2s", "hnf_"), ("yitian", "hnf_"), ("cmn-s3", "hns_")] {
+        for group in ["cache", "mem"] {
+            let plan = planned(machine, &[group], &[]);
+            let mesh: Vec<_> = plan.counters.iter().filter(|c| c.pmu.contains("cmn")).collect();
+            assert!(!mesh.is_empty(), "{machine} {group}");
+            assert!(mesh.iter().all(|c| c.event.starts_with(kind)), "{machine} {mesh:?}");
+            assert!(!plan.notes.iter().any(|note| note.contains("no event")), "{:?}", plan.notes);
+        }
+    }
+}
+
 /// Kernels up to 6.12 have no `port` file for C2C: they count both ports, whatever the bits.
 #[test]
 fn a_filter_that_the_kernel_has_no_field_for_is_left_out() {

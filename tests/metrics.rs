@@ -9,6 +9,7 @@ use uncore_trace::catalog::metric::{DURATION_NS, Planned, Value, evaluate};
 use uncore_trace::catalog::words::Words;
 use uncore_trace::discover::Machine;
 use uncore_trace::plan::{Plan, Request, plan};
+use uncore_trace_lab::fixtures;
 
 use crate::machines::captured;
 
@@ -377,18 +378,8 @@ fn every_name_of_a_formula_is_known() {
         l1i_tlb_refill l2d_tlb l2d_tlb_refill dtlb_walk itlb_walk cpu_cycles stall_backend \
         stall_frontend";
     let catalog = Catalog::embedded().unwrap();
-    let machines = [
-        "all-drivers-acpi",
-        "grace-2s",
-        "icelake-2s",
-        "power9-2s",
-        "sapphire-rapids-2s",
-        "skylake-sp-2s",
-        "t410-2s",
-        "yitian",
-        "zen3-2s",
-    ]
-    .map(captured);
+    let machines = fixtures::names().unwrap();
+    let machines: Vec<_> = machines.iter().map(|name| captured(name)).collect();
     for family in &catalog.families {
         let pmus: Vec<_> = machines
             .iter()

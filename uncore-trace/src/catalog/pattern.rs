@@ -1,8 +1,9 @@
 //! Patterns of names in the catalog.
 
-/// Whether an event name fits a pattern, whatever the case of either.
+/// Whether an event name fits a pattern or one of several joined by `|`, whatever the case of either.
 pub fn matches_event(pattern: &str, event: &str) -> bool {
-    matches(&pattern.to_ascii_lowercase(), &event.to_ascii_lowercase())
+    let event = event.to_ascii_lowercase();
+    pattern.split('|').any(|one| matches(&one.to_ascii_lowercase(), &event))
 }
 
 /// The list that every name fits, where a catalog file gives none.
@@ -25,6 +26,13 @@ pub fn matches(pattern: &str, text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn alternatives_are_patterns_of_one_event() {
+        for (event, is) in [("hnf_mc_reqs", true), ("HNS_MC_REQS_all", true), ("hns_mc", false)] {
+            assert_eq!(matches_event("hnf_mc_reqs|hns_mc_reqs_*", event), is, "{event}");
+        }
+    }
 
     #[test]
     fn patterns_tell_families_apart() {

@@ -25,7 +25,7 @@ pub struct Ports {
     /// The events that count the bytes devices write to memory.
     #[serde(default)]
     pub writes: Vec<String>,
-    /// What else can single out one device, as the requester id and what turns it on.
+    /// What else can single out one device: its requester id.
     pub requester: Option<Requester>,
 }
 
@@ -42,8 +42,9 @@ fn ports<'de, D: Deserializer<'de>>(from: D) -> Result<u32, D::Error> {
 pub struct Requester {
     /// The term that takes bus << 8 | device << 3 | function.
     pub term: String,
-    /// The term that turns it on.
-    pub with: String,
+    /// The term that enables it, where giving the id does not. It is of a family whose PMUs have one
+    /// register for the id; without it each counter has its own.
+    pub with: Option<String>,
 }
 
 /// How the PMU and the port above a device are found.
@@ -62,6 +63,9 @@ pub enum Locate {
     /// Alibaba's `pcie_bdf_<domain << 24 | bus << 16 | device << 8 | function>`.
     #[serde(rename = "pcie_bdf name")]
     PcieBdfName,
+    /// Kunpeng: the root port is between `bdf_min` and `bdf_max`, which are beside the PMU.
+    #[serde(rename = "hisi bdf range")]
+    HisiBdfRange,
     /// Intel: `die<N>` files beside the PMU have `domain:bus` of the root bus.
     #[serde(rename = "intel die")]
     IntelDie,

@@ -1,12 +1,13 @@
 //! One PMU as its folder in `/sys/bus/event_source/devices` shows it.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::path::Path;
 
 use serde::Serialize;
 
 use super::cpulist::CpuList;
-use super::event::EventAlias;
+use super::event::{EventAlias, number};
 use super::format::Format;
 use super::processor::Processor;
 use super::read::Problems;
@@ -34,6 +35,10 @@ pub struct Pmu {
     /// `die<N>` of Intel's: what it belongs to on the N-th die, `domain:bus` of a root bus for an
     /// IIO stack (`Documentation/ABI/testing/sysfs-devices-mapping`, Linux 7.2).
     pub dies: BTreeMap<u32, String>,
+    /// `bdf_min` and `bdf_max` of a Kunpeng: the requester ids of the root ports that it counts
+    /// (`Documentation/admin-guide/perf/hisi-pcie-pmu.rst`, Linux 7.2).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bdf_range: Option<RangeInclusive<u16>>,
     /// `format/`: the terms of its events.
     #[serde(skip)]
     pub formats: BTreeMap<String, Format>,
@@ -75,6 +80,7 @@ impl Pmu {
             identifier,
             processor: processor.and_then(Processor::generation),
             dies: dies(dir, problems),
+            bdf_range: bdf_range(dir, problems),
             formats: formats(&dir.join("format"), problems),
             events: events(&dir.join("events"), problems),
             mux_interval_ms: problems.parsed(&dir.join("perf_event_mux_interval_ms")),
@@ -95,6 +101,14 @@ impl Pmu {
     pub fn is_per_cpu(&self) -> bool {
         self.cpumask.is_none()
     }
+}
+
+fn bdf_range(dir: &Path, problems: &mut Problems) -> Option<RangeInclusive<u16>> {
+    let mut id = |file: &str| {
+        let text = problems.line(&dir.join(file))?;
+        u16::try_from(number(&text).ok()?).ok()
+    };
+    Some(id("bdf_min")?..=id("bdf_max")?)
 }
 
 fn dies(dir: &Path, problems: &mut Problems) -> BTreeMap<u32, String> {

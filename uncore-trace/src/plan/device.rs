@@ -154,15 +154,17 @@ impl<'a> Narrowing<'a> {
             let part = part(words, rule, function, at, &others);
             let pmu = printable(&words.pmu.name).into_owned();
             let of = function.address;
-            let by_requester = part.terms.len() > 1;
-            if by_requester {
+            let requester = rule.requester.as_ref();
+            let by_requester =
+                requester.filter(|one| part.terms.iter().any(|(term, _)| *term == one.term));
+            if by_requester.is_some_and(|one| one.with.is_some()) {
                 self.notes.insert(format!(
                     "{pmu}: root port {} has other devices too, so {of} is picked by its requester \
                      id; the PMU has one register for that: while it is set, no other traffic of \
                      this root complex can be counted",
                     function.top
                 ));
-            } else if !others.is_empty() {
+            } else if by_requester.is_none() && !others.is_empty() {
                 let others = others.iter().map(Address::to_string);
                 self.notes.insert(format!(
                     "{pmu}: what is counted for {of} has the traffic of {} too, below the same \
@@ -178,7 +180,16 @@ impl<'a> Narrowing<'a> {
 
     /// A part for each root port: those with devices, or all where that is not known.
     fn each_port(&mut self, words: Words<'_>, rule: &Ports, event: &str) -> BTreeSet<Part> {
-        let Some(term) = rule.term.as_ref() else { return BTreeSet::from([Part::default()]) };
+        let Some(term) = rule.term.as_ref() else {
+            if rule.by == Locate::HisiBdfRange {
+                self.notes.insert(format!(
+                    "{}: which of its filter bits is which root port is not known, its root ports \
+                     are counted together",
+                    printable(&words.pmu.name)
+                ));
+            }
+            return BTreeSet::from([Part::default()]);
+        };
         if words.format(term).is_none() {
             self.notes.insert(format!(
                 "{}: this kernel has no term {term}, its root ports cannot be told apart",
@@ -239,6 +250,12 @@ pub fn above(machine: &Machine, words: Words<'_>, function: &Function) -> Option
             let sbdf = u64::from(domain) << 24 | bus << 16 | device << 8 | number;
             if is(format!("_{sbdf:x}")) { here(None) } else { None }
         }
+        Locate::HisiBdfRange => {
+            // The kernel compares within the domain of the PMU, which its files do not say; all root
+            // ports of Kunpeng are in domain 0.
+            let range = words.pmu.bdf_range.as_ref()?;
+            if domain == 0 && range.contains(&top.requester()) { here(None) } else { None }
+        }
         // Linux has no die* files of the stacks of Sapphire Rapids and later.
         Locate::IntelDie if words.pmu.dies.is_empty() => {
             let die = die_of(machine, function)?;
@@ -283,11 +300,12 @@ pub fn part(
     others: &[Address],
 ) -> Part {
     let mut terms = Vec::new();
-    let requester =
-        ports.requester.as_ref().filter(|_| !others.is_empty() && !function.is_bridge());
+    // The port is enough for a device that is alone below it.
+    let by_port = ports.term.is_some() && others.is_empty();
+    let requester = ports.requester.as_ref().filter(|_| !by_port && !function.is_bridge());
     if let Some(requester) = requester {
         terms.push((requester.term.clone(), u64::from(function.address.requester())));
-        terms.push((requester.with.clone(), 1));
+        terms.extend(requester.with.iter().map(|with| (with.clone(), 1)));
     } else if let (Some(term), Some(port)) = (&ports.term, at.port) {
         // A kernel without the term counts all ports.
         terms.extend(words.format(term).map(|_| (term.clone(), 1_u64 << port)));

@@ -25,6 +25,8 @@ const PMU_FILES: &[&str] = &[
     "identifier",
     "ali_drw_pmu_identifier",
     "peer",
+    "bdf_min",
+    "bdf_max",
     "perf_event_mux_interval_ms",
 ];
 

@@ -77,7 +77,8 @@ fn none(machine: &Machine) -> String {
     }
 }
 
-/// `-p GROUPS (name, name and 3 more)` behind `head`, with as many names as a line has room for.
+/// `-p GROUPS (name, name and 3 more)` behind `head`, with as many names as a line has room for, which
+/// may be none.
 fn fitting(head: &str, groups: &[&groups::Row], mut names: Vec<&str>) -> String {
     let mut seen = std::collections::BTreeSet::new();
     names.retain(|name| seen.insert(*name));
@@ -85,7 +86,7 @@ fn fitting(head: &str, groups: &[&groups::Row], mut names: Vec<&str>) -> String 
     let groups = groups.join(",");
     let line = |most| format!("{head}-p {groups} ({})", few(&names, most));
     let most = (1..=names.len()).rev().find(|most| cells(&line(*most)) <= WIDTH);
-    line(most.unwrap_or(1))
+    most.map_or_else(|| format!("{head}-p {groups}"), line)
 }
 
 #[cfg(test)]
