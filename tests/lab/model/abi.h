@@ -28,6 +28,7 @@ enum lab_kind_id {
 	LAB_DWC   = 5, /* dwc.c */
 	LAB_DRW   = 6, /* drw.c */
 	LAB_CPU   = 7, /* cpu.c */
+	LAB_HISI  = 8, /* hisi.c */
 };
 
 struct lab_define {

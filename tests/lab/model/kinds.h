@@ -14,6 +14,7 @@ extern const struct lab_kind lab_cmn;
 extern const struct lab_kind lab_dwc;
 extern const struct lab_kind lab_drw;
 extern const struct lab_kind lab_cpu;
+extern const struct lab_kind lab_hisi;
 
 static const struct lab_kind *const lab_kinds[] = {
 	&lab_cspmu,
@@ -23,6 +24,7 @@ static const struct lab_kind *const lab_kinds[] = {
 	&lab_dwc,
 	&lab_drw,
 	&lab_cpu,
+	&lab_hisi,
 };
 
 #endif

@@ -53,6 +53,9 @@ void lab_raise(struct lab_device *device);
 /* Whether a CPU is next to device `uid`: in its container, as firmware would say; see apmt.c. */
 bool lab_in_container(unsigned int cpu, u32 uid);
 
+/* What MPIDR_EL1 of this CPU would say on a Kunpeng; see hisi.c. */
+u64 lab_hisi_mpidr(void);
+
 /* Makes the kernel see a device as firmware's APMT table would, and not; for kinds. May sleep. */
 int lab_apmt_attach(struct lab_device *device);
 void lab_apmt_detach(struct lab_device *device);

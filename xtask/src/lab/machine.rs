@@ -251,6 +251,7 @@ impl Instance {
                 arg[3] = 1;
             }
             Kind::Cpu => text.clone_from(&self.name),
+            Kind::Hisi => arg[0] = define.layout,
             Kind::Cmem | Kind::Drw => {}
         }
         Definition { kind: self.pmu.kind as u32, node: self.socket, cpus: self.cpus, arg, text }
@@ -266,6 +267,7 @@ impl Instance {
             Kind::Cmem => pages(14 + 1),
             Kind::C2c => pages(define.instances + 1),
             Kind::Drw => pages(1),
+            Kind::Hisi => vec![(base, 4 * PAGE)],
             Kind::Cmn => vec![(base, SLOT)],
             Kind::Cspmu if !define.hid.is_empty() => {
                 define.page.iter().map(|offset| (base + offset, PAGE)).collect()
@@ -277,8 +279,14 @@ impl Instance {
         if self.pmu.kind == Kind::Cspmu {
             properties.push(("instance_id".to_owned(), u64::from(self.unit)));
         }
-        let interrupt =
-            matches!(self.pmu.kind, Kind::Cmn | Kind::Drw).then(|| FIRST_INTERRUPT + self.device);
+        if self.pmu.kind == Kind::Hisi {
+            // A die is a node, see tests/lab/model/hisi.c.
+            properties.push(("hisilicon,scl-id".to_owned(), u64::from(self.socket)));
+        }
+        let of_unit = self.pmu.unit_properties.iter();
+        properties.extend(of_unit.map(|name| (name.clone(), u64::from(self.unit))));
+        let interrupts = matches!(self.pmu.kind, Kind::Cmn | Kind::Drw | Kind::Hisi);
+        let interrupt = interrupts.then(|| FIRST_INTERRUPT + self.device);
         // The drivers of Tegra410 take the unique id for the socket.
         let uid = match self.pmu.kind {
             Kind::Cmem | Kind::C2c => self.socket,

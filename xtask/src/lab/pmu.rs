@@ -23,6 +23,7 @@ pub(crate) enum Kind {
     Dwc = 5,
     Drw = 6,
     Cpu = 7,
+    Hisi = 8,
 }
 
 /// One PMU, whatever its instance.
@@ -52,6 +53,9 @@ pub(crate) struct Pmu {
     /// Properties of its ACPI device.
     #[serde(default)]
     pub properties: BTreeMap<String, u64>,
+    /// Properties that hold the number of its unit.
+    #[serde(default)]
+    pub unit_properties: Vec<String>,
     pub traffic: Vec<Traffic>,
     pub view: Vec<View>,
     pub events: BTreeMap<String, Event>,
@@ -83,6 +87,8 @@ pub(crate) struct Define {
     pub lanes: u64,
     /// Columns, rows and revision of a mesh.
     pub mesh: [u64; 3],
+    /// Which of the register files of its kind it has.
+    pub layout: u64,
     /// Node ids of its CCLA nodes.
     pub ccla: Vec<u64>,
 }

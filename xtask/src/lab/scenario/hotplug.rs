@@ -18,6 +18,8 @@ const EVENTS: &[(&str, &str)] = &[
     ("t410-c2c-cpu", "in_rd_req"),
     ("yitian-mesh", "hnf_mc_reqs"),
     ("yitian-rootport", "rx_pcie_tlp_data_payload"),
+    ("kunpeng-920-ddrc", "flux_rd"),
+    ("kunpeng-920-hha", "rx_ops_num"),
 ];
 
 /// Longer than the default: with four emulated CPUs at work the recorder would be behind for so

@@ -19,7 +19,7 @@ const SHORT_MS: u32 = 1000;
 const WITHIN: f64 = 0.03;
 
 /// Descriptions of PMUs whose counters are few.
-const MODELS: &[&str] = &["grace-scf", "t410-ucf", "yitian-rootport"];
+const MODELS: &[&str] = &["grace-scf", "t410-ucf", "yitian-rootport", "kunpeng-920-l3c"];
 
 pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
     let mut steps = Vec::new();

@@ -29,7 +29,9 @@ const GROUPS: &[(&str, &[&str])] = &[
             "yitian-rootport",
         ],
     ),
-    ("mem", &["grace-scf", "t410-ucf", "yitian-mesh", "yitian-drw"]),
+    ("mem", &["grace-scf", "t410-ucf", "yitian-mesh", "yitian-drw", "kunpeng-920-ddrc"]),
+    ("mesh", &["kunpeng-920-hha"]),
+    ("cache", &["kunpeng-920-l3c"]),
     (
         "latency",
         &[

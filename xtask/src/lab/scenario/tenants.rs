@@ -17,6 +17,7 @@ const MOVED: &[(&str, [&str; 2])] = &[
     ("t410-pcie", ["rd_bytes", "wr_bytes"]),
     ("yitian-mesh", ["ccla_rx_cxs", "hnf_mc_reqs"]),
     ("yitian-drw", ["hif_rd", "hif_wr"]),
+    ("kunpeng-920-ddrc", ["flux_rd", "flux_wr"]),
 ];
 
 pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
