@@ -264,6 +264,8 @@ fn the_catalog_document_has_every_key() {
         "event",
         "budget",
         "source",
+        "mask",
+        "note",
         "about_event",
         "overlap",
         "constant",
@@ -271,7 +273,7 @@ fn the_catalog_document_has_every_key() {
     ] {
         assert_eq!(of(&format!("`{table}`")), keys(&format!("[[{table}]]\n")), "{table}");
     }
-    for table in ["one_value", "ports"] {
+    for table in ["one_value", "leader", "ports"] {
         assert_eq!(of(&format!("`{table}`")), keys(&format!("[{table}]\n")), "{table}");
     }
     let both = &keys("[[needs]]\n") | &keys("[[excludes]]\n");

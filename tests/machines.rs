@@ -224,6 +224,14 @@ fn a_counter_sees_who_can_cause_what_it_counts() {
         ("grace-2s", "nvidia_scf_pmu_1/cmem_rd_data/", "nvidia_scf_pmu_1 sees 0-3, far 0-1"),
         ("grace-2s", "nvidia_scf_pmu_1/remote_socket_rd_data/", "nvidia_scf_pmu_1 sees 2-3, far "),
         ("grace-2s", "nvidia_pcie_pmu_0/rd_bytes_loc/", "nvidia_pcie_pmu_0 sees , far "),
+        // GPUs are below the first socket's link, the other CPU below the second's.
+        ("t410-2s", "nvidia_nvlink_c2c_pmu_0/in_rd_req/", "nvidia_nvlink_c2c_pmu_0 sees , far "),
+        ("t410-2s", "nvidia_nvlink_c2c_pmu_1/in_rd_req/", "nvidia_nvlink_c2c_pmu_1 sees 0-1, far "),
+        (
+            "t410-2s",
+            "nvidia_nvlink_c2c_pmu_1/out_rd_req/",
+            "nvidia_nvlink_c2c_pmu_1 sees 2-3, far ",
+        ),
         // Which die a sub-channel is on is not known: no CPU is nearer than another.
         ("yitian", "ali_drw_2018000/hif_rd/", "ali_drw_2018000 sees 0-3, far "),
     ] {

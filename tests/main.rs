@@ -1,4 +1,4 @@
-//! The tests that need more than one module. `machines`, `amd`, `devices`, `misses` and `traps` plan on captured
+//! The tests that need more than one module. `machines`, `amd`, `devices`, `golden`, `misses` and `traps` plan on captured
 //! machines, `cli` types what is wrong and `recording` what is right into the real binary, `docs`
 //! compares the documents with the code; the others record for real on the kernel at hand, as root, and
 //! skip with a reason where they cannot.
@@ -14,6 +14,7 @@ mod devices;
 mod docs;
 mod doctor;
 mod exact;
+mod golden;
 mod harness;
 mod hotplug;
 mod io;

@@ -187,3 +187,149 @@ fn a_mistyped_filter_of_a_family_from_outside_is_named() {
           (did you mean root_port?)"]
     );
 }
+
+/// What the drivers of Tegra410 and Grace take and then count as something else, or never
+/// (`drivers/perf/arm_cspmu/nvidia_cspmu.c` and `nvidia_t410_c2c_pmu.c`, Linux 7.2).
+#[test]
+fn filters_that_would_count_something_else_are_refused() {
+    let (rc, tgt, ucf) =
+        ("nvidia_pcie_pmu_0_rc_4", "nvidia_pcie_tgt_pmu_0_rc_4", "nvidia_ucf_pmu_0");
+    for (machine, event, why) in [
+        // A range that is not enabled is not programmed: all BAR traffic is counted.
+        (
+            "t410-2s",
+            format!("{tgt}/rd_bytes,dst_addr_base=0x10000,dst_addr_mask=0xfff00/"),
+            "add dst_addr_en=1",
+        ),
+        ("t410-2s", format!("{tgt}/rd_bytes,dst_addr_mask=0xfff00/"), "add dst_addr_en=1"),
+        ("t410-2s", format!("{tgt}/rd_bytes,dst_addr_base=0/"), "add dst_addr_en=1"),
+        ("t410-2s", format!("{tgt}/rd_bytes,dst_addr_base=1,dst_addr_en=0/"), "add dst_addr_en=1"),
+        ("t410-2s", format!("{rc}/rd_bytes,src_bdf=0x108/"), "add src_bdf_en=1"),
+        // Nothing selected is everything selected.
+        ("t410-2s", format!("{tgt}/rd_bytes,dst_rp_mask=0/"), "no bit of dst_rp_mask is set"),
+        ("t410-2s", format!("{rc}/rd_bytes,src_rp_mask=0/"), "no bit of src_rp_mask is set"),
+        ("t410-2s", format!("{rc}/rd_bytes,config1=0/"), "no bit of src_rp_mask is set"),
+        ("t410-2s", format!("{rc}/rd_bytes,dst_rem=0/"), "leave out dst_rem to count everything"),
+        ("t410-2s", format!("{ucf}/mem_bytes_rd,src_loc_cpu=0/"), "leave out src_loc_cpu"),
+        ("t410-2s", format!("{ucf}/mem_bytes_rd,src_loc_cpu=0,src_rem=0/"), "src_loc_cpu, src_rem"),
+        ("t410-2s", format!("{ucf}/mem_bytes_rd,dst_rem=0/"), "no bit of dst_loc_cmem"),
+        (
+            "t410-2s",
+            "nvidia_nvlink_c2c_pmu_0/in_rd_req,gpu_mask=0/".to_owned(),
+            "no bit of gpu_mask",
+        ),
+        (
+            "grace-2s",
+            "nvidia_pcie_pmu_0/rd_bytes_loc,root_port=0/".to_owned(),
+            "no bit of root_port",
+        ),
+        ("grace-2s", "nvidia_pcie_pmu_0/event=0,config1=0/".to_owned(), "no bit of root_port"),
+        ("grace-2s", "nvidia_nvlink_c2c0_pmu_0/rd_bytes_loc,port=0/".to_owned(), "no bit of port"),
+        (
+            "grace-2s",
+            "nvidia_cnvlink_pmu_0/rd_bytes_loc,rem_socket=0/".to_owned(),
+            "no bit of rem_socket",
+        ),
+    ] {
+        // Alone, and as a member of a group.
+        let pmu = event.split('/').next().unwrap_or_default();
+        for text in [
+            event.clone(),
+            format!("{{{event},{pmu}/cycles/}}"),
+            format!("{{{pmu}/cycles/,{event}}}"),
+        ] {
+            let error = refused_on(machine, &text);
+            assert!(error.contains(why), "{text}: {error}");
+        }
+    }
+    // What selects something stays possible.
+    for event in [
+        format!(
+            "{tgt}/rd_bytes,dst_addr_base=0,dst_addr_mask=0xfff00,dst_addr_en=1,dst_rp_mask=0/"
+        ),
+        format!("{rc}/rd_bytes,src_rp_mask=0,src_bdf=0x108,src_bdf_en=1/"),
+        format!("{ucf}/mem_bytes_rd,src_loc_cpu=0,src_rem=1/"),
+        "nvidia_nvlink_c2c_pmu_0/in_rd_req,gpu_mask=3/".to_owned(),
+    ] {
+        planned("t410-2s", &[], &[&event]);
+    }
+}
+
+/// The driver drops the bits of GPUs that are not there, and counts all where none is left.
+#[test]
+fn a_mask_has_a_bit_for_each_peer() {
+    let catalog = Catalog::embedded().unwrap();
+    let mut machine = captured("t410-2s");
+    let link = machine.pmus.iter_mut().find(|pmu| pmu.name == "nvidia_nvlink_c2c_pmu_0").unwrap();
+    assert_eq!(link.peers.get("gpu"), Some(&2), "the peer file is read");
+    link.peers.insert("gpu".to_owned(), 1);
+    let on = |mask: u32| {
+        let text = format!("nvidia_nvlink_c2c_pmu_0/in_rd_req,gpu_mask={mask}/");
+        plan(&machine, &catalog, &request(&[], &[&text])).map_err(|error| error.to_string())
+    };
+    assert!(on(1).is_ok());
+    for mask in [2, 3] {
+        let error = on(mask).unwrap_err();
+        assert!(error.contains("its peer file says nr_gpu=1: give gpu_mask up to 0x1"), "{error}");
+    }
+}
+
+/// The driver compares each member of a group with its leader, also where that is `cycles`, and takes
+/// a leader of another PMU for one of its own.
+#[test]
+fn a_leader_has_the_device_of_its_group() {
+    let pmu = "nvidia_pcie_pmu_0_rc_4";
+    let (device, cycles) =
+        (format!("{pmu}/rd_bytes,src_bdf=0x108,src_bdf_en=1/"), format!("{pmu}/cycles/"));
+    let error = refused_on("t410-2s", &format!("{{{cycles},{device}}}"));
+    assert!(error.contains("cycles, which leads the group, has no src_bdf,src_bdf_en"), "{error}");
+    assert!(error.contains("give cycles the same terms or put it last"), "{error}");
+    for text in [
+        format!("{{{device},{cycles}}}"),
+        format!("{{{pmu}/cycles,src_bdf=0x108,src_bdf_en=1/,{device}}}"),
+        format!("{{{pmu}/cycles,src_bdf=0x108,src_bdf_en=1/,{pmu}/rd_bytes/}}"),
+        format!("{{{cycles},{pmu}/rd_bytes/}}"),
+    ] {
+        let plan = planned("t410-2s", &[], &[&text]);
+        assert_eq!(plan.counters[1].leader, Some(0), "{text}");
+    }
+    // A weak group is opened one by one.
+    let plan = planned("t410-2s", &[], &[&format!("{{{cycles},{device}}}:W")]);
+    assert!(plan.counters.iter().all(|counter| counter.leader.is_none()));
+    let error = refused_on("t410-2s", &format!("{{cs,{pmu}/rd_bytes/}}"));
+    assert!(error.contains("cannot lead a group of nvidia_pcie_pmu_0_rc_4"), "{error}");
+    planned("t410-2s", &[], &[&format!("{{{pmu}/rd_bytes/,cs}}")]);
+    // A group of root ports does not run beside a device, whoever leads it.
+    let ports = format!("{{{pmu}/rd_bytes/,{pmu}/wr_bytes/}}");
+    let error = refused_on("t410-2s", &format!("{device},{ports}"));
+    assert!(error.contains("one register for src_bdf"), "{error}");
+}
+
+/// `arm_dmc620_pmu.c` had no `cpumask` at first: a counter on each CPU would count everything again.
+#[test]
+fn a_pmu_without_a_cpumask_is_one_counter() {
+    let (_dir, machine) = made(&[
+        ("arm_dmc620_10008c000/type", "20"),
+        ("arm_dmc620_10008c000/format/eventid", "config:0-8"),
+        ("software/type", "1"),
+    ]);
+    let catalog = Catalog::embedded().unwrap();
+    let text = "arm_dmc620_10008c000/eventid=0x12/";
+    let plan = plan(&machine, &catalog, &request(&[], &[text, "context-switches"])).unwrap();
+    let of = |family: &str| plan.counters.iter().filter(|c| c.pmu.starts_with(family)).count();
+    assert_eq!((of("arm_dmc620"), of("software")), (1, 2));
+    let counter = &plan.counters[0];
+    assert!(!counter.per_cpu && !counter.at_switch && counter.socket.is_none(), "{counter:?}");
+    assert_eq!(counter.sees.to_string(), "0-1");
+    assert!(plan.notes[0].contains("it has no cpumask file"), "{:?}", plan.notes);
+}
+
+/// The links of Grace of which one reads nothing on a machine without GPUs.
+#[test]
+fn links_that_may_read_zero_are_named() {
+    let c2c = planned("grace-2s", &["c2c"], &[]).notes;
+    for family in ["nvidia_nvlink_c2c1 counts what a GPU does", "nvidia_cnvlink reads 0"] {
+        assert_eq!(c2c.iter().filter(|note| note.contains(family)).count(), 1, "{c2c:?}");
+    }
+    assert!(planned("grace-2s", &["pcie"], &[]).notes.is_empty());
+}

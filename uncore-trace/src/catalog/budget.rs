@@ -15,7 +15,6 @@ use super::pattern::matches_event;
 use super::suggest::list;
 use super::words::Words;
 use crate::discover::event::{AliasValue, EventAlias};
-use crate::discover::format::WORDS;
 
 /// A limit on the events of one PMU instance.
 #[derive(Debug, Clone, Deserialize)]
@@ -178,7 +177,7 @@ struct Need {
 impl Budget {
     /// `None` where the event does not need it, or this kernel has no such limit.
     fn need(&self, words: Words<'_>, event: &Encoded) -> Option<Need> {
-        let value = |term: &str| value(words, &event.config, term);
+        let value = |term: &str| words.value(&event.config, term);
         if self.named.as_ref().is_some_and(|name| !words.pmu.events.contains_key(name)) {
             return None;
         }
@@ -238,9 +237,4 @@ impl Budget {
             unsure: self.unsure,
         })
     }
-}
-
-/// The value a term has in `config`; `None` where the PMU has no such term.
-fn value(words: Words<'_>, config: &[u64; WORDS], term: &str) -> Option<u64> {
-    words.format(term).map(|format| format.decode(config))
 }

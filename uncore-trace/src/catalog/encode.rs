@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
+use super::rules::Attempt;
 use super::spec::{At, Term, TermValue};
 use super::suggest::{did_you_mean, list};
 use super::words::{Known, WHOLE_WORDS, Words};
@@ -48,7 +49,6 @@ impl<'a> Words<'a> {
     pub fn encode(&self, terms: &[Term], leader: &[Term]) -> Result<Encoded, At> {
         let start = terms.first().map_or(1, |term| term.column);
         let (alias, given) = self.given(terms)?;
-        self.check_filters(&given, start)?;
         let mut config = [0; WORDS];
         if let Some(event) = alias {
             self.apply_alias(event, &mut config).map_err(|message| At::new(start, message))?;
@@ -61,6 +61,11 @@ impl<'a> Words<'a> {
         let defaults = defaults.map_err(|message| At::new(start, message))?;
         for field in &defaults {
             set(&mut config, field);
+        }
+        let names: Vec<&str> = given.iter().map(|field| field.name.as_ref()).collect();
+        let attempt = Attempt { config: &config, given: &names, leader };
+        if let Some(why) = self.refusal(&attempt) {
+            return Err(At::new(start, why));
         }
         let (unit, scale) = self.unit(event);
         let (selects, narrows) = self.split(event, &given, &defaults);
@@ -161,31 +166,6 @@ impl<'a> Words<'a> {
                 format!("{}: its event {}: {error}", self.shown(), printable(event.name))
             })?;
             set(config, &Given { name: Cow::Borrowed(&term.name), format, value });
-        }
-        Ok(())
-    }
-
-    /// Refuses combinations that the driver takes and that then count nothing.
-    fn check_filters(&self, given: &[Given<'_>], start: usize) -> Result<(), At> {
-        let Some(family) = self.family else { return Ok(()) };
-        let set = |term: &str| given.iter().any(|field| field.name == term && field.value != 0);
-        if let Some(needs) = family.needs.iter().find(|n| set(&n.term) && !set(&n.with)) {
-            let message = format!(
-                "{}: {} counts nothing without {}=1: add it",
-                self.shown(),
-                needs.term,
-                needs.with
-            );
-            return Err(At::new(start, message));
-        }
-        if let Some(both) = family.excludes.iter().find(|e| set(&e.term) && set(&e.other)) {
-            let message = format!(
-                "{}: {} and {} exclude each other, such an event never runs: give one of them",
-                self.shown(),
-                both.term,
-                both.other
-            );
-            return Err(At::new(start, message));
         }
         Ok(())
     }

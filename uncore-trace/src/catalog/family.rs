@@ -17,6 +17,7 @@ use super::metric::{Constant, Metric};
 use super::near::NearRule;
 use super::pattern::{matches, matches_event};
 use super::ports::Ports;
+use super::rules::{Excludes, Leader, Mask, Needs, Note, OneValue, is_of};
 use super::scope::Scope;
 use super::source::Source;
 use super::verified::Verified;
@@ -109,37 +110,6 @@ pub struct NamedEvent {
     pub attr_type: Option<u32>,
 }
 
-/// A term that counts nothing without another.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Needs {
-    /// The term.
-    pub term: String,
-    /// What it needs.
-    pub with: String,
-}
-
-/// Two terms of which only one may be given.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Excludes {
-    /// One.
-    pub term: String,
-    /// The other.
-    pub other: String,
-}
-
-/// Terms in which all counters of a PMU must agree.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct OneValue {
-    /// The terms.
-    pub terms: Vec<String>,
-    /// Events that have none of them, `*` for anything.
-    #[serde(default)]
-    pub except: Vec<String>,
-}
-
 /// One PMU family.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -207,8 +177,13 @@ pub struct Family {
     /// Terms that exclude each other.
     #[serde(default)]
     pub excludes: Vec<Excludes>,
+    /// Terms that select by their bits.
+    #[serde(default, rename = "mask")]
+    pub masks: Vec<Mask>,
     /// Terms that the hardware has once for all counters.
     pub one_value: Option<OneValue>,
+    /// What the leader of a brace group must be.
+    pub leader: Option<Leader>,
     /// What there is an instance for.
     pub scope: Option<Scope>,
     /// Processors it is of, as [`Pmu::processor`] has them, same patterns as names. Empty: any.
@@ -226,6 +201,9 @@ pub struct Family {
     /// Traffic that other events count too.
     #[serde(default, rename = "overlap")]
     pub overlaps: Vec<Overlap>,
+    /// What the user must know when certain events are counted.
+    #[serde(default, rename = "note")]
+    pub notes: Vec<Note>,
     /// How its root ports are told apart.
     pub ports: Option<Ports>,
     /// Names of formulas that are no events.
@@ -239,7 +217,7 @@ pub struct Family {
     pub outside: Option<String>,
 }
 
-fn yes() -> bool {
+pub(super) fn yes() -> bool {
     true
 }
 
@@ -298,11 +276,7 @@ impl Family {
     pub fn recognises(&self, pmu: &Pmu) -> bool {
         self.names.iter().any(|pattern| matches(pattern, &pmu.name))
             && self.identifies(pmu)
-            && self.is_of(pmu)
-    }
-
-    fn is_of(&self, pmu: &Pmu) -> bool {
-        is_of(&self.processors, pmu)
+            && is_of(&self.processors, pmu)
     }
 
     /// Whether the identifiers, where both have one, agree.
@@ -332,15 +306,21 @@ impl Family {
         self.abouts.iter().find(of).map(|rule| rule.text.as_str())
     }
 
+    /// The metric of this name that is for the processor of `pmu`: the first that is.
+    pub fn metric(&self, name: &str, pmu: &Pmu) -> Option<&Metric> {
+        let its = |metric: &&Metric| metric.name == name && is_of(&metric.processors, pmu);
+        self.metrics.iter().find(its)
+    }
+
+    /// The constant of this name that is for the processor of `pmu`: the first that is.
+    pub fn constant(&self, name: &str, pmu: &Pmu) -> Option<&Constant> {
+        let its = |constant: &&Constant| constant.name == name && is_of(&constant.processors, pmu);
+        self.constants.iter().find(its)
+    }
+
     /// The group an event belongs to when it was asked for by name.
     pub fn group_of(&self, event: &str) -> Group {
         let of = |globs: &[String]| globs.iter().any(|glob| matches_event(glob, event));
         self.opens.iter().find(|(_, globs)| of(globs)).map_or(self.group, |(group, _)| *group)
     }
-}
-
-/// Whether a PMU is part of a processor that one of the patterns names; without patterns, of any.
-pub(super) fn is_of(processors: &[String], pmu: &Pmu) -> bool {
-    let of = |processor: &String| processors.iter().any(|one| matches(one, processor));
-    processors.is_empty() || pmu.processor.as_ref().is_some_and(of)
 }

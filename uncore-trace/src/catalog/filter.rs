@@ -2,8 +2,8 @@
 
 use serde::Deserialize;
 
-use super::family::is_of;
 use super::pattern::matches_event;
+use super::rules::is_of;
 use super::words::Words;
 use crate::discover::Pmu;
 use crate::discover::event::{AliasValue, EventAlias};

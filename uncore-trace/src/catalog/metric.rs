@@ -37,7 +37,7 @@ pub struct Metric {
     /// What it says, one line.
     pub about: String,
     /// Unit of the value: `GB/s` (1e9 bytes), `ns`, `GHz`, `%`, `1` for a ratio, `req/cycle`,
-    /// `cycles`, `W`, `MPKI` (per thousand instructions), `FLOP/s`.
+    /// `cycles`, `W`, `MPKI` (misses per thousand instructions), `PKI`, `FLOP/s`.
     pub unit: String,
     /// From events of the family in their unit (bytes, not beats), constants and [`DURATION_NS`].
     pub formula: Formula,
@@ -46,6 +46,10 @@ pub struct Metric {
     /// Names of the formula that are an event with terms, as they stand between the slashes.
     #[serde(default, deserialize_with = "events")]
     pub inputs: BTreeMap<String, Vec<Term>>,
+    /// Processors for which the formula holds, same patterns as a family's. Empty: any that no
+    /// metric of this name before it is for.
+    #[serde(default)]
+    pub processors: Vec<String>,
     /// A family that is on every machine for which the terms of the inputs hold, and on no other.
     pub only_with: Option<String>,
 }
@@ -61,16 +65,21 @@ pub struct Constant {
     pub caps: Option<String>,
     /// The filter term in which the set bits are counted.
     pub bits_of: Option<String>,
-    /// The value where neither says.
-    pub value: f64,
+    /// Processors that it is for, same patterns as a family's. Empty: any that no constant of this
+    /// name before it is for.
+    #[serde(default)]
+    pub processors: Vec<String>,
+    /// The value where neither says; without it, metrics with this name cannot be computed there.
+    pub value: Option<f64>,
 }
 
 impl Constant {
-    /// The value on a PMU whose `caps/` files are `caps`, for an input whose filter has `bits`.
-    pub fn on(&self, caps: &BTreeMap<String, String>, bits: Option<u64>) -> f64 {
+    /// The value on a PMU whose `caps/` files are `caps`, for an input whose filter has `bits`;
+    /// `None` where it is not known.
+    pub fn on(&self, caps: &BTreeMap<String, String>, bits: Option<u64>) -> Option<f64> {
         let said = self.caps.as_ref().and_then(|file| number(caps.get(file)?).ok());
         let said = said.or_else(|| bits.map(|bits| u64::from(bits.count_ones())));
-        said.filter(|said| *said > 0).map_or(self.value, |said| said as f64)
+        said.filter(|said| *said > 0).map(|said| said as f64).or(self.value)
     }
 }
 
@@ -313,9 +322,12 @@ mod tests {
             name: "n".to_owned(),
             caps: caps.map(str::to_owned),
             bits_of: None,
-            value: 8.0,
+            processors: Vec::new(),
+            value: Some(8.0),
         };
-        let same = |value: f64, expected: f64| assert!((value - expected).abs() < 1e-12, "{value}");
+        let same = |value: Option<f64>, expected: f64| {
+            assert!(value.is_some_and(|value| (value - expected).abs() < 1e-12), "{value:?}");
+        };
         let caps = |text: &str| BTreeMap::from([("slots".to_owned(), text.to_owned())]);
         same(of(Some("slots")).on(&caps("0x00000005"), None), 5.0);
         for unsaid in ["0x00000000", "many"] {
@@ -324,5 +336,7 @@ mod tests {
         same(of(None).on(&BTreeMap::new(), Some(0x3ff)), 10.0);
         same(of(None).on(&BTreeMap::new(), Some(0)), 8.0);
         same(of(None).on(&BTreeMap::new(), None), 8.0);
+        let unknown = Constant { value: None, ..of(Some("slots")) };
+        assert_eq!(unknown.on(&caps("0x00000000"), None), None);
     }
 }

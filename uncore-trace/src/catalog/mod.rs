@@ -18,6 +18,7 @@ pub mod near;
 pub mod overlay;
 pub mod pattern;
 pub mod ports;
+pub mod rules;
 pub mod scope;
 pub mod source;
 pub mod spec;

@@ -12,6 +12,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use super::family::Family;
 use super::group::Group;
 use super::pattern::matches_event;
+use crate::discover::Pmu;
 use crate::discover::event::{AliasTerm, AliasValue, EventAlias};
 
 /// What starts the requests that are counted.
@@ -50,6 +51,8 @@ pub struct Source {
     /// without one, the events have no causes but these.
     #[serde(default, deserialize_with = "super::family::optional_values")]
     pub terms: Option<EventAlias>,
+    /// Only for PMUs whose `peer` file names this kind: `gpu`, `cpu`, `cxlmem`.
+    pub peer: Option<String>,
 }
 
 /// One cause, or a list of them.
@@ -68,12 +71,16 @@ fn causes<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Cause>, D::Error> {
 }
 
 impl Family {
-    /// What can cause what `event` counts with `filter`, as a counter of the plan writes it
+    /// What can cause what `event` of a PMU counts with `filter`, as a counter of the plan writes it
     /// (`term=0x1,...`); empty where that is not known.
-    pub fn causes(&self, event: &str, filter: &str) -> BTreeSet<Cause> {
+    pub fn causes(&self, pmu: &Pmu, event: &str, filter: &str) -> BTreeSet<Cause> {
+        let has_peer = |source: &&Source| {
+            source.peer.as_ref().is_none_or(|peer| pmu.peers.get(peer).is_some_and(|n| *n > 0))
+        };
         let of = |source: &&Source| source.events.iter().any(|glob| matches_event(glob, event));
         let set = |source: &&Source| source.terms.as_ref().is_none_or(|terms| has(filter, terms));
-        self.sources.iter().filter(of).filter(set).flat_map(|its| its.cause.clone()).collect()
+        let sources = self.sources.iter().filter(has_peer).filter(of).filter(set);
+        sources.flat_map(|its| its.cause.clone()).collect()
     }
 
     /// The filters under which `event` is counted for `group`, one for each source; a single empty
@@ -111,7 +118,7 @@ mod tests {
     fn causes(family: &str, event: &str, filter: &str) -> Vec<Cause> {
         let catalog = Catalog::embedded().unwrap();
         let found = catalog.families.iter().find(|known| known.family == family);
-        found.unwrap().causes(event, filter).into_iter().collect()
+        found.unwrap().causes(&Pmu::default(), event, filter).into_iter().collect()
     }
 
     #[test]

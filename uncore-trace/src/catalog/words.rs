@@ -2,7 +2,7 @@
 //!
 //! What sysfs says wins; the catalog fills in where a kernel names nothing.
 
-use super::family::{Family, NamedEvent};
+use super::family::{Family, Kind, NamedEvent};
 use super::pattern::matches_event;
 use super::{Catalog, vendor};
 use crate::discover::event::{AliasValue, EventAlias};
@@ -60,11 +60,26 @@ impl<'a> Words<'a> {
         self.family.map_or_else(|| name::stem(&self.pmu.name), |family| family.family.as_str())
     }
 
+    /// Whether it counts each CPU on its own, as core and software PMUs do. A PMU without a `cpumask`
+    /// file that is neither counts once, on whichever CPU it is opened.
+    pub fn is_per_cpu(&self) -> bool {
+        self.pmu.cpumask.is_none()
+            && match self.family {
+                Some(family) => family.kind != Kind::Uncore,
+                None => self.pmu.cpus.is_some(),
+            }
+    }
+
     /// The field a term fills.
     pub fn format(&self, term: &str) -> Option<Format> {
         let whole = || WHOLE_WORDS.iter().position(|word| *word == term).map(Format::whole);
         let added = || self.family.and_then(|family| family.formats.get(term).copied());
         self.pmu.formats.get(term).copied().or_else(whole).or_else(added)
+    }
+
+    /// The value that a term has in config words; `None` where the PMU has no such term.
+    pub fn value(&self, config: &[u64; WORDS], term: &str) -> Option<u64> {
+        self.format(term).map(|format| format.decode(config))
     }
 
     /// The event of this name, whatever its case.

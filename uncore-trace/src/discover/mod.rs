@@ -79,6 +79,12 @@ pub fn machine(root: &Path) -> Result<Machine> {
         let dir = devices.join(&name);
         pmus.extend(Pmu::read(&dir, &name, processor.as_ref(), &mut problems));
     }
+    // A machine of several kinds of core has a PMU for each.
+    for pmu in &mut pmus {
+        let cpu = pmu.cpus.as_ref().and_then(|cpus| cpus.iter().next());
+        let own = cpu.and_then(|cpu| Processor::arm_cpu(root, cpu)?.generation());
+        pmu.processor = own.or_else(|| pmu.processor.take());
+    }
     pmus.sort_by(|a, b| name::order(&a.name, &b.name));
     let cpus = Cpus::read(root, &mut problems);
     anyhow::ensure!(

@@ -13,14 +13,14 @@ use super::processor::Processor;
 use super::read::Problems;
 
 /// A PMU. What a file would say and does not is `None` or an empty map.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct Pmu {
     /// Its folder name.
     pub name: String,
     /// `type`: the `perf_event_attr.type` of its events, dynamic for nearly all PMUs.
     pub attr_type: u32,
     /// `cpumask`: its reader CPUs. Empty when all CPUs it could be read on are offline; `None`
-    /// (no file) means that it counts each CPU on its own.
+    /// (no file) is what core and software PMUs have, and the uncore PMUs of some old drivers.
     pub cpumask: Option<CpuList>,
     /// `cpus`: the CPUs a core PMU is in; only core PMUs have it.
     pub cpus: Option<CpuList>,
@@ -28,9 +28,8 @@ pub struct Pmu {
     pub associated_cpus: Option<CpuList>,
     /// `identifier`, or the file Alibaba's driver has in its place.
     pub identifier: Option<String>,
-    /// The processor it is part of, `VENDOR-FAMILY-MODEL` with the model in hex, as perf writes it
-    /// (`tools/perf/pmu-events/arch/x86/mapfile.csv`): tells the generations of an x86 PMU apart,
-    /// which its files do not. `None` on other processors.
+    /// The processor it is part of ([`Processor::generation`]), of a core PMU that of its first CPU:
+    /// tells the generations of a PMU apart, which its files do not.
     pub processor: Option<String>,
     /// `die<N>` of Intel's: what it belongs to on the N-th die, `domain:bus` of a root bus for an
     /// IIO stack (`Documentation/ABI/testing/sysfs-devices-mapping`, Linux 7.2).
@@ -47,6 +46,9 @@ pub struct Pmu {
     pub events: BTreeMap<String, EventAlias>,
     /// `perf_event_mux_interval_ms`: how often events take turns on the counters, in ms.
     pub mux_interval_ms: Option<u32>,
+    /// `peer` of NVIDIA's Tegra410: how many of what is at the other end of its link, `gpu`, `cpu`
+    /// or `cxlmem` (`drivers/perf/nvidia_t410_c2c_pmu.c`, Linux 7.2).
+    pub peers: BTreeMap<String, u32>,
     /// `caps/`: what a core PMU can do, by file.
     pub caps: BTreeMap<String, String>,
 }
@@ -84,6 +86,7 @@ impl Pmu {
             formats: formats(&dir.join("format"), problems),
             events: events(&dir.join("events"), problems),
             mux_interval_ms: problems.parsed(&dir.join("perf_event_mux_interval_ms")),
+            peers: peers(&dir.join("peer"), problems),
             caps: caps(&dir.join("caps"), problems),
         })
     }
@@ -95,11 +98,6 @@ impl Pmu {
             .get_key_value(name)
             .or_else(|| self.events.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)))
             .map(|(known, event)| (known.as_str(), event))
-    }
-
-    /// Whether it counts each CPU on its own, as core and software PMUs do.
-    pub fn is_per_cpu(&self) -> bool {
-        self.cpumask.is_none()
     }
 }
 
@@ -116,6 +114,16 @@ fn dies(dir: &Path, problems: &mut Problems) -> BTreeMap<u32, String> {
     let dies =
         names.iter().filter_map(|name| Some((name.strip_prefix("die")?.parse().ok()?, name)));
     dies.filter_map(|(die, name)| Some((die, problems.line(&dir.join(name))?))).collect()
+}
+
+/// The lines `nr_KIND=COUNT` of a `peer` file.
+fn peers(file: &Path, problems: &mut Problems) -> BTreeMap<String, u32> {
+    let text = problems.text(file).unwrap_or_default();
+    let one = |line: &str| {
+        let (kind, count) = line.trim().strip_prefix("nr_")?.split_once('=')?;
+        Some((kind.to_owned(), count.parse().ok()?))
+    };
+    text.lines().filter_map(one).collect()
 }
 
 fn formats(dir: &Path, problems: &mut Problems) -> BTreeMap<String, Format> {

@@ -6,8 +6,6 @@ use serde::Serialize;
 
 use super::read::bytes;
 
-const MIDR: &str = "sys/devices/system/cpu/cpu0/regs/identification/midr_el1";
-
 /// The maker's name of an x86 CPU, or the main ID register of an arm64 one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Id {
@@ -40,20 +38,27 @@ impl Processor {
             let bytes = bytes(&root.join(path)).ok()?;
             Some(String::from_utf8_lossy(&bytes).trim().to_owned())
         };
-        let midr = text(MIDR).and_then(|text| {
-            u64::from_str_radix(text.trim_start_matches("0x"), 16).ok().map(|midr| midr as u32)
-        });
-        midr.map(Self::arm).or_else(|| Self::parse(&text("proc/cpuinfo")?))
+        Self::arm_cpu(root, 0).or_else(|| Self::parse(&text("proc/cpuinfo")?))
     }
 
-    /// `VENDOR-FAMILY-MODEL`, the model in hex; `None` but on x86.
+    /// One CPU of an arm64 machine, which may have several kinds; `None` on others.
+    pub fn arm_cpu(root: &Path, cpu: u32) -> Option<Self> {
+        let file = format!("sys/devices/system/cpu/cpu{cpu}/regs/identification/midr_el1");
+        let bytes = bytes(&root.join(file)).ok()?;
+        let text = String::from_utf8_lossy(&bytes);
+        let midr = u64::from_str_radix(text.trim().trim_start_matches("0x"), 16).ok()?;
+        Some(Self::arm(midr as u32))
+    }
+
+    /// How perf's tables name it (`tools/perf/pmu-events/arch/*/mapfile.csv`, Linux 7.2):
+    /// `VENDOR-FAMILY-MODEL` on x86, with the model in hex, and the main ID register on arm64.
     pub fn generation(&self) -> Option<String> {
-        let (family, model) = self.model?;
         let vendor = match self.id {
             Id::Intel => "GenuineIntel",
             Id::Amd => "AuthenticAMD",
-            Id::Arm(_) => return None,
+            Id::Arm(midr) => return Some(format!("{midr:#018x}")),
         };
+        let (family, model) = self.model?;
         Some(format!("{vendor}-{family}-{model:x}"))
     }
 
@@ -87,8 +92,11 @@ impl Processor {
         }
         let implementer = hex(field("CPU implementer")?)? & 0xff;
         let part = hex(field("CPU part")?)? & 0xfff;
+        let variant = field("CPU variant").and_then(hex).unwrap_or_default() & 0xf;
+        let revision = field("CPU revision").and_then(|text| text.parse().ok()).unwrap_or(0_u32);
         // cpuinfo prints architecture 8 for the register's 0xf, "see the ID registers".
-        Some(Self::arm(implementer << 24 | 0xf << 16 | part << 4))
+        let midr = implementer << 24 | variant << 20 | 0xf << 16 | part << 4 | revision & 0xf;
+        Some(Self::arm(midr))
     }
 
     fn arm(midr: u32) -> Self {
@@ -113,6 +121,8 @@ mod tests {
 
     use super::*;
 
+    const MIDR: &str = "sys/devices/system/cpu/cpu0/regs/identification/midr_el1";
+
     fn read(files: &[(&str, &str)]) -> Option<Processor> {
         let dir = tempfile::tempdir().unwrap();
         for (file, text) in files {
@@ -128,9 +138,10 @@ mod tests {
         let by_register = read(&[(MIDR, "0x00000000410fd4f0\n")]).unwrap();
         assert_eq!(by_register.id, Id::Arm(0x410f_d4f0));
         let cpuinfo = "processor\t: 0\nFeatures\t: fp asimd\nCPU implementer\t: 0x41\n\
-                       CPU architecture: 8\nCPU variant\t: 0x0\nCPU part\t: 0xd4f\n\
-                       CPU revision\t: 0\n";
-        assert_eq!(read(&[("proc/cpuinfo", cpuinfo)]).unwrap().id, Id::Arm(0x410f_d4f0));
+                       CPU architecture: 8\nCPU variant\t: 0x1\nCPU part\t: 0xd4f\n\
+                       CPU revision\t: 3\n";
+        assert_eq!(by_register.generation().unwrap(), "0x00000000410fd4f0");
+        assert_eq!(read(&[("proc/cpuinfo", cpuinfo)]).unwrap().id, Id::Arm(0x411f_d4f3));
     }
 
     #[test]

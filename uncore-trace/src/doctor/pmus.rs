@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Finding, Machine, State};
+use crate::discover::name::stem;
 
 const NAME: &str = "uncore PMUs";
 const DEVICES: &str = "sys/bus/event_source/devices";
@@ -52,8 +53,7 @@ fn is_uncore(machine: &Machine, name: &str) -> bool {
 fn summary(names: &[String]) -> String {
     let mut families = BTreeMap::<&str, usize>::new();
     for name in names {
-        let family = name.trim_end_matches(|c: char| c.is_ascii_digit()).trim_end_matches('_');
-        *families.entry(family).or_default() += 1;
+        *families.entry(stem(name)).or_default() += 1;
     }
     let one = |(family, count): (&str, usize)| {
         if count == 1 { family.to_owned() } else { format!("{family} x{count}") }
@@ -105,12 +105,14 @@ mod tests {
                 (&file("nvidia_scf_pmu_0/identifier"), "2cf0036b\n"),
                 (&file("nvidia_scf_pmu_1/cpumask"), "72\n"),
                 (&file("arm_cmn_0/cpumask"), "0\n"),
+                (&file("ali_drw_c0050/cpumask"), "0\n"),
+                (&file("amd_l3/cpumask"), "0\n"),
                 (&file("power/cpumask"), "0\n"),
                 (&file("cpu/type"), "4\n"),
             ],
         );
         assert_eq!(finding.state, State::Ok);
-        assert_eq!(finding.what, "arm_cmn, nvidia_scf_pmu x2");
+        assert_eq!(finding.what, "ali_drw, amd_l3, arm_cmn, nvidia_scf_pmu x2");
     }
 
     #[test]

@@ -1,10 +1,12 @@
-//! Terms that all counters of a PMU share, because its hardware has one register for them.
+//! Terms that all counters of a PMU share, because its hardware has one register for them, and what
+//! may lead a group of its events.
 
 use std::collections::HashMap;
 
 use anyhow::{Result, ensure};
 
 use super::resolve::Resolved;
+use crate::catalog::family::Kind;
 use crate::catalog::pattern::matches_event;
 use crate::text::printable;
 
@@ -15,9 +17,16 @@ pub(super) struct Agreement {
 }
 
 impl Agreement {
-    /// Takes one more counter; an error if it cannot run beside those before it. A member of a
-    /// group without such terms has its leader's.
-    pub(super) fn add(&mut self, event: &Resolved<'_>, in_group: bool) -> Result<()> {
+    /// Takes one more counter, a member of the group that `leader` leads where there is one.
+    ///
+    /// # Errors
+    ///
+    /// It cannot run beside those before it.
+    pub(super) fn add(
+        &mut self,
+        event: &Resolved<'_>,
+        leader: Option<&Resolved<'_>>,
+    ) -> Result<()> {
         let Some(rule) = event.words.family.and_then(|family| family.one_value.as_ref()) else {
             return Ok(());
         };
@@ -25,14 +34,7 @@ impl Agreement {
         if rule.except.iter().any(|glob| matches_event(glob, &encoded.event)) {
             return Ok(());
         }
-        let shared = |term: &&str| {
-            let name = term.split('=').next().unwrap_or(term);
-            rule.terms.iter().any(|shared| shared == name)
-        };
-        let terms: Vec<&str> = encoded.filter.split(',').filter(shared).collect();
-        if in_group && terms.is_empty() && self.first.contains_key(&event.words.pmu.name) {
-            return Ok(());
-        }
+        let terms = shared(&rule.terms, event, leader);
         let terms = if terms.is_empty() { "none of them".to_owned() } else { terms.join(",") };
         let pmu = &event.words.pmu.name;
         let new = || (encoded.event.clone(), terms.clone());
@@ -47,5 +49,51 @@ impl Agreement {
             rule.terms.join(" and ")
         );
         Ok(())
+    }
+}
+
+/// Why `leader` cannot lead a group with `member` in it; `None` where it can.
+pub(super) fn cannot_lead(leader: &Resolved<'_>, member: &Resolved<'_>) -> Option<String> {
+    let rule = member.words.family?.leader.as_ref()?;
+    let pmu = printable(&member.words.pmu.name);
+    let (first, event) = (printable(&leader.encoded.event), printable(&member.encoded.event));
+    if leader.words.family.is_some_and(|family| family.kind == Kind::Software) {
+        return (!rule.software).then(|| {
+            format!(
+                "the software event {first} cannot lead a group of {pmu}, whose driver takes the \
+                 leader for an event of its own: put an event of {pmu} first"
+            )
+        });
+    }
+    let mine = shared(&rule.terms, member, Some(leader));
+    let its = shared(&rule.terms, leader, None);
+    (mine != its).then(|| {
+        let of = |terms: &[&str]| {
+            if terms.is_empty() { format!("no {}", rule.terms.join(",")) } else { terms.join(",") }
+        };
+        format!(
+            "{pmu}/{event}/ has {} and {first}, which leads the group, has {}: the driver refuses \
+             that, give {first} the same terms or put it last",
+            of(&mine),
+            of(&its)
+        )
+    })
+}
+
+/// Those of `terms` that an event has, with their values. One whose filter is empty has those of
+/// its leader on the same PMU, as the driver hands them down.
+fn shared<'e>(
+    terms: &[String],
+    event: &'e Resolved<'_>,
+    leader: Option<&'e Resolved<'_>>,
+) -> Vec<&'e str> {
+    let named = |text: &&str| terms.iter().any(|term| text.split('=').next() == Some(term));
+    let of = |event: &'e Resolved<'_>| event.encoded.filter.split(',').filter(named).collect();
+    let own: Vec<&str> = of(event);
+    let word = terms.first().and_then(|term| event.words.format(term)).map(|its| its.word());
+    let empty = word.is_some_and(|word| event.encoded.config[word] == 0);
+    match leader {
+        Some(leader) if empty && leader.words.pmu.name == event.words.pmu.name => of(leader),
+        _ => own,
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use anyhow::{Result, ensure};
 
-use super::agree::Agreement;
+use super::agree::{Agreement, cannot_lead};
 use super::notes::{self, by_pmu};
 use super::place::{Sight, Spot, spots};
 use super::resolve::Resolved;
@@ -32,11 +32,13 @@ pub(super) struct Assembly<'a> {
 }
 
 /// The group that is open on one CPU.
-struct Open<'a> {
+struct Open<'e, 'a> {
     cpu: u32,
     leader: u32,
+    /// The event that leads it.
+    first: &'e Resolved<'a>,
     /// The PMU of its members; `None` while all are software events.
-    pmu: Option<&'a str>,
+    pmu: Option<&'e str>,
 }
 
 impl<'a> Assembly<'a> {
@@ -62,7 +64,7 @@ impl<'a> Assembly<'a> {
     /// Adds counters that stand alone. A PMU without a CPU to read it on is an error if it was
     /// asked for by itself, a note if others go on.
     pub(super) fn add(&mut self, events: &[Resolved<'a>]) -> Result<()> {
-        for (event, spot) in self.placed(events, false)? {
+        for (event, spot) in self.placed(events, None)? {
             self.push(event, spot, None);
         }
         Ok(())
@@ -79,8 +81,8 @@ impl<'a> Assembly<'a> {
         events: &[Resolved<'a>],
     ) -> Result<()> {
         let refused = too_large(text, weak, events)?;
-        let placed = self.placed(events, true)?;
-        let mut open: Vec<Open<'a>> = Vec::new();
+        let placed = self.placed(events, events.first())?;
+        let mut open: Vec<Open<'_, 'a>> = Vec::new();
         let mut pmus = HashSet::new();
         let mut alone = HashSet::new();
         for (event, spot) in placed {
@@ -94,19 +96,26 @@ impl<'a> Assembly<'a> {
                 continue;
             }
             let cpu = spot.cpu;
-            let mine = |group: &&mut Open<'a>| {
+            let mine = |group: &&mut Open<'_, 'a>| {
                 group.cpu == cpu && (pmu.is_none() || group.pmu.is_none() || group.pmu == pmu)
             };
             // A group of the same PMU comes before one that has only software events so far.
             open.sort_by_key(|group| group.pmu != pmu);
             let group = open.iter_mut().find(mine);
+            let misled = group.as_ref().and_then(|group| cannot_lead(group.first, event));
+            if let Some(why) = misled {
+                ensure!(weak, "{}: {why}", printable(text));
+                alone.insert(event.words.pmu.name.as_str());
+                self.push(event, spot, None);
+                continue;
+            }
             let leader = group.as_ref().map(|group| group.leader);
             let (id, true) = self.push(event, spot, leader) else { continue };
             if let Some(group) = group {
                 group.pmu = group.pmu.or(pmu);
             } else {
                 self.typed.insert(id);
-                open.push(Open { cpu, leader: id, pmu });
+                open.push(Open { cpu, leader: id, first: event, pmu });
             }
         }
         if pmus.len() > 1 && alone.is_empty() {
@@ -119,16 +128,16 @@ impl<'a> Assembly<'a> {
         Ok(())
     }
 
-    /// Each event with each CPU it is read on.
+    /// Each event with each CPU it is read on; `leader` is the first member of a brace group.
     fn placed<'e>(
         &mut self,
         events: &'e [Resolved<'a>],
-        in_group: bool,
+        leader: Option<&Resolved<'a>>,
     ) -> Result<Vec<(&'e Resolved<'a>, Spot)>> {
         let mut placed = Vec::new();
         let mut unreadable = Vec::new();
         for event in events {
-            self.agreement.add(event, in_group)?;
+            self.agreement.add(event, leader)?;
             match spots(self.machine, event.words, event.die) {
                 Ok(spots) => {
                     self.events.push(event.clone());
@@ -156,9 +165,9 @@ impl<'a> Assembly<'a> {
         let Spot { cpu, socket } = spot;
         let encoded = &event.encoded;
         let family = event.words.family;
-        let causes = family.map(|its| its.causes(&encoded.event, &encoded.filter));
+        let causes = family.map(|its| its.causes(event.words.pmu, &encoded.event, &encoded.filter));
         let causes = causes.unwrap_or_default();
-        let per_cpu = event.words.pmu.is_per_cpu();
+        let per_cpu = event.words.is_per_cpu();
         let Sight { sees, far } =
             Sight::of(self.machine, event.words, &encoded.event, cpu, &causes);
         let id = self.plan.counters.len() as u32;

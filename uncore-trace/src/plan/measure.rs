@@ -87,7 +87,7 @@ impl<'a> Resolver<'a> {
                         format!("{}: {pmu} is left out, it has no event {missing}", metric.name)
                     }));
                 }
-                if !here.is_empty() && seen.insert((&family.family, &metric.name)) {
+                if !here.is_empty() && seen.insert(std::ptr::from_ref(metric)) {
                     measured.extend(here);
                 }
             }
@@ -109,7 +109,10 @@ impl<'a> Resolver<'a> {
         if metric.only_with.as_ref().is_some_and(|other| !self.has(other)) {
             return Vec::new();
         }
-        let here: Vec<_> = self.of_family(family).collect();
+        let its = |words: &Words<'_>| {
+            family.metric(&metric.name, words.pmu).is_some_and(|first| std::ptr::eq(first, metric))
+        };
+        let here: Vec<_> = self.of_family(family).filter(its).collect();
         let mut measured = Vec::new();
         for words in here {
             for part in self.parts(family, metric, words) {
@@ -149,10 +152,10 @@ impl<'a> Resolver<'a> {
         let mut inputs = Vec::new();
         let mut constants = Vec::new();
         for name in metric.formula.names() {
-            match family.constants.iter().find(|constant| constant.name == name) {
-                _ if name == DURATION_NS => {}
-                Some(constant) => constants.push(constant),
-                None => inputs.push((name, self.input(words, name, metric.inputs.get(name), part))),
+            if family.constants.iter().any(|constant| constant.name == name) {
+                constants.push(name);
+            } else if name != DURATION_NS {
+                inputs.push((name, self.input(words, name, metric.inputs.get(name), part)));
             }
         }
         let bits = |term: &str| {
@@ -160,11 +163,17 @@ impl<'a> Resolver<'a> {
             let event = inputs.iter().find_map(|(_, event)| event.as_ref())?;
             Some(format.decode(&event.encoded.config))
         };
-        let constants = constants.into_iter().map(|constant| {
-            let bits = constant.bits_of.as_deref().and_then(bits);
-            (constant.name.clone(), constant.on(&words.pmu.caps, bits))
-        });
-        Measured { metric, words, part: part.clone(), constants: constants.collect(), inputs }
+        let value = |name: &str| {
+            let constant = family.constant(name, words.pmu)?;
+            constant.on(&words.pmu.caps, constant.bits_of.as_deref().and_then(bits))
+        };
+        let constants: Vec<_> = constants.into_iter().map(|name| (name, value(name))).collect();
+        let unknown = constants.iter().filter(|(_, value)| value.is_none());
+        inputs.extend(unknown.map(|(name, _)| (*name, None)));
+        let known =
+            constants.iter().filter_map(|(name, value)| Some(((*name).to_owned(), (*value)?)));
+        let constants = known.collect();
+        Measured { metric, words, part: part.clone(), constants, inputs }
     }
 
     /// The family that counts what the metric is about better, if it is here.

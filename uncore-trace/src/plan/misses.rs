@@ -222,7 +222,7 @@ fn cores<'a>(resolver: &Resolver<'a>, cpu: u32) -> impl Iterator<Item = Words<'a
     let has = move |words: &Words<'_>| {
         let core = words.family.is_some_and(|family| family.kind == Kind::Core);
         let cpus = words.pmu.cpus.as_ref();
-        core && words.pmu.is_per_cpu() && cpus.is_none_or(|cpus| cpus.contains(cpu))
+        core && words.is_per_cpu() && cpus.is_none_or(|cpus| cpus.contains(cpu))
     };
     resolver.words().filter(has)
 }

@@ -22,6 +22,8 @@ use crate::text::printable;
 /// Events of which some would never run.
 pub(super) fn on(machine: &Machine, events: &[Resolved<'_>]) -> Result<Vec<String>> {
     let mut notes = turns(events)?;
+    notes.extend(told(events).into_iter().map(str::to_owned));
+    notes.extend(without_cpumask(machine, events));
     notes.extend(overlaps(events).into_iter().map(str::to_owned));
     notes.extend(mistyped_filters(machine, events));
     notes.extend(corrections(events));
@@ -86,6 +88,35 @@ fn mistyped_filters(machine: &Machine, events: &[Resolved<'_>]) -> Vec<String> {
         }
     }
     notes
+}
+
+/// What the catalog says that the user must know of these events.
+fn told<'a>(events: &[Resolved<'a>]) -> Vec<&'a str> {
+    let mut notes = Vec::new();
+    for event in events {
+        let rules = event.words.family.iter().flat_map(|family| &family.notes);
+        for rule in rules.filter(|rule| rule.is_about(&event.encoded.event)) {
+            if !notes.contains(&rule.text.as_str()) {
+                notes.push(rule.text.as_str());
+            }
+        }
+    }
+    notes
+}
+
+/// PMUs that do not say on which CPU they are read, and are no PMUs of each CPU.
+fn without_cpumask(machine: &Machine, events: &[Resolved<'_>]) -> Vec<String> {
+    let pmus = by_pmu(events).into_iter().map(|(words, _)| words);
+    let silent = pmus.filter(|words| words.pmu.cpumask.is_none() && !words.is_per_cpu());
+    let note = |words: Words<'_>| {
+        format!(
+            "{}: this kernel does not say on which CPU it is read (it has no cpumask file), so it \
+             is opened once, on CPU {}, and its counts are of the whole machine",
+            printable(&words.pmu.name),
+            machine.cpus.online.iter().next().unwrap_or_default()
+        )
+    };
+    silent.map(note).collect()
 }
 
 /// What the catalog says of traffic that two of the events count.

@@ -33,8 +33,9 @@ impl Sight {
     /// What a counter of `event` that is read on `cpu` sees of the traffic with these causes; where
     /// none is known, that of the CPUs near the PMU.
     ///
-    /// A PMU without a `cpumask` sees its CPU. Near any other are, in this order: what the catalog
-    /// says, its `associated_cpus`, the reader CPU's package, its NUMA node, every CPU.
+    /// A PMU of each CPU sees its CPU. Near any other are, in this order: what the catalog says, its
+    /// `associated_cpus`, the reader CPU's package, its NUMA node, every CPU. Of an uncore PMU without
+    /// a `cpumask` the reader CPU says nothing.
     pub(super) fn of(
         machine: &Machine,
         words: Words<'_>,
@@ -42,7 +43,7 @@ impl Sight {
         cpu: u32,
         causes: &BTreeSet<Cause>,
     ) -> Self {
-        if words.pmu.is_per_cpu() {
+        if words.is_per_cpu() {
             return Self { sees: CpuList::from_iter([cpu]), far: CpuList::default() };
         }
         let all_near = near(machine, words, event, cpu);
@@ -60,15 +61,17 @@ impl Sight {
 
 /// The reader CPUs of a PMU, of one die where that is given; an error says why there are none.
 ///
-/// A PMU with a `cpumask` is read on those CPUs, one without on every online CPU (of its `cpus`,
-/// for a core PMU).
+/// A PMU with a `cpumask` is read on those CPUs. One without is read on every online CPU (of its
+/// `cpus`, for a core PMU) if it is of each CPU, else on the first, which says nothing of where it is.
 pub(super) fn spots(machine: &Machine, words: Words<'_>, die: Option<u32>) -> Result<Vec<Spot>> {
     let pmu = words.pmu;
     let online = &machine.cpus.online;
+    let first: CpuList = online.iter().take(1).collect();
     let wanted = match (&pmu.cpumask, &pmu.cpus) {
         (Some(mask), _) => mask,
         (None, Some(cpus)) => cpus,
-        (None, None) => online,
+        (None, None) if words.is_per_cpu() => online,
+        (None, None) => &first,
     };
     if wanted.is_empty() {
         let bring = pmu.associated_cpus.as_ref().filter(|cpus| !cpus.is_empty());
@@ -88,7 +91,10 @@ pub(super) fn spots(machine: &Machine, words: Words<'_>, die: Option<u32>) -> Re
             wanted.iter().next().unwrap_or_default()
         );
     }
-    let spot = |cpu| Spot { cpu, socket: machine.cpus.place(cpu).package };
+    let spot = |cpu| {
+        let socket = machine.cpus.place(cpu).package;
+        Spot { cpu, socket: socket.filter(|_| pmu.cpumask.is_some() || words.is_per_cpu()) }
+    };
     let on_die = |cpu: &u32| die.is_none_or(|die| die_number(machine, *cpu) == Some(die));
     let spots: Vec<Spot> = owners.iter().filter(on_die).map(spot).collect();
     if let (Some(die), true) = (die, spots.is_empty()) {
@@ -117,6 +123,9 @@ fn near(machine: &Machine, words: Words<'_>, event: &str, cpu: u32) -> CpuList {
         let associated = words.pmu.associated_cpus.as_ref().map(|those| those.and(&cpus.online));
         associated.filter(|cpus| !cpus.is_empty())
     };
+    if words.pmu.cpumask.is_none() {
+        return associated().unwrap_or_else(|| cpus.online.clone());
+    }
     let rule = words.family.and_then(|family| family.near(event));
     let known = rule.and_then(|rule| match (rule.cpus, rule.index) {
         (Near::All, _) => Some(cpus.online.clone()),

@@ -29,7 +29,7 @@ impl<'a> Assembly<'a> {
             match spots(self.machine, measured.words, die) {
                 Ok(spots) => {
                     for event in measured.inputs.iter().filter_map(|(_, event)| event.as_ref()) {
-                        self.agreement.add(event, false)?;
+                        self.agreement.add(event, None)?;
                         self.events.push(event.clone());
                     }
                     for spot in spots {
@@ -70,7 +70,7 @@ impl<'a> Assembly<'a> {
             filter: measured.filter(),
             cpu: spot.cpu,
             socket: spot.socket,
-            per_cpu: words.pmu.is_per_cpu(),
+            per_cpu: words.is_per_cpu(),
             inputs,
             constants: measured.constants.clone(),
         });

@@ -38,12 +38,19 @@ const MACHINE_FILES: &[&str] = &[
     "proc/sys/kernel/osrelease",
     "sys/devices/system/cpu/online",
     "sys/devices/system/cpu/possible",
-    "sys/devices/system/cpu/cpu0/regs/identification/midr_el1",
 ];
 
 /// Fields of the first processor of `proc/cpuinfo`.
-const PROCESSOR: &[&str] =
-    &["vendor_id", "cpu family", "model", "model name", "CPU implementer", "CPU part"];
+const PROCESSOR: &[&str] = &[
+    "vendor_id",
+    "cpu family",
+    "model",
+    "model name",
+    "CPU implementer",
+    "CPU variant",
+    "CPU part",
+    "CPU revision",
+];
 
 /// Where devices have their links.
 const LINKS: &[&str] =
@@ -64,6 +71,7 @@ const PARTS: &[(&str, &str, &[&str])] = &[
             "cache/index2/shared_cpu_list",
             "cache/index3/level",
             "cache/index3/shared_cpu_list",
+            "regs/identification/midr_el1",
         ],
     ),
     ("node", "node", &["cpulist"]),

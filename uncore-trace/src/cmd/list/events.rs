@@ -52,7 +52,7 @@ pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
                 attr_type: (event.attr_type != pmu.attr_type).then_some(event.attr_type),
                 encoding: event.alias.text(),
                 about: words.about(event.name).map(str::to_owned),
-                causes: words.family.map(|its| its.causes(event.name, "")).unwrap_or_default(),
+                causes: words.family.map(|its| its.causes(pmu, event.name, "")).unwrap_or_default(),
                 vendor,
             });
         }

@@ -15,8 +15,10 @@ use crate::catalog::group::Group;
 pub(super) struct Row {
     name: String,
     attr_type: u32,
-    /// `None`: each CPU on its own.
+    /// `None`: there is no such file.
     cpumask: Option<CpuList>,
+    /// Whether it counts each CPU on its own.
+    per_cpu: bool,
     events: usize,
     /// `None`: not in the catalog.
     family: Option<String>,
@@ -34,6 +36,7 @@ pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
             name: pmu.name.clone(),
             attr_type: pmu.attr_type,
             cpumask: pmu.cpumask.clone(),
+            per_cpu: words.is_per_cpu(),
             events: words.events().count(),
             family: words.family.map(|family| family.family.clone()),
             group: words.family.map(|family| family.group),
@@ -58,7 +61,8 @@ pub(super) fn render(rows: &[Row], view: View) -> String {
     ]);
     for row in rows {
         let cpumask = match &row.cpumask {
-            None => "each".to_owned(),
+            None if row.per_cpu => "each".to_owned(),
+            None => "none".to_owned(),
             Some(cpus) if cpus.is_empty() => "(offline)".to_owned(),
             Some(cpus) => cpus.to_string(),
         };

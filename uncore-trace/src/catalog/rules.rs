@@ -1,0 +1,172 @@
+//! Terms that drivers accept and that then count something else, or nothing: the rules by which such
+//! an event or group is refused before anything is opened.
+
+use serde::Deserialize;
+
+use super::pattern::{matches, matches_event};
+use super::spec::Term;
+use super::suggest::list;
+use super::words::{WHOLE_WORDS, Words};
+use crate::discover::Pmu;
+use crate::discover::format::WORDS;
+use crate::text::printable;
+
+/// A term that has no effect, or counts nothing, without another.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Needs {
+    /// The term.
+    pub term: String,
+    /// What it needs.
+    pub with: String,
+}
+
+/// Two terms of which only one may be given.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Excludes {
+    /// One.
+    pub term: String,
+    /// The other.
+    pub other: String,
+}
+
+/// Terms that select by their bits, of which at least one must be set.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Mask {
+    /// The terms; one bit in any of them is enough.
+    pub terms: Vec<String>,
+    /// Terms that select in their place: while one of them is set, no bit is needed.
+    #[serde(default)]
+    pub unless: Vec<String>,
+    /// What the lowest bits are for, as the PMU's `peer` file names it: with `gpu` and `nr_gpu=2`
+    /// there are two bits.
+    pub peer: Option<String>,
+}
+
+/// Terms in which all counters of a PMU must agree.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OneValue {
+    /// The terms.
+    pub terms: Vec<String>,
+    /// Events that have none of them, `*` for anything.
+    #[serde(default)]
+    pub except: Vec<String>,
+}
+
+/// What the leader of a brace group must be.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Leader {
+    /// Terms that it must have with the value of each member that has them.
+    #[serde(default)]
+    pub terms: Vec<String>,
+    /// Whether it may be a software event.
+    #[serde(default = "super::family::yes")]
+    pub software: bool,
+}
+
+/// What the user must know when certain events are counted.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Note {
+    /// The events, `*` for anything.
+    #[serde(default = "super::pattern::any")]
+    pub events: Vec<String>,
+    /// One line.
+    pub text: String,
+}
+
+impl Note {
+    /// Whether it is about an event.
+    pub fn is_about(&self, event: &str) -> bool {
+        self.events.iter().any(|glob| matches_event(glob, event))
+    }
+}
+
+/// Whether a PMU is part of a processor that one of the patterns names; without patterns, of any.
+pub fn is_of(processors: &[String], pmu: &Pmu) -> bool {
+    let of = |processor: &String| processors.iter().any(|one| matches(one, processor));
+    processors.is_empty() || pmu.processor.as_ref().is_some_and(of)
+}
+
+/// One event as it would be opened.
+pub(super) struct Attempt<'a> {
+    /// The config words.
+    pub config: &'a [u64; WORDS],
+    /// The terms that the user gave it.
+    pub given: &'a [&'a str],
+    /// The terms of the leader of its group, whose filter some drivers hand down.
+    pub leader: &'a [Term],
+}
+
+impl Words<'_> {
+    /// Why an event would not count what its terms say; `None` where nothing is known against it.
+    pub(super) fn refusal(&self, attempt: &Attempt<'_>) -> Option<String> {
+        let family = self.family?;
+        let pmu = printable(&self.pmu.name);
+        let value = |term: &str| self.value(attempt.config, term).unwrap_or_default();
+        let given = |term: &str| attempt.given.contains(&term);
+        let used = |term: &str| given(term) || value(term) != 0;
+        if let Some(rule) = family.needs.iter().find(|n| used(&n.term) && value(&n.with) == 0) {
+            return Some(format!(
+                "{pmu}: {0} has no effect without {1}=1, and the event would not count what {0} \
+                 says: add {1}=1",
+                rule.term, rule.with
+            ));
+        }
+        let both = |rule: &&Excludes| value(&rule.term) != 0 && value(&rule.other) != 0;
+        if let Some(rule) = family.excludes.iter().find(both) {
+            return Some(format!(
+                "{pmu}: {} and {} exclude each other, such an event never runs: give one of them",
+                rule.term, rule.other
+            ));
+        }
+        family
+            .masks
+            .iter()
+            .find_map(|mask| self.no_bit(mask, attempt).or_else(|| self.no_peer(mask, attempt)))
+    }
+
+    /// That no bit of a mask is set that the user gave.
+    fn no_bit(&self, mask: &Mask, attempt: &Attempt<'_>) -> Option<String> {
+        let is_given = |term: &String| {
+            let word = self.format(term).map(|format| format.word());
+            // The first word has the event in it, too.
+            let whole = word.filter(|word| *word > 0).map(|word| WHOLE_WORDS[word]);
+            attempt.given.contains(&term.as_str())
+                || whole.is_some_and(|whole| attempt.given.contains(&whole))
+        };
+        let value = |term: &String| self.value(attempt.config, term).unwrap_or_default();
+        let handed_down = |term: &String| attempt.leader.iter().any(|its| its.name == *term);
+        let replaced = mask.unless.iter().any(|term| value(term) != 0 || handed_down(term));
+        let empty = mask.terms.iter().all(|term| value(term) == 0);
+        let given: Vec<_> = mask.terms.iter().filter(|term| is_given(term)).collect();
+        (!replaced && empty && !given.is_empty()).then(|| {
+            format!(
+                "{}: no bit of {} is set, and depending on the kernel the event counts everything \
+                 or nothing: set one, or leave out {} to count everything",
+                printable(&self.pmu.name),
+                list(&mask.terms),
+                list(given)
+            )
+        })
+    }
+
+    /// That a mask has a bit for a peer that is not there.
+    fn no_peer(&self, mask: &Mask, attempt: &Attempt<'_>) -> Option<String> {
+        let peer = mask.peer.as_ref()?;
+        let count = *self.pmu.peers.get(peer)?;
+        let most = 1_u64.checked_shl(count).map_or(u64::MAX, |bits| bits - 1);
+        let value = |term: &String| self.value(attempt.config, term);
+        let (term, value) =
+            mask.terms.iter().find_map(|term| Some((term, value(term).filter(|v| *v > most)?)))?;
+        Some(format!(
+            "{}: {term}={value:#x} selects a {peer} that is not there, its peer file says \
+             nr_{peer}={count}: give {term} up to {most:#x}",
+            printable(&self.pmu.name)
+        ))
+    }
+}
