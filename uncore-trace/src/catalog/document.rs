@@ -39,10 +39,19 @@ fn filters(family: &Family) -> String {
     code(terms.chain(ports).collect::<BTreeSet<_>>())
 }
 
+/// Whether devices alone cause all that it counts.
+fn is_of_devices(family: &Family) -> bool {
+    let all = |its: &Source| its.events == ["*"] && its.terms.is_none() && its.peer.is_none();
+    family.sources.iter().any(|source| all(source) && source.cause == [Cause::Device])
+}
+
 /// The CPUs near it, and what else causes what it counts.
 fn sight(family: &Family) -> String {
     if family.kind != Kind::Uncore {
         return "its CPU".to_owned();
+    }
+    if is_of_devices(family) {
+        return "devices".to_owned();
     }
     let word = |rule: &NearRule| match rule.cpus {
         Near::Socket => "socket",
@@ -57,7 +66,7 @@ fn sight(family: &Family) -> String {
     }
     words.dedup();
     let causes: BTreeSet<Cause> = family.sources.iter().flat_map(|its| its.cause.clone()).collect();
-    if causes.contains(&Cause::Remote) {
+    if causes.contains(&Cause::Remote) && words != ["all CPUs"] {
         words.push("other sockets");
     }
     words.join(", ")
@@ -68,7 +77,6 @@ fn method(family: &Family) -> String {
     let moved = family.ports.as_ref().is_some_and(|p| !p.reads.is_empty() || !p.writes.is_empty());
     let only_devices = |source: &Source| source.cause == [Cause::Device];
     let devices = family.sources.iter().filter(|source| only_devices(source));
-    let all = devices.clone().any(|source| source.events == ["*"] && source.terms.is_none());
     code(match family.kind {
         _ if family.at_switch => vec!["exact"],
         Kind::Core | Kind::Software => vec!["residency"],
@@ -76,10 +84,21 @@ fn method(family: &Family) -> String {
             let mut methods = Vec::new();
             methods.extend(moved.then_some("io"));
             methods.extend((devices.count() > 0).then_some("source"));
-            methods.extend((!all).then_some("regression"));
+            methods.extend((!is_of_devices(family)).then_some("regression"));
             methods
         }
     })
+}
+
+/// The names of its metrics, each once: one for each processor may have the same name.
+fn metrics(family: &Family) -> Vec<&str> {
+    let mut names = Vec::new();
+    for metric in &family.metrics {
+        if !names.contains(&metric.name.as_str()) {
+            names.push(metric.name.as_str());
+        }
+    }
+    names
 }
 
 fn document(families: &[Family]) -> String {
@@ -91,7 +110,7 @@ fn document(families: &[Family]) -> String {
             format!("`{}`", family.family),
             family.about.replace('|', "\\|"),
             groups(family),
-            family.metrics.len().to_string(),
+            metrics(family).len().to_string(),
             filters(family),
             sight(family),
             method(family),
@@ -108,8 +127,7 @@ fn document(families: &[Family]) -> String {
     }
     text.push_str("\n## Metrics\n\n| family | metrics |\n|---|---|\n");
     for family in families.iter().filter(|family| !family.metrics.is_empty()) {
-        let metrics = code(family.metrics.iter().map(|metric| metric.name.as_str()));
-        writeln!(text, "| `{}` | {metrics} |", family.family).unwrap();
+        writeln!(text, "| `{}` | {} |", family.family, code(metrics(family))).unwrap();
     }
     text
 }
