@@ -1,5 +1,5 @@
-//! `source`: a counter of traffic that no CPU of this machine causes, by its hardware. Nobody's time
-//! on a CPU says anything about it.
+//! `source`: a counter of traffic that no CPU of this machine causes, by its hardware. CPU time says
+//! nothing about it.
 //!
 //! Devices have all of it. Where its cause is another socket whose CPUs are not seen (they are all
 //! offline, or belong to another system), it is unattributed.
