@@ -378,7 +378,8 @@ const YITIAN_METRICS: &[Golden] = &[
     ("mem_bandwidth", "ali_drw_2008000", 41.6),
 ];
 
-fn metrics(machine: &Machine, names: &[&str]) -> Plan {
+/// The plan of these metrics.
+pub(crate) fn metrics(machine: &Machine, names: &[&str]) -> Plan {
     let request = Request {
         metrics: names.iter().map(|&name| name.to_owned()).collect(),
         ..request(&[], &[])
@@ -388,7 +389,7 @@ fn metrics(machine: &Machine, names: &[&str]) -> Plan {
 }
 
 /// The value of a metric over instances, with the raw count of each event by its name.
-fn value(
+pub(crate) fn value(
     plan: &Plan,
     name: &str,
     counts: &[(&str, f64)],
@@ -409,7 +410,7 @@ fn value(
 }
 
 #[track_caller]
-fn same(name: &str, value: f64, expected: f64) {
+pub(crate) fn same(name: &str, value: f64, expected: f64) {
     assert!((value / expected - 1.0).abs() < 1e-12, "{name}: {value} is not {expected}");
 }
 

@@ -1,5 +1,5 @@
-//! The tests that need more than one module. `machines`, `amd`, `devices`, `golden`, `misses` and `traps` plan on captured
-//! machines, `cli` types what is wrong and `recording` what is right into the real binary, `docs`
+//! The tests that need more than one module. `machines`, `amd`, `devices`, `golden`, `misses`, `traps` and
+//! `vendor` plan on captured machines, `cli` types what is wrong and `recording` what is right into the real binary, `docs`
 //! compares the documents with the code; the others record for real on the kernel at hand, as root, and
 //! skip with a reason where they cannot.
 
@@ -38,3 +38,4 @@ mod survive;
 mod terminal;
 mod ticks;
 mod traps;
+mod vendor;

@@ -93,7 +93,7 @@ fn method(family: &Family) -> String {
 /// The names of its metrics, each once: one for each processor may have the same name.
 fn metrics(family: &Family) -> Vec<&str> {
     let mut names = Vec::new();
-    for metric in &family.metrics {
+    for metric in family.metrics.iter().filter(|metric| !metric.vendor) {
         if !names.contains(&metric.name.as_str()) {
             names.push(metric.name.as_str());
         }
@@ -126,7 +126,7 @@ fn document(families: &[Family]) -> String {
         writeln!(text, "| {} | {meaning} | {of} |", verified.name()).unwrap();
     }
     text.push_str("\n## Metrics\n\n| family | metrics |\n|---|---|\n");
-    for family in families.iter().filter(|family| !family.metrics.is_empty()) {
+    for family in families.iter().filter(|family| !metrics(family).is_empty()) {
         writeln!(text, "| `{}` | {} |", family.family, code(metrics(family))).unwrap();
     }
     text

@@ -36,7 +36,7 @@ pub struct Metric {
     pub name: String,
     /// What it says, one line.
     pub about: String,
-    /// Unit of the value: `GB/s` (1e9 bytes), `ns`, `GHz`, `%`, `1` for a ratio, `req/cycle`,
+    /// Unit of the value: `GB/s` (1e9 bytes), `MB/s`, `ns`, `GHz`, `%`, `1` for a ratio, `req/cycle`,
     /// `cycles`, `W`, `MPKI` (misses per thousand instructions), `PKI`, `FLOP/s`.
     pub unit: String,
     /// From events of the family in their unit (bytes, not beats), constants and [`DURATION_NS`].
@@ -52,6 +52,9 @@ pub struct Metric {
     pub processors: Vec<String>,
     /// A family that is on every machine for which the terms of the inputs hold, and on no other.
     pub only_with: Option<String>,
+    /// Whether it has the vendor's name and formula: only its whole name asks for it.
+    #[serde(skip)]
+    pub vendor: bool,
 }
 
 /// A name of a family's formulas that is not an event.

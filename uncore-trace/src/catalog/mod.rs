@@ -111,7 +111,9 @@ impl Catalog {
             let first = || text.lines().find(|line| line.starts_with("family")).unwrap_or("?");
             toml::from_str(text).with_context(|| format!("the embedded catalog, {}", first()))
         });
-        Ok(Self { families: families.collect::<Result<_>>()?, outside: Vec::new() })
+        let mut families = families.collect::<Result<Vec<Family>>>()?;
+        vendor::add_metrics(&mut families)?;
+        Ok(Self { families, outside: Vec::new() })
     }
 
     /// The family of a PMU, if it is a known one.

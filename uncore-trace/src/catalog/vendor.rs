@@ -1,24 +1,32 @@
-//! Events by the names that Intel gives them, as `cargo xtask import perfmon` made them.
+//! Events and metrics by the names that Intel gives them, as `cargo xtask import perfmon` made them.
 //!
 //! They are of a PMU and a processor, whatever the family. Names in sysfs and in the catalog's own
-//! files win over them, and nothing that a name does not ask for is opened by them.
+//! files win over them, and nothing that a name does not ask for is opened by them: patterns do not
+//! match them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::LazyLock;
 
-use super::family::NamedEvent;
+use anyhow::{Context, Result};
+
+use super::family::{Family, NamedEvent};
+use super::metric::{Across, Metric};
+use super::pattern::matches;
 use crate::discover::event::EventAlias;
 use crate::discover::{Pmu, name};
 
-/// The imported text.
+/// The imported events.
 static TEXT: &str = include_str!("../../catalog/intel/events.txt");
+
+/// The imported metrics.
+static METRICS: &str = include_str!("../../catalog/intel/metrics.txt");
 
 /// Events by PMU without its index, then by processor in small letters.
 type Events = HashMap<&'static str, HashMap<&'static str, Vec<NamedEvent>>>;
 
 static EVENTS: LazyLock<Events> = LazyLock::new(|| {
     let mut events = Events::new();
-    for section in sections() {
+    for section in sections(TEXT) {
         for processor in section.processors.split(' ') {
             let of = events.entry(section.pmu).or_default().entry(processor).or_default();
             of.extend(section.lines.iter().filter_map(|line| event(line)));
@@ -27,16 +35,16 @@ static EVENTS: LazyLock<Events> = LazyLock::new(|| {
     events
 });
 
-/// The events of some processors that one kind of PMU has.
+/// What some processors have of one kind of PMU.
 struct Section {
     processors: &'static str,
     pmu: &'static str,
     lines: Vec<&'static str>,
 }
 
-fn sections() -> Vec<Section> {
+fn sections(text: &'static str) -> Vec<Section> {
     let mut sections: Vec<Section> = Vec::new();
-    let lines = TEXT.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     for line in lines {
         let header = line.strip_prefix('[').and_then(|line| line.strip_suffix(']'));
         if let Some((processors, pmu)) = header.and_then(|header| header.split_once(": ")) {
@@ -64,14 +72,87 @@ pub(super) fn events(pmu: &Pmu) -> &'static [NamedEvent] {
     of.and_then(|of| of.get(processor.to_ascii_lowercase().as_str())).map_or(&[], Vec::as_slice)
 }
 
+/// Adds the imported metrics to the families of their PMUs, after the families' own.
+///
+/// # Errors
+///
+/// A line is not `NAME UNIT ACROSS FORMULA`.
+pub(super) fn add_metrics(families: &mut [Family]) -> Result<()> {
+    for section in sections(METRICS) {
+        let pmu = format!("{}_0", section.pmu);
+        let is_its = |family: &&mut Family| family.names.iter().any(|name| matches(name, &pmu));
+        let Some(family) = families.iter_mut().find(is_its) else { continue };
+        let processors = section.processors.split(' ').map(|of| {
+            let model = of.rsplit('-').next().unwrap_or_default();
+            format!("GenuineIntel-6-{model}")
+        });
+        let processors: Vec<String> = processors.collect();
+        for line in section.lines {
+            let metric = metric(family, line, &processors);
+            family.metrics.push(metric.with_context(|| format!("Intel's metric {line}"))?);
+        }
+    }
+    Ok(())
+}
+
+/// Reads `NAME UNIT ACROSS FORMULA`. Intel's formulas are made of counts, those of the catalog of
+/// values in the events' units.
+fn metric(family: &Family, line: &str, processors: &[String]) -> Result<Metric> {
+    let mut words = line.splitn(4, ' ');
+    let mut word = || words.next().context("a word is missing");
+    let (name, unit, across, formula) = (word()?, word()?, word()?, word()?);
+    let in_units = formula.split(' ').map(|word| match family.unit(word) {
+        Some((_, factor)) if factor.to_bits() != 1_f64.to_bits() => {
+            format!("( {word} / {factor} )")
+        }
+        _ => word.to_owned(),
+    });
+    Ok(Metric {
+        name: name.to_owned(),
+        about: "a metric of Intel's tables for perf".to_owned(),
+        unit: unit.to_owned(),
+        formula: in_units.collect::<Vec<_>>().join(" ").parse()?,
+        across: if across == "sum" { Across::Sum } else { Across::Pool },
+        inputs: BTreeMap::new(),
+        processors: processors.to_vec(),
+        only_with: None,
+        vendor: true,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::catalog::Catalog;
+    use crate::catalog::metric::DURATION_NS;
+
+    #[test]
+    fn every_metric_is_of_imported_events() {
+        let catalog = Catalog::embedded().unwrap();
+        let mut count = 0;
+        for family in &catalog.families {
+            for metric in family.metrics.iter().filter(|metric| metric.vendor) {
+                for processor in &metric.processors {
+                    let pmu = family.names[0].trim_end_matches("_#");
+                    let events = &EVENTS[pmu][processor.to_ascii_lowercase().as_str()];
+                    for name in metric.formula.names() {
+                        let known = events.iter().any(|event| event.names[0] == name);
+                        assert!(
+                            known || name == DURATION_NS,
+                            "{processor} {}: {name}",
+                            metric.name
+                        );
+                    }
+                    count += 1;
+                }
+            }
+        }
+        assert!(count > 200, "{count}");
+    }
 
     #[test]
     fn every_line_is_an_event() {
-        let sections = sections();
+        let sections = sections(TEXT);
         for line in sections.iter().flat_map(|section| &section.lines) {
             assert!(event(line).is_some(), "{line}");
         }
@@ -89,7 +170,7 @@ mod tests {
         let catalog = Catalog::embedded().unwrap();
         let mut compared = 0;
         for (pmu, processors) in &*EVENTS {
-            let is_its = |name: &String| super::super::pattern::matches(name, &format!("{pmu}_0"));
+            let is_its = |name: &String| matches(name, &format!("{pmu}_0"));
             let families = catalog.families.iter().filter(|family| family.names.iter().any(is_its));
             for hand in families.flat_map(|family| &family.events) {
                 for (processor, events) in processors {

@@ -203,7 +203,8 @@ impl<'a> Resolver<'a> {
     /// The metrics that can be computed on this machine.
     fn metrics_here(&self) -> BTreeSet<&'a str> {
         let mut quiet = Self::new(self.machine, self.catalog, Narrowing::none(self.machine));
-        let here = self.all_metrics().filter(|(family, metric)| {
+        let own = self.all_metrics().filter(|(_, metric)| !metric.vendor);
+        let here = own.filter(|(family, metric)| {
             quiet.better(family, metric).is_none()
                 && quiet.measured(family, metric).iter().any(|one| one.missing().is_empty())
         });
@@ -265,5 +266,8 @@ fn no_pmus(named: &[(&Family, &Metric)]) -> String {
 
 /// Whether what the user typed means this metric.
 fn names_it(typed: &str, metric: &Metric) -> bool {
+    if metric.vendor {
+        return typed.eq_ignore_ascii_case(&metric.name);
+    }
     Glob::new(typed).is_ok_and(|glob| glob.compile_matcher().is_match(&metric.name))
 }

@@ -28,6 +28,8 @@ pub(super) struct Row {
     missing: Vec<String>,
     /// The family that counts the same traffic and is opened in its place.
     instead: Option<String>,
+    /// Whether it has the vendor's name.
+    vendor: bool,
 }
 
 /// Each metric; those that are here first.
@@ -54,7 +56,12 @@ pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
                 .better(family, metric)
                 .filter(|_| !measured.is_empty())
                 .map(str::to_owned),
+            vendor: metric.vendor,
         };
+        // Those of other machines say nothing.
+        if row.vendor && row.pmus == 0 {
+            continue;
+        }
         // Of two with one name the first that can be computed counts.
         let twin = rows.iter_mut().find(|its| its.name == row.name && its.family == row.family);
         match twin {
@@ -97,7 +104,8 @@ pub(super) fn render(rows: &[Row], view: View) -> String {
         ("formula", Fit::Drop(1)),
         ("here", Fit::Drop(2)),
     ]);
-    let shown_rows: Vec<_> = rows.iter().filter(|row| view.all || row.is_here()).collect();
+    let is_shown = |row: &&Row| view.all || row.is_here() && !row.vendor;
+    let shown_rows: Vec<_> = rows.iter().filter(is_shown).collect();
     for row in &shown_rows {
         table.row([
             shown(Some(&row.name)),
@@ -110,7 +118,12 @@ pub(super) fn render(rows: &[Row], view: View) -> String {
     }
     let mut text =
         if shown_rows.is_empty() { String::new() } else { table.render(view.width) };
-    let others = rows.len() - shown_rows.len();
+    let hidden = |vendor| rows.iter().filter(|its| its.vendor == vendor && !is_shown(its)).count();
+    let (more, others) = (hidden(true), hidden(false));
+    if more > 0 {
+        let line = format!("{more} more by the vendor's names: `list metrics --all` shows them");
+        text.push_str(&wrapped("metrics: ", &line, view.width));
+    }
     if others > 0 {
         let what = if shown_rows.is_empty() { "all" } else { "another" };
         let line = format!(

@@ -1,5 +1,6 @@
-//! `cargo xtask import perfmon DIR`: the names and encodings of Intel's uncore events, from a checkout
-//! of intel/perfmon, as the checked-in `uncore-trace/catalog/intel/events.txt`.
+//! `cargo xtask import perfmon DIR`: the names and encodings of Intel's uncore events and the formulas
+//! of metrics, from a checkout of intel/perfmon, as the checked-in files of
+//! `uncore-trace/catalog/intel`.
 //!
 //! Takes names and numbers, no descriptions. An encoding is made as `scripts/create_perf_json.py` of
 //! that repository makes it for perf's tables, with one difference: `Filter1` of Skylake-SP fills the
@@ -8,12 +9,16 @@
 //! `arch/x86/events/intel/uncore_snbep.c`, Linux 7.2).
 #![expect(clippy::print_stdout, reason = "a task tells what it did")]
 
+mod metrics;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
+
+use self::metrics::Metrics;
 
 /// What to import.
 #[derive(Debug, clap::Subcommand)]
@@ -32,8 +37,8 @@ pub(crate) struct Perfmon {
     check: bool,
 }
 
-/// The file that is made.
-const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../uncore-trace/catalog/intel/events.txt");
+/// The directory of the files that are made.
+const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../uncore-trace/catalog/intel");
 
 /// Directories of server processors.
 const MODELS: [&str; 10] = ["HSX", "BDX", "SKX", "CLX", "ICX", "SPR", "EMR", "GNR", "SRF", "CWF"];
@@ -49,28 +54,33 @@ const UNITS: [(&str, &str); 4] =
 /// PMU and name of an event.
 type Key = (String, String);
 
-/// Makes the file, or compares it.
+/// Makes the files, or compares them.
 pub(crate) fn run(import: &Import) -> Result<()> {
     let Import::Perfmon(Perfmon { dir, check }) = import;
-    let made = made(dir)?;
-    if !check {
-        fs::write(FILE, &made).with_context(|| format!("cannot write {FILE}"))?;
-        println!("import: {} lines, {} bytes", made.lines().count(), made.len());
-        return Ok(());
+    for (name, made) in made(dir)? {
+        let file = Path::new(DATA).join(name);
+        if *check {
+            let there = fs::read_to_string(&file)
+                .with_context(|| format!("cannot read {}", file.display()))?;
+            let (file, dir) = (file.display(), dir.display());
+            ensure!(there == made, "{file} is not what {dir} gives: import it again");
+        } else {
+            fs::write(&file, &made).with_context(|| format!("cannot write {}", file.display()))?;
+            println!("import: {name}: {} lines, {} bytes", made.lines().count(), made.len());
+        }
     }
-    let there = fs::read_to_string(FILE).with_context(|| format!("cannot read {FILE}"))?;
-    ensure!(there == made, "{FILE} is not what {} gives: import it again", dir.display());
     Ok(())
 }
 
-/// The text of the file.
-fn made(dir: &Path) -> Result<String> {
+/// Names and texts of the files.
+fn made(dir: &Path) -> Result<[(&'static str, String); 2]> {
     let read = |file: &str| {
         let path = dir.join(file.trim_start_matches('/'));
         fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
     };
     // By processor; those of one model with several steppings are one.
     let mut events: BTreeMap<String, BTreeMap<Key, String>> = BTreeMap::new();
+    let mut models: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
     let mut versions = BTreeSet::new();
     for line in read("mapfile.csv")?.lines() {
         let columns: Vec<&str> = line.split(',').collect();
@@ -84,7 +94,10 @@ fn made(dir: &Path) -> Result<String> {
             versions.insert(format!("{model} {version}"));
         }
         let processor: Vec<&str> = processor.split('-').take(3).collect();
-        let of = events.entry(processor.join("-").to_ascii_lowercase()).or_default();
+        let processor = processor.join("-").to_ascii_lowercase();
+        let model = MODELS.into_iter().find(|known| *known == model).unwrap_or_default();
+        models.entry(processor.clone()).or_default().insert(model);
+        let of = events.entry(processor).or_default();
         let json: Value = serde_json::from_str(&read(file)?).with_context(|| file.to_owned())?;
         for event in json["Events"].as_array().with_context(|| format!("{file}: no events"))? {
             let name = text(event, "EventName");
@@ -102,15 +115,53 @@ fn made(dir: &Path) -> Result<String> {
     }
     let notice = read("LICENSE")?;
     let versions: Vec<_> = versions.into_iter().collect();
-    Ok(render(&events, &notice, &versions.join(", ")))
+    let head = head(&notice, &versions.join(", "));
+    let mut metrics: BTreeMap<&String, Metrics> = BTreeMap::new();
+    for (processor, models) in &models {
+        let none = BTreeMap::new();
+        let events = events.get(processor).unwrap_or(&none);
+        for model in models {
+            metrics.entry(processor).or_default().extend(metrics::metrics(dir, model, events)?);
+        }
+    }
+    Ok([
+        ("events.txt", render_events(&events, &head)),
+        ("metrics.txt", render_metrics(&metrics, &head)),
+    ])
 }
 
-/// The events by the processors that have them, then by PMU.
-fn render(
-    events: &BTreeMap<String, BTreeMap<Key, String>>,
-    notice: &str,
-    versions: &str,
-) -> String {
+/// The comment at the begin of each file.
+fn head(notice: &str, versions: &str) -> Vec<String> {
+    let mut lines = vec![
+        "# Made by `cargo xtask import perfmon DIR` from github.com/intel/perfmon: do not edit."
+            .to_owned(),
+        "# A section is the processors, a colon and the PMU.".to_owned(),
+        format!("# {versions}"),
+        "#".to_owned(),
+    ];
+    lines.extend(notice.lines().map(|line| format!("# {line}").trim_end().to_owned()));
+    lines
+}
+
+/// The metrics by the processors that have them, then by PMU: name, unit, how instances make one
+/// value, formula.
+fn render_metrics(metrics: &BTreeMap<&String, Metrics>, head: &[String]) -> String {
+    let mut processors: BTreeMap<&[String; 5], Vec<&str>> = BTreeMap::new();
+    for (processor, metrics) in metrics {
+        for metric in metrics {
+            processors.entry(metric).or_default().push(processor);
+        }
+    }
+    let mut sections: BTreeMap<(String, &str), Vec<String>> = BTreeMap::new();
+    for ([pmu, name, unit, across, formula], of) in processors {
+        let section = sections.entry((of.join(" "), pmu.as_str())).or_default();
+        section.push(format!("{name} {unit} {across} {formula}"));
+    }
+    render(sections, head)
+}
+
+/// The events by the processors that have them, then by PMU: name and encoding.
+fn render_events(events: &BTreeMap<String, BTreeMap<Key, String>>, head: &[String]) -> String {
     let mut processors: BTreeMap<(&Key, &String), Vec<&str>> = BTreeMap::new();
     for (processor, events) in events {
         for event in events {
@@ -122,18 +173,15 @@ fn render(
         let section = sections.entry((of.join(" "), pmu.as_str())).or_default();
         section.push(format!("{name} {encoding}"));
     }
-    let mut lines = vec![
-        "# Names and encodings of Intel's uncore events. Made by `cargo xtask import perfmon DIR` from"
-            .to_owned(),
-        "# github.com/intel/perfmon: do not edit. A section is the processors, a colon and the PMU."
-            .to_owned(),
-        format!("# {versions}"),
-        "#".to_owned(),
-    ];
-    lines.extend(notice.lines().map(|line| format!("# {line}").trim_end().to_owned()));
-    for ((processors, pmu), events) in sections {
+    render(sections, head)
+}
+
+/// The sections below the comment.
+fn render(sections: BTreeMap<(String, &str), Vec<String>>, head: &[String]) -> String {
+    let mut lines = head.to_vec();
+    for ((processors, pmu), entries) in sections {
         lines.push(format!("\n[{processors}: uncore_{pmu}]"));
-        lines.extend(events);
+        lines.extend(entries);
     }
     lines.join("\n") + "\n"
 }
