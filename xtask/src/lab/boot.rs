@@ -55,6 +55,8 @@ pub(super) struct GuestSpec {
     pub cpus: u32,
     /// NUMA nodes, one socket each.
     pub nodes: u32,
+    /// How many CPUs its kernel uses, where these are not all.
+    pub online: Option<u32>,
     /// Its CPUs take turns of microseconds.
     pub fine: bool,
     /// QEMU's name of its CPU, where it is not the most capable one.
@@ -92,7 +94,8 @@ fn boot_guest(machine: &GuestSpec, wishes: Wishes) -> Result<PathBuf> {
     let initrd = work.join("initrd");
     write_initrd(machine, &kernel, wishes.shell, &work, &initrd)?;
     let shell = if wishes.shell { "lab.shell loglevel=4" } else { "" };
-    let words = format!("initcall_blacklist={LEFT_OUT} {shell}");
+    let online = machine.online.map(|cpus| format!("nr_cpus={cpus}")).unwrap_or_default();
+    let words = format!("initcall_blacklist={LEFT_OUT} {online} {shell}");
     let started = Instant::now();
     let run = qemu::Run {
         arch: machine.arch,

@@ -32,6 +32,9 @@ struct File {
     #[serde(default = "one")]
     sockets: u32,
     cpus_per_socket: u32,
+    /// A further CPU on a socket of its own, without PMUs, for all that is no tenant.
+    #[serde(default)]
+    housekeeping: bool,
     /// Kernel series whose drivers it can be run with, the one to use first.
     series: Vec<Series>,
     /// What is tried on it; names of `scenario::ALL`.
@@ -83,6 +86,7 @@ pub(crate) struct Machine {
     pub arch: Arch,
     pub sockets: u32,
     pub cpus_per_socket: u32,
+    pub housekeeping: bool,
     pub series: Vec<Series>,
     pub scenarios: Vec<String>,
     pub fine: bool,
@@ -159,6 +163,7 @@ impl Machine {
             arch: file.arch,
             sockets: file.sockets,
             cpus_per_socket: file.cpus_per_socket,
+            housekeeping: file.housekeeping,
             series: file.series,
             scenarios: file.scenarios,
             fine: file.fine,
@@ -194,9 +199,14 @@ impl Machine {
         Ok(names)
     }
 
-    /// CPUs of the whole machine.
+    /// CPUs of the sockets that have PMUs.
     pub(crate) fn cpus(&self) -> u32 {
         self.sockets * self.cpus_per_socket
+    }
+
+    /// The CPU for all that is no tenant.
+    pub(crate) fn housekeeping_cpu(&self) -> Option<u32> {
+        self.housekeeping.then(|| self.cpus())
     }
 
     /// Instances with this description, e.g. `grace-pcie`.

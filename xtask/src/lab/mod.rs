@@ -185,6 +185,8 @@ pub(crate) fn record(machine: &Machine, steps: &[Step], verbose: bool) -> Result
 fn guest(machine: &Machine, series: Series, steps: &[Step]) -> Result<GuestSpec> {
     let devices: Vec<_> = machine.instances.iter().map(machine::Instance::definition).collect();
     let pmus: Vec<&str> = machine.instances.iter().map(|it| it.name.as_str()).collect();
+    let housekeeping = machine.housekeeping_cpu();
+    let nodes = machine.sockets + u32::from(housekeeping.is_some());
     let longest = |step: &Step| step.work.tenants.iter().map(|tenant| tenant.duration_ms).max();
     let work_ms = steps.iter().filter_map(longest).sum();
     let json: Vec<Value> = steps.iter().map(Step::of_guest).collect::<Result<_>>()?;
@@ -192,15 +194,22 @@ fn guest(machine: &Machine, series: Series, steps: &[Step]) -> Result<GuestSpec>
         name: format!("{}-{series}", machine.name),
         arch: machine.arch,
         series,
-        cpus: machine.cpus(),
-        nodes: machine.sockets,
+        cpus: nodes * machine.cpus_per_socket,
+        nodes,
+        // All sockets have the same number of CPUs; the last one uses its first CPU only.
+        online: housekeeping.map(|cpu| cpu + 1),
         fine: machine.fine,
         cpu: machine.cpu.clone(),
         modules: machine.modules.clone(),
         disk_mib: machine.disk_mib,
         acpi: machine.instances.iter().filter_map(machine::Instance::acpi).collect(),
         files: vec![broken_catalog()?, catalog()],
-        guest_json: json!({ "devices": devices, "pmus": pmus, "steps": json }),
+        guest_json: json!({
+            "devices": devices,
+            "pmus": pmus,
+            "housekeeping": housekeeping,
+            "steps": json,
+        }),
         limit: BOOT_LIMIT + STEP_LIMIT * steps.len() as u32 + WORK_LIMIT * work_ms,
     })
 }
@@ -247,4 +256,25 @@ fn timed<T>(what: &str, step: impl FnOnce() -> Result<T>) -> Result<T> {
     let done = step()?;
     note(&format!("{what} ({} s)", started.elapsed().as_secs()));
     Ok(done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_housekeeping_cpu_is_the_only_one_of_its_socket() {
+        let lab = workspace_root().join("tests/lab");
+        let guest_of = |name| {
+            let machine = Machine::read(&lab, name).unwrap();
+            let series = machine.series[0];
+            guest(&machine.on(series), series, &[]).unwrap()
+        };
+        let own = guest_of("grace-housekeeping");
+        assert_eq!((own.cpus, own.nodes, own.online), (6, 3, Some(5)));
+        assert_eq!(own.guest_json["housekeeping"], 4);
+        let shared = guest_of("grace-mixes");
+        assert_eq!((shared.cpus, shared.nodes, shared.online), (4, 2, None));
+        assert!(shared.guest_json["housekeeping"].is_null());
+    }
 }

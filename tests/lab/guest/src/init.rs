@@ -17,7 +17,7 @@ use uncore_trace_lab::capture::capture;
 use crate::kmsg::Messages;
 use crate::model::Model;
 use crate::spec::{Device, Guest};
-use crate::{archive, modules, mounts, steps};
+use crate::{archive, housekeeping, modules, mounts, steps};
 
 const OUT: &str = "/out";
 const PMUS: &str = "/sys/bus/event_source/devices";
@@ -50,6 +50,9 @@ fn guest() -> Result<()> {
     let missing = wait_for(&guest.pmus)?;
     if !missing.is_empty() {
         println!("lab: PMUs missing after {} s: {missing:?}", PATIENCE.as_secs());
+    }
+    if let Some(cpu) = guest.housekeeping {
+        housekeeping::keep_to(cpu).with_context(|| format!("keep to CPU {cpu}"))?;
     }
     describe(&Path::new(OUT).join("machine")).context("describe the machine")?;
     if wants_shell()? {

@@ -14,6 +14,7 @@ mod archive;
 mod cgroup;
 mod disk;
 mod flow;
+mod housekeeping;
 mod init;
 mod kmsg;
 mod model;

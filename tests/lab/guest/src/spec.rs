@@ -21,6 +21,8 @@ pub(crate) struct Guest {
     pub drivers: Vec<String>,
     /// PMUs that must be there before the steps.
     pub pmus: Vec<String>,
+    /// The CPU for everything but tenants; none: all CPUs are for everybody.
+    pub housekeeping: Option<usize>,
     /// What to run, in this order.
     pub steps: Vec<Step>,
 }
@@ -288,7 +290,7 @@ mod tests {
             r#"{"modules": ["uncore_model.ko"],
                 "devices": [{"kind": 1, "node": 0, "cpus": 3, "arg": [18446744073709551615, 2]}],
                 "drivers": ["arm_cspmu_module.ko"],
-                "pmus": ["nvidia_scf_pmu_0"],
+                "pmus": ["nvidia_scf_pmu_0"], "housekeeping": 4,
                 "steps": [{"name": "scf-1", "argv": ["/bin/true"], "work": {
                     "tenants": [{"cgroup": "a", "cpus": [1], "duration_ms": 10,
                                  "flows": [{"device": 0, "event": 4, "amount": 64}],
@@ -298,6 +300,7 @@ mod tests {
                     "settle_ms": 50}}]}"#,
         )
         .unwrap();
+        assert_eq!(guest.housekeeping, Some(4));
         assert_eq!(guest.devices[0].arg, [u64::MAX, 2]);
         let step = &guest.steps[0];
         assert_eq!(step.timeout_s, 120);

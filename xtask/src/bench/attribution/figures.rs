@@ -7,6 +7,7 @@ use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
 use super::Prepared;
+use super::recordings::Arrangement;
 use crate::lab::mixes::Mix;
 
 /// By [`Cell::label`].
@@ -43,6 +44,7 @@ pub(super) struct Bin {
 /// A figure and what it is of.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Cell {
+    pub arrangement: Arrangement,
     pub mix: &'static str,
     pub method: String,
     pub window: String,
@@ -76,14 +78,19 @@ impl Bin {
 }
 
 /// The cells of a mix.
-pub(super) fn of_mix(mix: &Mix, python: &Path, made: &Prepared) -> Result<Vec<Cell>> {
+pub(super) fn of_mix(
+    arrangement: Arrangement,
+    mix: &Mix,
+    python: &Path,
+    made: &Prepared,
+) -> Result<Vec<Cell>> {
     let figures = made.compared(python)?;
     Ok(figures
         .into_iter()
         .filter_map(|(label, figure)| {
             let (method, window) = label.split_once(' ')?;
             let (method, window) = (method.to_owned(), window.to_owned());
-            Some(Cell { mix: mix.name, method, window, figure })
+            Some(Cell { arrangement, mix: mix.name, method, window, figure })
         })
         .collect())
 }

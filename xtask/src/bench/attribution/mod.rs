@@ -1,12 +1,14 @@
 //! `cargo xtask bench attribution`: what each method says of mixes of tenants in the lab, held
 //! against what they moved.
 //!
-//! Every mix is recorded once a seed, tick by tick. `attribute` divides that recording by every
+//! Every mix is recorded once a seed and arrangement, tick by tick. `attribute` divides that recording by every
 //! method in windows of every length, so that methods and windows are compared on the same counts;
 //! `tests/lab/attribution.py` says what is compared with what.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "the tables are the result")]
 
+use std::collections::BTreeSet;
 use std::fs;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -16,6 +18,7 @@ use serde_json::json;
 use uncore_trace_ebpf::stamp::workspace_root;
 
 use self::figures::{Cell, Figures};
+use self::recordings::Arrangement;
 use crate::command::quietly;
 use crate::lab::mixes::{self, Mix};
 use crate::{setup, target};
@@ -27,9 +30,15 @@ mod tables;
 /// Options of `cargo xtask bench attribution`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Seed of all mixes (may be given several times)
-    #[arg(long, value_name = "N", default_values_t = [1])]
+    /// Seed of all mixes (may be given several times) [default: 1]
+    #[arg(long, value_name = "N")]
     seed: Vec<u64>,
+    /// All seeds from A to B - 1
+    #[arg(long, value_name = "A..B", value_parser = range)]
+    seeds: Option<Range<u64>>,
+    /// Where the recorder runs: on a CPU of its own, among the tenants, or both in turn
+    #[arg(long, value_enum, default_value_t = Arrangements::Both)]
+    arrangement: Arrangements,
     /// Only these mixes
     #[arg(long, value_name = "NAME,..", value_delimiter = ',')]
     mixes: Vec<String>,
@@ -50,6 +59,9 @@ pub(crate) struct Args {
     /// Keep the recordings in DIR, and use those that are there
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
+    /// Record, and divide nothing
+    #[arg(long, requires = "data")]
+    record_only: bool,
     /// Divide with the uncore-trace at PATH instead of building it
     #[arg(long, value_name = "PATH")]
     bin: Option<PathBuf>,
@@ -59,6 +71,40 @@ pub(crate) struct Args {
     /// Show the consoles of the guests
     #[arg(long, short)]
     verbose: bool,
+}
+
+/// Which arrangements to record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Arrangements {
+    Housekeeping,
+    Shared,
+    Both,
+}
+
+impl Arrangements {
+    fn each(self) -> &'static [Arrangement] {
+        match self {
+            Self::Housekeeping => &[Arrangement::Housekeeping],
+            Self::Shared => &[Arrangement::Shared],
+            Self::Both => &[Arrangement::Housekeeping, Arrangement::Shared],
+        }
+    }
+}
+
+impl Args {
+    /// All seeds, each once.
+    fn all_seeds(&self) -> Vec<u64> {
+        let range = self.seeds.clone().unwrap_or_default();
+        let seeds: BTreeSet<u64> = self.seed.iter().copied().chain(range).collect();
+        if seeds.is_empty() { vec![1] } else { seeds.into_iter().collect() }
+    }
+}
+
+fn range(text: &str) -> Result<Range<u64>, String> {
+    let bounds =
+        text.split_once("..").and_then(|(begin, end)| Some(begin.parse().ok()?..end.parse().ok()?));
+    let range = bounds.filter(|range: &Range<u64>| !range.is_empty());
+    range.ok_or_else(|| "two numbers with .. between them, the smaller one first".to_owned())
 }
 
 /// The whole result.
@@ -77,30 +123,64 @@ pub(super) fn run(args: &Args) -> Result<()> {
         [] => mixes::ALL.iter().collect(),
         names => names.iter().map(|name| mixes::find(name)).collect::<Result<_>>()?,
     };
+    let scratch = tempfile::tempdir().context("cannot make a scratch directory")?;
+    let data = args.data.as_deref().unwrap_or(scratch.path());
+    let seeds = args.all_seeds();
+    let failed = record(args, &chosen, &seeds, data);
+    if !args.record_only {
+        compare(args, &chosen, &seeds, data)?;
+    }
+    ensure!(failed == 0, "{failed} times a guest or a recording in it failed; see above");
+    Ok(())
+}
+
+/// Records what is not there; says what failed, and returns how often.
+fn record(args: &Args, chosen: &[&Mix], seeds: &[u64], data: &Path) -> usize {
+    let mut failed = 0;
+    for &seed in seeds {
+        for &arrangement in args.arrangement.each() {
+            let done =
+                recordings::complete(data, arrangement, chosen, seed, args.seconds, args.verbose);
+            if let Err(error) = done {
+                eprintln!("seed {seed}, {}: {error:#}", arrangement.name());
+                failed += 1;
+            }
+        }
+    }
+    failed
+}
+
+/// Divides all recordings, compares, and prints.
+fn compare(args: &Args, chosen: &[&Mix], seeds: &[u64], data: &Path) -> Result<()> {
     let python = setup::python()?;
     let bin = match &args.bin {
         Some(bin) => std::path::absolute(bin).context("--bin is no path")?,
         None => target::release()?,
     };
-    let scratch = tempfile::tempdir().context("cannot make a scratch directory")?;
-    let data = args.data.as_deref().unwrap_or(scratch.path());
-    for &seed in &args.seed {
-        recordings::complete(data, &chosen, seed, args.seconds, args.verbose)?;
-    }
     let mut cells = Vec::new();
-    for mix in &chosen {
-        let made = divide(args, mix, data, &bin)?;
-        cells.extend(figures::of_mix(mix, &python, &made)?);
-        eprintln!("{}: compared", mix.name);
+    for &arrangement in args.arrangement.each() {
+        for mix in chosen {
+            let place = |&seed: &u64| recordings::dataset(data, arrangement, seed, mix);
+            let there: Vec<PathBuf> = seeds.iter().map(place).collect();
+            let there: Vec<_> = there.into_iter().filter(|it| recordings::is_there(it)).collect();
+            if there.is_empty() {
+                continue;
+            }
+            let made = divide(args, &there, &bin)?;
+            cells.extend(figures::of_mix(arrangement, mix, &python, &made)?);
+            eprintln!("{} {}: compared", arrangement.name(), mix.name);
+        }
     }
     let report = Report {
         date: jiff::Zoned::now().strftime("%Y-%m-%d").to_string(),
         command: command(args),
-        seeds: &args.seed,
+        seeds,
         seconds: args.seconds,
         cells,
     };
-    print!("{}", tables::markdown(&report, &chosen, &args.methods, &args.windows));
+    for &arrangement in args.arrangement.each() {
+        print!("{}", tables::markdown(&report, arrangement, chosen, &args.methods, &args.windows));
+    }
     if let Some(path) = &args.json {
         let text = serde_json::to_string_pretty(&report).context("writing JSON")?;
         fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
@@ -112,6 +192,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
 fn command(args: &Args) -> String {
     let mut words = vec!["cargo xtask bench attribution".to_owned()];
     words.extend(args.seed.iter().map(|seed| format!("--seed {seed}")));
+    words.extend(args.seeds.iter().map(|Range { start, end }| format!("--seeds {start}..{end}")));
     if !args.mixes.is_empty() {
         words.push(format!("--mixes {}", args.mixes.join(",")));
     }
@@ -125,16 +206,15 @@ struct Prepared {
     dir: tempfile::TempDir,
 }
 
-/// Divides a mix's recordings by every method in every window.
-fn divide(args: &Args, mix: &Mix, data: &Path, bin: &Path) -> Result<Prepared> {
+/// Divides recordings of a mix by every method in every window.
+fn divide(args: &Args, there: &[PathBuf], bin: &Path) -> Result<Prepared> {
     let dir = tempfile::tempdir().context("cannot make a scratch directory")?;
     let mut datasets = Vec::new();
-    for &seed in &args.seed {
-        let dataset = recordings::dataset(data, seed, mix);
+    for (number, dataset) in there.iter().enumerate() {
         let mut made = serde_json::Map::new();
         for method in &args.methods {
             for window in &args.windows {
-                let file = dir.path().join(format!("{seed}-{method}-{window}.parquet"));
+                let file = dir.path().join(format!("{number}-{method}-{window}.parquet"));
                 let mut command = Command::new(bin);
                 command.arg("attribute").arg(dataset.join("run")).arg("-o").arg(&file);
                 command.args(["--method", method, "--interval", window]);
@@ -142,7 +222,7 @@ fn divide(args: &Args, mix: &Mix, data: &Path, bin: &Path) -> Result<Prepared> {
                 made.insert(Cell::label(method, window), json!(file));
             }
         }
-        let counters = recordings::counters(&dataset)?;
+        let counters = recordings::counters(dataset)?;
         datasets.push(json!({ "dir": dataset, "counters": counters, "made": made }));
     }
     Ok(Prepared { task: json!({ "datasets": datasets }), dir })
@@ -160,5 +240,18 @@ impl Prepared {
         let error = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "{} failed: {error}", script.display());
         serde_json::from_slice(&output.stdout).context("the comparison printed no figures")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_of_seeds_ends_before_its_end() {
+        assert_eq!(range("100..120").unwrap().count(), 20);
+        for wrong in ["100", "2..1", "1..1", "a..b"] {
+            assert!(range(wrong).is_err(), "{wrong}");
+        }
     }
 }

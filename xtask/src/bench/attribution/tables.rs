@@ -2,6 +2,7 @@
 
 use super::Report;
 use super::figures::{Bin, Cell, Figure};
+use super::recordings::Arrangement;
 use crate::bench::stats::Summary;
 use crate::lab::mixes::Mix;
 
@@ -11,9 +12,23 @@ const BASE: &str = "residency";
 /// Bins with fewer rows say nothing of calibration.
 const ENOUGH: u64 = 200;
 
-/// All tables, and what they were made with.
+/// The figures of one arrangement.
+#[derive(Clone, Copy)]
+struct View<'a> {
+    cells: &'a [Cell],
+    arrangement: Arrangement,
+}
+
+impl<'a> View<'a> {
+    fn cells(self) -> impl Iterator<Item = &'a Cell> {
+        self.cells.iter().filter(move |cell| cell.arrangement == self.arrangement)
+    }
+}
+
+/// All tables of an arrangement, and what they were made with.
 pub(super) fn markdown(
     report: &Report<'_>,
+    arrangement: Arrangement,
     mixes: &[&Mix],
     methods: &[String],
     windows: &[String],
@@ -22,13 +37,15 @@ pub(super) fn markdown(
         .iter()
         .flat_map(|window| methods.iter().map(move |method| (method.as_str(), window.as_str())))
         .collect();
-    let mut lines = errors(report, mixes, &columns);
+    let view = View { cells: &report.cells, arrangement };
+    let mut lines = vec![format!("Recorder: {}\n", arrangement.name())];
+    lines.extend(errors(view, mixes, &columns));
     lines.push(String::new());
-    lines.extend(wholes(report, mixes, &columns));
+    lines.extend(wholes(view, mixes, &columns));
     lines.push(String::new());
-    lines.extend(confidence(report, mixes, &columns));
+    lines.extend(confidence(view, mixes, &columns));
     lines.push(String::new());
-    lines.extend(by_mix(report, mixes, methods));
+    lines.extend(by_mix(view, mixes, methods));
     lines.push(String::new());
     let seeds: Vec<String> = report.seeds.iter().map(u64::to_string).collect();
     let Report { date, command, seconds, .. } = report;
@@ -37,10 +54,8 @@ pub(super) fn markdown(
     lines.join("\n")
 }
 
-fn cell<'a>(report: &'a Report<'_>, mix: &str, column: (&str, &str)) -> Option<&'a Cell> {
-    report
-        .cells
-        .iter()
+fn cell<'a>(view: View<'a>, mix: &str, column: (&str, &str)) -> Option<&'a Cell> {
+    view.cells()
         .find(|cell| (cell.method.as_str(), cell.window.as_str()) == column && cell.mix == mix)
 }
 
@@ -60,14 +75,14 @@ fn percent(part: f64) -> String {
 
 /// Median and 95th percentile of the errors; the last lines are of the mixes whose tenants can be
 /// told apart.
-fn errors(report: &Report<'_>, mixes: &[&Mix], columns: &[(&str, &str)]) -> Vec<String> {
+fn errors(view: View<'_>, mixes: &[&Mix], columns: &[(&str, &str)]) -> Vec<String> {
     let mut lines = head("% off, median / p95", columns);
-    lines.extend(pairs(report, mixes, columns, |figure| (figure.median, figure.p95)));
+    lines.extend(pairs(view, mixes, columns, |figure| (figure.median, figure.p95)));
     let medians: Vec<String> = columns
         .iter()
         .map(|column| {
             let told = mixes.iter().filter(|mix| mix.told);
-            let medians = told.filter_map(|mix| cell(report, mix.name, *column));
+            let medians = told.filter_map(|mix| cell(view, mix.name, *column));
             let summary = Summary::of(medians.map(|cell| cell.figure.median));
             summary.map_or_else(String::new, |summary| percent(summary.median))
         })
@@ -77,8 +92,8 @@ fn errors(report: &Report<'_>, mixes: &[&Mix], columns: &[(&str, &str)]) -> Vec<
         .iter()
         .map(|&(method, window)| {
             let gain = |mix: &&&Mix| {
-                let base = cell(report, mix.name, (BASE, window))?.figure.median;
-                Some(base / cell(report, mix.name, (method, window))?.figure.median)
+                let base = cell(view, mix.name, (BASE, window))?.figure.median;
+                Some(base / cell(view, mix.name, (method, window))?.figure.median)
             };
             let told = mixes.iter().filter(|mix| mix.told && method != BASE);
             let summary = Summary::of(told.filter_map(|mix| gain(&mix)));
@@ -90,22 +105,22 @@ fn errors(report: &Report<'_>, mixes: &[&Mix], columns: &[(&str, &str)]) -> Vec<
 }
 
 /// Errors of the sums over a whole recording.
-fn wholes(report: &Report<'_>, mixes: &[&Mix], columns: &[(&str, &str)]) -> Vec<String> {
+fn wholes(view: View<'_>, mixes: &[&Mix], columns: &[(&str, &str)]) -> Vec<String> {
     let mut lines = head("% off in sum, median / worst", columns);
     let both = |figure: &Figure| (figure.whole_median, figure.whole_worst);
-    lines.extend(pairs(report, mixes, columns, both));
+    lines.extend(pairs(view, mixes, columns, both));
     lines
 }
 
 /// A line for each mix, with two parts of the figure in each column.
 fn pairs(
-    report: &Report<'_>,
+    view: View<'_>,
     mixes: &[&Mix],
     columns: &[(&str, &str)],
     both: impl Fn(&Figure) -> (f64, f64),
 ) -> Vec<String> {
     let shown = |mix: &Mix, column| {
-        let cell = cell(report, mix.name, column);
+        let cell = cell(view, mix.name, column);
         let (first, second) = cell.map(|cell| both(&cell.figure))?;
         Some(format!("{} / {}", percent(first), percent(second)))
     };
@@ -117,9 +132,9 @@ fn pairs(
 }
 
 /// Rows by what they say, over all mixes; the last line is the largest difference.
-fn confidence(report: &Report<'_>, mixes: &[&Mix], columns: &[(&str, &str)]) -> Vec<String> {
+fn confidence(view: View<'_>, mixes: &[&Mix], columns: &[(&str, &str)]) -> Vec<String> {
     let mut lines = head("confidence: said / right (rows)", columns);
-    let sums: Vec<Vec<Bin>> = columns.iter().map(|column| bins(report, mixes, *column)).collect();
+    let sums: Vec<Vec<Bin>> = columns.iter().map(|column| bins(view, mixes, *column)).collect();
     let most = sums.iter().map(Vec::len).max().unwrap_or(0);
     for tenth in 0..most {
         let cells: Vec<String> = sums
@@ -140,9 +155,9 @@ fn confidence(report: &Report<'_>, mixes: &[&Mix], columns: &[(&str, &str)]) -> 
     lines
 }
 
-fn bins(report: &Report<'_>, mixes: &[&Mix], column: (&str, &str)) -> Vec<Bin> {
+fn bins(view: View<'_>, mixes: &[&Mix], column: (&str, &str)) -> Vec<Bin> {
     let mut sum: Vec<Bin> = Vec::new();
-    for cell in mixes.iter().filter_map(|mix| cell(report, mix.name, column)) {
+    for cell in mixes.iter().filter_map(|mix| cell(view, mix.name, column)) {
         sum.resize(sum.len().max(cell.figure.bins.len()), Bin::default());
         for (sum, bin) in sum.iter_mut().zip(&cell.figure.bins) {
             *sum = sum.and(*bin);
@@ -160,7 +175,7 @@ fn off(bins: &[Bin]) -> String {
 }
 
 /// What the rows of each mix say, and how right they are, over all windows.
-fn by_mix(report: &Report<'_>, mixes: &[&Mix], methods: &[String]) -> Vec<String> {
+fn by_mix(view: View<'_>, mixes: &[&Mix], methods: &[String]) -> Vec<String> {
     let mut lines = vec![
         format!("| confidence of a mix: said / right | {} |", methods.join(" | ")),
         format!("|---|{}", "---|".repeat(methods.len())),
@@ -169,8 +184,8 @@ fn by_mix(report: &Report<'_>, mixes: &[&Mix], methods: &[String]) -> Vec<String
         let cells: Vec<String> = methods
             .iter()
             .map(|method| {
-                let cells = report.cells.iter();
-                let cells = cells.filter(|cell| cell.mix == mix.name && cell.method == *method);
+                let cells =
+                    view.cells().filter(|cell| cell.mix == mix.name && cell.method == *method);
                 let bins = cells.flat_map(|cell| &cell.figure.bins);
                 let (said, right) = bins.fold(Bin::default(), |sum, bin| sum.and(*bin)).means();
                 format!("{said:.2} / {right:.2}")

@@ -150,8 +150,14 @@ pub(crate) struct Planned {
 }
 
 impl Mix {
-    /// A recording of the mix, every tick a window.
-    pub(crate) fn plan(&self, machine: &Machine, seed: u64, duration_ms: u32) -> Result<Planned> {
+    /// A recording of the mix in ticks of 1 ms, with further options.
+    pub(crate) fn plan(
+        &self,
+        machine: &Machine,
+        seed: u64,
+        duration_ms: u32,
+        options: &[&str],
+    ) -> Result<Planned> {
         let memory = counted(machine, MODEL, &EVENTS)?;
         let ports = if self.disk { counted(machine, PORTS, &OF_DISK)? } else { Vec::new() };
         let disk: Vec<Counted> = ports.into_iter().flatten().collect();
@@ -164,7 +170,7 @@ impl Mix {
         let mut draw = Draw { rng, machine, memory: &memory, disk: &disk, duration_ms };
         let tenants = (self.tenants)(&mut draw);
         let work = Work { tenants, settle_ms: 50, ..Work::default() };
-        let mut options = vec!["--tick", "1ms", "--interval", "1ms"];
+        let mut options: Vec<&str> = ["--tick", "1ms"].iter().chain(options).copied().collect();
         let counters: Vec<Counted> = memory.into_iter().flatten().chain(disk).collect();
         for counted in &counters {
             options.extend(["-e", &counted.spec]);
@@ -187,7 +193,22 @@ mod tests {
 
     fn planned(mix: &Mix, seed: u64) -> Planned {
         let machine = Machine::read(&workspace_root().join("tests/lab"), "grace-mixes").unwrap();
-        mix.plan(&machine, seed, 6000).unwrap()
+        mix.plan(&machine, seed, 6000, &[]).unwrap()
+    }
+
+    #[test]
+    fn a_cpu_of_its_own_for_the_recorder_changes_nothing_else() {
+        let lab = workspace_root().join("tests/lab");
+        let [shared, own] =
+            ["grace-mixes", "grace-housekeeping"].map(|name| Machine::read(&lab, name).unwrap());
+        assert_eq!([shared.housekeeping_cpu(), own.housekeeping_cpu()], [None, Some(4)]);
+        for mix in ALL {
+            let of = |machine| mix.plan(machine, 1, 6000, &[]).unwrap().step;
+            let work = |machine| serde_json::to_string(&of(machine).work).unwrap();
+            assert_eq!(work(&shared), work(&own), "{}", mix.name);
+        }
+        let near = own.instances.iter().filter(|instance| instance.is_near(4));
+        assert_eq!(near.count(), 0);
     }
 
     #[test]
