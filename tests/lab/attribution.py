@@ -2,7 +2,8 @@
 
 `attribution.py TASK.json` reads `{"datasets": [{"dir", "counters", "made": {LABEL: FABRIC}}]}`:
 DIR has run/ and truth.bin, each counter its pmu, event and truth, each FABRIC is a table made of
-it. Prints, for each LABEL, one object over all datasets.
+it. Prints, over all datasets, the figures of each LABEL and of the floor of any rate model (floor.py)
+in windows of the same length, and which part of its tenants' CPUs the recorder used.
 
 What is compared, for each counter that counted something:
 
@@ -10,6 +11,9 @@ What is compared, for each counter that counted something:
   the window: readings are late by some microseconds, and this is about shares, not about timers.
 - The error of a cgroup in a window is |value - truth| / truth where truth is above 1 % of the
   window's: of less, a share of the whole that nobody would miss is an error of any size.
+- Misplaced is the part of a window's bytes that another cgroup or something else got: interrupts, idle
+  time, kernel threads, `unattributed`.
+- A bill is a cgroup's sum over the recording; its error is relative, of those above 1 % of all.
 - A row says what its confidence says; it is right within 10 % of what its process moved. Rows of
   interrupts, idle time and kernel threads are right if nothing is in them, for all that moves
   belongs to tenants. Rows below 1 % of the window, of both value and truth, are left out as above,
@@ -21,6 +25,7 @@ import pathlib
 import sys
 
 import duckdb
+import floor
 import numpy as np
 
 # struct lab_truth of model/abi.h.
@@ -40,6 +45,12 @@ TRUTH = np.dtype(
 
 # Part of a window below which an error is not one of anybody's.
 LEAST = 0.01
+
+# A bill whose mean confidence, weighted by bytes, is above this is one that somebody would rely on.
+RELIED_ON = 0.5
+
+# The recorder's name in the table `runtime`.
+RECORDER = "uncore-trace"
 
 # Within this part of the truth a row is right.
 WITHIN = 0.1
@@ -63,6 +74,7 @@ class Counter:
             "SELECT counter, scale FROM counters WHERE pmu = ? AND event = ?",
             [self.pmu, self.event],
         ).fetchone()
+        self.number = number
         self.times = moves["time"].astype(np.int64)
         self.bytes = moves["amount"] * float(which["factor"]) * scale
         self.cgroups, self.cgroup = np.unique(
@@ -95,29 +107,45 @@ class Found:
     """What was found of one label."""
 
     def __init__(self):
-        self.errors, self.whole = [], []
+        self.errors, self.misplaced = [], []
+        self.bills, self.bills_relied_on = [], []
         self.medians = []
         self.bins = np.zeros((BINS, 3))
         self.methods = {}
 
     def add(self, other):
         self.errors += other.errors
-        self.whole += other.whole
-        self.medians.append(float(np.median(np.concatenate(other.errors))))
+        self.misplaced += other.misplaced
+        self.bills += other.bills
+        self.bills_relied_on += other.bills_relied_on
+        if other.errors:
+            self.medians.append(float(np.median(np.concatenate(other.errors))))
         self.bins += other.bins
         for method, part in other.methods.items():
             self.methods[method] = self.methods.get(method, 0.0) + part
 
+    def windows(self, given, truth, others):
+        """Adds what cgroups got in each window, with the truth, and what everything else got."""
+        total = truth.sum(axis=1)
+        self.errors.append(relative(given, truth, LEAST * total[:, None]))
+        off = (np.abs(given - truth).sum(axis=1) + others) / 2
+        self.misplaced.append(off[total > 0] / total[total > 0])
+
     def told(self):
-        errors, whole = np.concatenate(self.errors), np.concatenate(self.whole)
+        errors, misplaced = np.concatenate(self.errors), np.concatenate(self.misplaced)
+        bills = np.concatenate(self.bills) if self.bills else np.zeros(0)
+        relied_on = np.concatenate(self.bills_relied_on) if self.bills else np.zeros(0)
         counted = sum(self.methods.values())
         return {
+            "misplaced": float(misplaced.mean()),
+            "bill_median": float(np.median(bills)) if len(bills) else None,
+            "bill_worst": float(bills.max()) if len(bills) else None,
+            "bills_relied_on": len(relied_on),
+            "bill_worst_relied_on": float(relied_on.max()) if len(relied_on) else None,
             "median": float(np.median(errors)),
             "p95": float(np.quantile(errors, 0.95)),
             "errors": len(errors),
             "medians": self.medians,
-            "whole_median": float(np.median(whole)),
-            "whole_worst": float(whole.max()),
             "methods": {method: part / counted for method, part in self.methods.items()},
             "bins": [
                 {"rows": int(rows), "said": said, "right": right} for rows, said, right in self.bins
@@ -137,6 +165,7 @@ def codes(known, values, valid):
 
 
 def compare(db, fabric, counter, tick_ns):
+    """What was found of a table, and the windows that it has."""
     rows = db.execute(
         """SELECT mono_ns, window_ns, owner, coalesce(cgroup_id, 0) AS cgroup,
                   coalesce(pid, 0) AS pid, coalesce(value, 0) AS value,
@@ -158,10 +187,14 @@ def compare(db, fabric, counter, tick_ns):
     of_cgroup = codes(counter.cgroups, rows["cgroup"], task)
     flat = window * (owners + 1) + of_cgroup
     given = np.bincount(flat, value, minlength=len(last) * (owners + 1))
-    given = given.reshape(len(last), owners + 1)[:, :owners]
-    found.errors.append(relative(given, truth, LEAST * total[:, None]))
-    whole = truth.sum(axis=0)
-    found.whole.append(relative(given.sum(axis=0), whole, LEAST * whole.sum()))
+    given = given.reshape(len(last), owners + 1)
+    found.windows(given[:, :owners], truth, given[:, owners])
+    bills, whole = given[:, :owners].sum(axis=0), truth.sum(axis=0)
+    sure = np.bincount(of_cgroup, value * rows["confidence"], minlength=owners + 1)[:owners]
+    relied_on = sure > RELIED_ON * bills
+    found.bills.append(relative(bills, whole, LEAST * whole.sum()))
+    bills, least = bills[relied_on], LEAST * whole.sum()
+    found.bills_relied_on.append(relative(bills, whole[relied_on], least))
 
     pids = len(counter.pids)
     truth = counter.moved(begins, ends, counter.pid, pids)
@@ -177,7 +210,26 @@ def compare(db, fabric, counter, tick_ns):
     given_to = np.where(rows["owner"] == "unattributed", "unattributed", rows["method"])
     for name in np.unique(given_to):
         found.methods[str(name)] = float(value[given_to == name].sum())
+    return found, last, rows["window_ns"][first]
+
+
+def of_floor(model, counter, last, window_ns, tick_ns):
+    """What a model with the true rates would make of these windows."""
+    found = Found()
+    given, truth = model.windows(last - window_ns, last, tick_ns)
+    places = codes(counter.cgroups, model.cgroups, True)
+    by_cgroup = np.zeros((len(counter.pids), len(counter.cgroups)))
+    by_cgroup[np.arange(len(places)), places] = 1.0
+    found.windows(given @ by_cgroup, truth @ by_cgroup, 0.0)
     return found
+
+
+def recorders_part(db):
+    """The part of the time of the CPUs of the sockets with counters that the recorder used."""
+    return db.execute(
+        f"""SELECT coalesce(sum(run_ns) FILTER (process = '{RECORDER}') / sum(run_ns), 0)
+            FROM runtime WHERE cpu IN (SELECT cpus.cpu FROM cpus JOIN counters USING (socket))"""
+    ).fetchone()[0]
 
 
 def dataset(task, all_found):
@@ -185,7 +237,7 @@ def dataset(task, all_found):
     truth = np.fromfile(directory / "truth.bin", TRUTH)
     db = duckdb.connect()
     run = directory / "run"
-    for table in ("counters", "readings"):
+    for table in ("counters", "readings", "cpus", "runtime"):
         db.execute(f"CREATE VIEW {table} AS SELECT * FROM read_parquet('{run / table}.parquet')")
     tick_ns = int(
         db.execute(
@@ -195,12 +247,22 @@ def dataset(task, all_found):
     )
     counters = [Counter(db, truth, counter) for counter in task["counters"]]
     counters = [counter for counter in counters if len(counter.times)]
+    models = [floor.Model(db, counter, tick_ns) for counter in counters]
+    models = [model if model.sees else None for model in models]
+    with_floor = set()
     for label, fabric in task["made"].items():
         found = Found()
-        for counter in counters:
-            of_counter = compare(db, fabric, counter, tick_ns)
+        for counter, model in zip(counters, models):
+            of_counter, last, window_ns = compare(db, fabric, counter, tick_ns)
             found.add(of_counter)
+            length = int(window_ns.max())
+            if model and (model, length) not in with_floor:
+                with_floor.add((model, length))
+                of_model = of_floor(model, counter, last, window_ns, tick_ns)
+                window = label.partition(" ")[2]
+                all_found.setdefault(f"floor {window}", Found()).add(of_model)
         all_found.setdefault(label, Found()).add(found)
+    return recorders_part(db)
 
 
 def recorded(directory, counters):
@@ -214,9 +276,9 @@ def recorded(directory, counters):
 def main():
     task = json.loads(pathlib.Path(sys.argv[1]).read_text())
     all_found = {}
-    for one in task["datasets"]:
-        dataset(one, all_found)
-    json.dump({label: found.told() for label, found in all_found.items()}, sys.stdout)
+    recorder = [dataset(one, all_found) for one in task["datasets"]]
+    figures = {label: found.told() for label, found in all_found.items()}
+    json.dump({"figures": figures, "recorder": float(np.mean(recorder))}, sys.stdout)
 
 
 if __name__ == "__main__":

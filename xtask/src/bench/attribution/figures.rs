@@ -10,8 +10,20 @@ use super::Prepared;
 use super::recordings::Arrangement;
 use crate::lab::mixes::Mix;
 
-/// By [`Cell::label`].
-pub(super) type Figures = BTreeMap<String, Figure>;
+/// Bins with fewer rows say nothing of calibration.
+pub(super) const ENOUGH: u64 = 1000;
+
+/// The method whose figures are the floor of any model of rates (`tests/lab/floor.py`).
+pub(super) const FLOOR: &str = "floor";
+
+/// What the comparison prints.
+#[derive(Debug, Deserialize)]
+pub(super) struct Compared {
+    /// By [`Cell::label`].
+    pub figures: BTreeMap<String, Figure>,
+    /// Part of the time of the CPUs near a counter that the recorder used.
+    pub recorder: f64,
+}
 
 /// Of one mix, method and window, over all seeds and counters.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -22,9 +34,14 @@ pub(super) struct Figure {
     pub errors: usize,
     /// The median of each seed.
     pub medians: Vec<f64>,
+    /// Part of a window's bytes that somebody else got, mean over windows.
+    pub misplaced: f64,
     /// Of the relative errors of a cgroup's sum over the recording.
-    pub whole_median: f64,
-    pub whole_worst: f64,
+    pub bill_median: Option<f64>,
+    pub bill_worst: Option<f64>,
+    /// The same of those whose rows say on average, weighted by bytes, more than 0.5.
+    pub bill_worst_relied_on: Option<f64>,
+    pub bills_relied_on: usize,
     /// Part of the count that each method gave away, and what it gave to nobody.
     pub methods: BTreeMap<String, f64>,
     /// Rows by the tenth of confidence.
@@ -48,6 +65,7 @@ pub(super) struct Cell {
     pub mix: &'static str,
     pub method: String,
     pub window: String,
+    pub recorder: f64,
     #[serde(flatten)]
     pub figure: Figure,
 }
@@ -75,6 +93,26 @@ impl Bin {
         let rows = self.rows as f64;
         (self.said / rows, self.right / rows)
     }
+
+    /// What a row says above the part that is right, or below.
+    fn off(self) -> f64 {
+        let (said, right) = self.means();
+        (said - right).abs()
+    }
+}
+
+/// Root mean square of what bins say above or below what is right, by row.
+pub(super) fn rms(bins: &[Bin]) -> Option<f64> {
+    let rows: u64 = bins.iter().map(|bin| bin.rows).sum();
+    let some = bins.iter().filter(|bin| bin.rows > 0);
+    let squares: f64 = some.map(|bin| bin.rows as f64 * bin.off().powi(2)).sum();
+    (rows > 0).then(|| (squares / rows as f64).sqrt())
+}
+
+/// The largest of those of the bins with enough rows.
+pub(super) fn largest(bins: &[Bin]) -> Option<f64> {
+    let enough = bins.iter().filter(|bin| bin.rows >= ENOUGH);
+    enough.map(|bin| bin.off()).max_by(f64::total_cmp)
 }
 
 /// The cells of a mix.
@@ -84,13 +122,31 @@ pub(super) fn of_mix(
     python: &Path,
     made: &Prepared,
 ) -> Result<Vec<Cell>> {
-    let figures = made.compared(python)?;
+    let Compared { figures, recorder } = made.compared(python)?;
     Ok(figures
         .into_iter()
         .filter_map(|(label, figure)| {
             let (method, window) = label.split_once(' ')?;
             let (method, window) = (method.to_owned(), window.to_owned());
-            Some(Cell { arrangement, mix: mix.name, method, window, figure })
+            Some(Cell { arrangement, mix: mix.name, method, window, recorder, figure })
         })
         .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calibration_is_weighed_by_rows() {
+        let bin = |rows: u64, said, right| Bin {
+            rows,
+            said: said * rows as f64,
+            right: right * rows as f64,
+        };
+        let bins = [bin(3000, 0.5, 0.7), bin(0, 0.0, 0.0), bin(1000, 0.9, 0.9), bin(10, 0.1, 0.9)];
+        assert!((rms(&bins[..3]).unwrap() - 0.2 * 0.75_f64.sqrt()).abs() < 1e-9);
+        assert!((largest(&bins).unwrap() - 0.2).abs() < 1e-9);
+        assert_eq!((rms(&[]), largest(&bins[3..])), (None, None));
+    }
 }

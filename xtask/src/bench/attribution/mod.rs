@@ -17,13 +17,15 @@ use serde::Serialize;
 use serde_json::json;
 use uncore_trace_ebpf::stamp::workspace_root;
 
-use self::figures::{Cell, Figures};
+use self::figures::{Cell, Compared};
 use self::recordings::Arrangement;
+use self::tables::View;
 use crate::command::quietly;
 use crate::lab::mixes::{self, Mix};
 use crate::{setup, target};
 
 mod figures;
+mod goals;
 mod recordings;
 mod tables;
 
@@ -46,12 +48,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIME,..", value_delimiter = ',', default_value = "1ms,10ms,100ms")]
     windows: Vec<String>,
     /// What `attribute --method` takes
-    #[arg(
-        long,
-        value_name = "NAME,..",
-        value_delimiter = ',',
-        default_value = "residency,regression,auto"
-    )]
+    #[arg(long, value_name = "NAME,..", value_delimiter = ',', default_value = "residency,auto")]
     methods: Vec<String>,
     /// Time that each mix runs, in seconds; the log of what moved is full after 7
     #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u32).range(3..=7))]
@@ -179,7 +176,8 @@ fn compare(args: &Args, chosen: &[&Mix], seeds: &[u64], data: &Path) -> Result<(
         cells,
     };
     for &arrangement in args.arrangement.each() {
-        print!("{}", tables::markdown(&report, arrangement, chosen, &args.methods, &args.windows));
+        let view = View { cells: &report.cells, arrangement, mixes: chosen };
+        print!("{}", tables::markdown(&report, view, &args.methods, &args.windows));
     }
     if let Some(path) = &args.json {
         let text = serde_json::to_string_pretty(&report).context("writing JSON")?;
@@ -230,7 +228,7 @@ fn divide(args: &Args, there: &[PathBuf], bin: &Path) -> Result<Prepared> {
 
 impl Prepared {
     /// Runs the comparison.
-    fn compared(&self, python: &Path) -> Result<Figures> {
+    fn compared(&self, python: &Path) -> Result<Compared> {
         let task = self.dir.path().join("task.json");
         let text = serde_json::to_vec(&self.task).context("cannot write the task")?;
         fs::write(&task, text).with_context(|| format!("cannot write {}", task.display()))?;

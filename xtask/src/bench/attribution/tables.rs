@@ -1,62 +1,134 @@
-//! The figures as Markdown tables: errors by mix, confidence by what it says.
+//! The figures of one arrangement as Markdown tables: errors by mix, confidence by what it says.
 
 use super::Report;
-use super::figures::{Bin, Cell, Figure};
+use super::figures::{Bin, Cell, FLOOR, Figure, largest, rms};
+use super::goals;
 use super::recordings::Arrangement;
 use crate::bench::stats::Summary;
 use crate::lab::mixes::Mix;
 
 /// What the others are held against.
-const BASE: &str = "residency";
-
-/// Bins with fewer rows say nothing of calibration.
-const ENOUGH: u64 = 200;
+pub(super) const BASE: &str = "residency";
 
 /// The figures of one arrangement.
 #[derive(Clone, Copy)]
-struct View<'a> {
-    cells: &'a [Cell],
-    arrangement: Arrangement,
+pub(super) struct View<'a> {
+    pub cells: &'a [Cell],
+    pub arrangement: Arrangement,
+    pub mixes: &'a [&'a Mix],
 }
 
 impl<'a> View<'a> {
     fn cells(self) -> impl Iterator<Item = &'a Cell> {
         self.cells.iter().filter(move |cell| cell.arrangement == self.arrangement)
     }
+
+    /// Of one mix.
+    pub(super) fn figure(self, mix: &str, (method, window): (&str, &str)) -> Option<&'a Figure> {
+        let is_it = |cell: &&Cell| cell.mix == mix && cell.method == method;
+        let mut cells = self.cells().filter(is_it);
+        Some(&cells.find(|cell| cell.window == window)?.figure)
+    }
+
+    /// A number of each mix whose tenants can be told apart.
+    pub(super) fn told(
+        self,
+        column: (&str, &str),
+        number: impl Fn(&Figure) -> Option<f64>,
+    ) -> Vec<f64> {
+        let told = self.mixes.iter().filter(|mix| mix.told);
+        told.filter_map(|mix| number(self.figure(mix.name, column)?)).collect()
+    }
+
+    /// How many times the median error of the base is above that of a method, where that is least.
+    pub(super) fn gain(self, (method, window): (&str, &str)) -> Option<f64> {
+        let told = self.mixes.iter().filter(|mix| mix.told && method != BASE);
+        let gains = told.filter_map(|mix| {
+            let base = self.figure(mix.name, (BASE, window))?.median;
+            Some(base / self.figure(mix.name, (method, window))?.median)
+        });
+        gains.min_by(f64::total_cmp)
+    }
+
+    /// Rows by what they say, over all mixes.
+    pub(super) fn bins(self, column: (&str, &str)) -> Vec<Bin> {
+        let mut sum: Vec<Bin> = Vec::new();
+        for figure in self.mixes.iter().filter_map(|mix| self.figure(mix.name, column)) {
+            sum.resize(sum.len().max(figure.bins.len()), Bin::default());
+            for (sum, bin) in sum.iter_mut().zip(&figure.bins) {
+                *sum = sum.and(*bin);
+            }
+        }
+        sum
+    }
 }
 
 /// All tables of an arrangement, and what they were made with.
 pub(super) fn markdown(
     report: &Report<'_>,
-    arrangement: Arrangement,
-    mixes: &[&Mix],
+    view: View<'_>,
     methods: &[String],
     windows: &[String],
 ) -> String {
-    let columns: Vec<(&str, &str)> = windows
-        .iter()
-        .flat_map(|window| methods.iter().map(move |method| (method.as_str(), window.as_str())))
-        .collect();
-    let view = View { cells: &report.cells, arrangement };
-    let mut lines = vec![format!("Recorder: {}\n", arrangement.name())];
-    lines.extend(errors(view, mixes, &columns));
-    lines.push(String::new());
-    lines.extend(wholes(view, mixes, &columns));
-    lines.push(String::new());
-    lines.extend(confidence(view, mixes, &columns));
-    lines.push(String::new());
-    lines.extend(by_mix(view, mixes, methods));
-    lines.push(String::new());
-    let seeds: Vec<String> = report.seeds.iter().map(u64::to_string).collect();
-    let Report { date, command, seconds, .. } = report;
-    let seeds = seeds.join(", ");
-    lines.push(format!("{date}, `{command}`; seeds {seeds}, {seconds} s of each mix.\n"));
-    lines.join("\n")
+    let all = methods.iter().map(String::as_str).chain([FLOOR]);
+    let of = |methods: &[&'_ str]| -> Vec<(String, String)> {
+        let column = |window: &String| {
+            methods.iter().map(|method| ((*method).to_owned(), window.clone())).collect::<Vec<_>>()
+        };
+        windows.iter().flat_map(column).collect()
+    };
+    let with_floor = of(&all.collect::<Vec<_>>());
+    let methods: Vec<&str> = methods.iter().map(String::as_str).collect();
+    let divided = of(&methods);
+    let learnt: Vec<&str> = methods.iter().copied().filter(|method| *method != BASE).collect();
+    let sure = of(&learnt);
+    let tables = [
+        vec![about(view)],
+        errors(view, &borrowed(&with_floor)),
+        misplaced(view, &borrowed(&with_floor)),
+        bills(view, &borrowed(&divided)),
+        confidence(view, &borrowed(&sure)),
+        by_mix(view, &borrowed(&sure)),
+        goals::tables(view, &learnt, windows),
+        mixes(view),
+        vec![made_with(report)],
+    ];
+    tables
+        .into_iter()
+        .filter(|lines| !lines.is_empty())
+        .fold(String::new(), |text, lines| text + &lines.join("\n") + "\n\n")
 }
 
-fn cell<'a>(view: View<'a>, mix: &str, column: (&str, &str)) -> Option<&'a Cell> {
-    view.cells()
-        .find(|cell| (cell.method.as_str(), cell.window.as_str()) == column && cell.mix == mix)
+fn borrowed(columns: &[(String, String)]) -> Vec<(&str, &str)> {
+    columns.iter().map(|(method, window)| (method.as_str(), window.as_str())).collect()
+}
+
+fn about(view: View<'_>) -> String {
+    let place = match view.arrangement {
+        Arrangement::Housekeeping => "The recorder runs on a CPU of its own",
+        Arrangement::Shared => "The recorder runs among the tenants",
+    };
+    let parts = Summary::of(view.cells().map(|cell| cell.recorder));
+    let part = parts.map_or(0.0, |parts| parts.max);
+    format!("{place} and takes at most {} % of the time of their CPUs.", percent(part))
+}
+
+/// What the mixes are.
+fn mixes(view: View<'_>) -> Vec<String> {
+    let of_mix = |mix: &&Mix| format!("| {} | {} |", mix.name, mix.about);
+    let mut lines = vec!["| mix | tenants |".to_owned(), "|---|---|".to_owned()];
+    lines.extend(view.mixes.iter().map(of_mix));
+    if view.mixes.iter().any(|mix| !mix.told) {
+        let about = "\\* What is recorded does not tell its tenants apart: not a told mix.";
+        lines.extend([String::new(), about.to_owned()]);
+    }
+    lines
+}
+
+fn made_with(report: &Report<'_>) -> String {
+    let seeds: Vec<String> = report.seeds.iter().map(u64::to_string).collect();
+    let Report { date, command, seconds, .. } = report;
+    format!("{date}, `{command}`; seeds {}, {seconds} s of each mix.", seeds.join(", "))
 }
 
 fn head(first: &str, columns: &[(&str, &str)]) -> Vec<String> {
@@ -68,130 +140,123 @@ fn head(first: &str, columns: &[(&str, &str)]) -> Vec<String> {
     ]
 }
 
-fn percent(part: f64) -> String {
+/// One line of a table.
+fn line(name: &str, cells: impl Iterator<Item = Option<String>>) -> String {
+    let cells: Vec<String> = cells.map(Option::unwrap_or_default).collect();
+    format!("| {name} | {} |", cells.join(" | "))
+}
+
+/// A line for each mix.
+fn by_name(
+    view: View<'_>,
+    columns: &[(&str, &str)],
+    shown: impl Fn(&Figure) -> Option<String>,
+) -> Vec<String> {
+    let there = |mix: &&&Mix| view.cells().any(|cell| cell.mix == mix.name);
+    let of_mix = |mix: &&Mix| {
+        let star = if mix.told { "" } else { "*" };
+        let name = format!("{}{star}", mix.name);
+        line(&name, columns.iter().map(|column| shown(view.figure(mix.name, *column)?)))
+    };
+    view.mixes.iter().filter(there).map(of_mix).collect()
+}
+
+/// In percent, without the sign.
+pub(super) fn percent(part: f64) -> String {
     let percent = part * 100.0;
     if percent < 9.95 { format!("{percent:.1}") } else { format!("{percent:.0}") }
 }
 
-/// Median and 95th percentile of the errors; the last lines are of the mixes whose tenants can be
-/// told apart.
-fn errors(view: View<'_>, mixes: &[&Mix], columns: &[(&str, &str)]) -> Vec<String> {
-    let mut lines = head("% off, median / p95", columns);
-    lines.extend(pairs(view, mixes, columns, |figure| (figure.median, figure.p95)));
-    let medians: Vec<String> = columns
-        .iter()
-        .map(|column| {
-            let told = mixes.iter().filter(|mix| mix.told);
-            let medians = told.filter_map(|mix| cell(view, mix.name, *column));
-            let summary = Summary::of(medians.map(|cell| cell.figure.median));
-            summary.map_or_else(String::new, |summary| percent(summary.median))
-        })
-        .collect();
-    lines.push(format!("| median of those that can be told | {} |", medians.join(" | ")));
-    let gains: Vec<String> = columns
-        .iter()
-        .map(|&(method, window)| {
-            let gain = |mix: &&&Mix| {
-                let base = cell(view, mix.name, (BASE, window))?.figure.median;
-                Some(base / cell(view, mix.name, (method, window))?.figure.median)
-            };
-            let told = mixes.iter().filter(|mix| mix.told && method != BASE);
-            let summary = Summary::of(told.filter_map(|mix| gain(&mix)));
-            summary.map_or_else(String::new, |gains| format!("{:.1}", gains.min))
-        })
-        .collect();
-    lines.push(format!("| times less than {BASE}, at least | {} |", gains.join(" | ")));
+/// The median, or with it the largest, of the mixes whose tenants can be told apart.
+fn summary(
+    name: &str,
+    view: View<'_>,
+    columns: &[(&str, &str)],
+    number: fn(&Figure) -> Option<f64>,
+) -> String {
+    line(
+        name,
+        columns.iter().map(|column| {
+            let of = Summary::of(view.told(*column, number))?;
+            Some(format!("{} / {}", percent(of.median), percent(of.max)))
+        }),
+    )
+}
+
+/// Median and 95th percentile of the errors.
+fn errors(view: View<'_>, columns: &[(&str, &str)]) -> Vec<String> {
+    let mut lines = head("error in %, median / p95", columns);
+    lines.extend(by_name(view, columns, |figure| {
+        Some(format!("{} / {}", percent(figure.median), percent(figure.p95)))
+    }));
+    let median = |figure: &Figure| Some(figure.median);
+    lines.push(summary("told mixes, median error: median / worst", view, columns, median));
+    let p95 = |figure: &Figure| Some(figure.p95);
+    lines.push(summary("told mixes, p95: median / worst", view, columns, p95));
+    lines.push(line(
+        &format!("times better than {BASE}, at least"),
+        columns.iter().map(|column| Some(format!("{:.1}", view.gain(*column)?))),
+    ));
+    lines
+}
+
+/// What somebody else got.
+fn misplaced(view: View<'_>, columns: &[(&str, &str)]) -> Vec<String> {
+    let mut lines = head("misplaced, % of bytes", columns);
+    lines.extend(by_name(view, columns, |figure| Some(percent(figure.misplaced))));
+    let number = |figure: &Figure| Some(figure.misplaced);
+    lines.push(summary("told mixes: median / worst", view, columns, number));
     lines
 }
 
 /// Errors of the sums over a whole recording.
-fn wholes(view: View<'_>, mixes: &[&Mix], columns: &[(&str, &str)]) -> Vec<String> {
-    let mut lines = head("% off in sum, median / worst", columns);
-    let both = |figure: &Figure| (figure.whole_median, figure.whole_worst);
-    lines.extend(pairs(view, mixes, columns, both));
+fn bills(view: View<'_>, columns: &[(&str, &str)]) -> Vec<String> {
+    let mut lines =
+        head("bill: error in %, median / worst / worst with confidence above 0.5", columns);
+    let percent = |part: Option<f64>| part.map_or_else(|| "-".to_owned(), percent);
+    lines.extend(by_name(view, columns, |figure| {
+        let Figure { bill_median, bill_worst, bill_worst_relied_on, .. } = figure;
+        let parts = [*bill_median, *bill_worst, *bill_worst_relied_on];
+        Some(parts.map(percent).join(" / "))
+    }));
     lines
 }
 
-/// A line for each mix, with two parts of the figure in each column.
-fn pairs(
-    view: View<'_>,
-    mixes: &[&Mix],
-    columns: &[(&str, &str)],
-    both: impl Fn(&Figure) -> (f64, f64),
-) -> Vec<String> {
-    let shown = |mix: &Mix, column| {
-        let cell = cell(view, mix.name, column);
-        let (first, second) = cell.map(|cell| both(&cell.figure))?;
-        Some(format!("{} / {}", percent(first), percent(second)))
-    };
-    let line = |mix: &&Mix| {
-        let cells = columns.iter().map(|column| shown(mix, *column).unwrap_or_default());
-        format!("| {} | {} |", mix.name, cells.collect::<Vec<_>>().join(" | "))
-    };
-    mixes.iter().map(line).collect()
-}
-
-/// Rows by what they say, over all mixes; the last line is the largest difference.
-fn confidence(view: View<'_>, mixes: &[&Mix], columns: &[(&str, &str)]) -> Vec<String> {
-    let mut lines = head("confidence: said / right (rows)", columns);
-    let sums: Vec<Vec<Bin>> = columns.iter().map(|column| bins(view, mixes, *column)).collect();
+/// Rows by what they say, over all mixes.
+fn confidence(view: View<'_>, columns: &[(&str, &str)]) -> Vec<String> {
+    let mut lines = head("confidence: mean / right (rows)", columns);
+    let sums: Vec<Vec<Bin>> = columns.iter().map(|column| view.bins(*column)).collect();
     let most = sums.iter().map(Vec::len).max().unwrap_or(0);
     for tenth in 0..most {
-        let cells: Vec<String> = sums
-            .iter()
-            .map(|bins| match bins.get(tenth) {
-                Some(bin) if bin.rows > 0 => {
-                    let (said, right) = bin.means();
-                    format!("{said:.2} / {right:.2} ({})", bin.rows)
-                }
-                _ => String::new(),
-            })
-            .collect();
-        let (from, to) = (tenth as f64 / 10.0, (tenth + 1) as f64 / 10.0);
-        lines.push(format!("| {from:.1}-{to:.1} | {} |", cells.join(" | ")));
+        let name = format!("{:.1}-{:.1}", tenth as f64 / 10.0, (tenth + 1) as f64 / 10.0);
+        lines.push(line(
+            &name,
+            sums.iter().map(|bins| {
+                let bin = bins.get(tenth).filter(|bin| bin.rows > 0)?;
+                let (said, right) = bin.means();
+                Some(format!("{said:.2} / {right:.2} ({})", bin.rows))
+            }),
+        ));
     }
-    let worst: Vec<String> = sums.iter().map(|bins| off(bins)).collect();
-    lines.push(format!("| largest difference | {} |", worst.join(" | ")));
+    let off = |bins: &Vec<Bin>| calibration(bins);
+    lines.push(line("root mean square / largest", sums.iter().map(off)));
     lines
 }
 
-fn bins(view: View<'_>, mixes: &[&Mix], column: (&str, &str)) -> Vec<Bin> {
-    let mut sum: Vec<Bin> = Vec::new();
-    for cell in mixes.iter().filter_map(|mix| cell(view, mix.name, column)) {
-        sum.resize(sum.len().max(cell.figure.bins.len()), Bin::default());
-        for (sum, bin) in sum.iter_mut().zip(&cell.figure.bins) {
-            *sum = sum.and(*bin);
-        }
-    }
-    sum
+/// How far what rows say is from what is right.
+fn calibration(bins: &[Bin]) -> Option<String> {
+    let rms = rms(bins)?;
+    let largest = largest(bins).map_or_else(|| "-".to_owned(), |off| format!("{off:.2}"));
+    Some(format!("{rms:.2} / {largest}"))
 }
 
-fn off(bins: &[Bin]) -> String {
-    let off = bins.iter().filter(|bin| bin.rows >= ENOUGH).map(|bin| {
-        let (said, right) = bin.means();
-        (said - right).abs()
-    });
-    off.max_by(f64::total_cmp).map_or_else(String::new, |off| format!("{off:.2}"))
-}
-
-/// What the rows of each mix say, and how right they are, over all windows.
-fn by_mix(view: View<'_>, mixes: &[&Mix], methods: &[String]) -> Vec<String> {
-    let mut lines = vec![
-        format!("| confidence of a mix: said / right | {} |", methods.join(" | ")),
-        format!("|---|{}", "---|".repeat(methods.len())),
-    ];
-    for mix in mixes {
-        let cells: Vec<String> = methods
-            .iter()
-            .map(|method| {
-                let cells =
-                    view.cells().filter(|cell| cell.mix == mix.name && cell.method == *method);
-                let bins = cells.flat_map(|cell| &cell.figure.bins);
-                let (said, right) = bins.fold(Bin::default(), |sum, bin| sum.and(*bin)).means();
-                format!("{said:.2} / {right:.2}")
-            })
-            .collect();
-        lines.push(format!("| {}: {} | {} |", mix.name, mix.about, cells.join(" | ")));
-    }
+/// The same of the rows of each mix alone, with what they say and how right they are.
+fn by_mix(view: View<'_>, columns: &[(&str, &str)]) -> Vec<String> {
+    let mut lines = head("confidence: mean / right; root mean square / largest", columns);
+    lines.extend(by_name(view, columns, |figure| {
+        let sum = figure.bins.iter().fold(Bin::default(), |sum, bin| sum.and(*bin));
+        let (said, right) = sum.means();
+        Some(format!("{said:.2} / {right:.2}; {}", calibration(&figure.bins)?))
+    }));
     lines
 }
