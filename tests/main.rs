@@ -39,3 +39,4 @@ mod terminal;
 mod ticks;
 mod traps;
 mod vendor;
+mod witness;

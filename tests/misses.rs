@@ -3,6 +3,10 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
 use uncore_trace::catalog::Catalog;
+use uncore_trace::catalog::witness::Witness;
+use uncore_trace::catalog::words::Words;
+use uncore_trace::discover::Pmu;
+use uncore_trace::plan::allowance::Allowance;
 use uncore_trace::plan::misses::Wanted;
 use uncore_trace::plan::{Counter, Plan, Request, Role, plan};
 
@@ -15,8 +19,24 @@ const STAND_IN: &str = "inst_retired";
 fn catalog(event: &str) -> Catalog {
     let mut catalog = Catalog::embedded().unwrap();
     let core = catalog.families.iter_mut().find(|family| family.family == "arm_core").unwrap();
-    core.misses = vec!["no_such_event".to_owned(), event.to_owned()];
+    let witness = |event: &str, processors: &[&str]| Witness {
+        event: event.to_owned(),
+        bytes: 64.0,
+        unseen: vec!["write-backs".to_owned(), "prefetches".to_owned()],
+        processors: processors.iter().map(|&processor| processor.to_owned()).collect(),
+    };
+    core.witnesses = vec![
+        witness("no_such_event", &[]),
+        witness("cpu_cycles", &["0x00000000410fd4f0"]),
+        witness(event, &[]),
+    ];
     catalog
+}
+
+/// As `--method auto` asks where this much of each CPU's time may be spent, in percent, and CPUs have so
+/// many context switches a second.
+fn within(percent: f64, switches: f64) -> Wanted {
+    Wanted::Within(Allowance { percent, switches: Some(switches) })
 }
 
 fn planned(groups: &[&str], events: &[&str], misses: Wanted, event: &str) -> Result<Plan, String> {
@@ -32,6 +52,9 @@ fn weights(plan: &Plan) -> Vec<&Counter> {
 /// What CPUs alone cause on one socket.
 const OF_CPUS: &str = "nvidia_ucf_pmu_1/mem_bytes_rd,src_loc_cpu=1/";
 
+/// What CPUs of both sockets cause, and devices.
+const OF_ALL: &str = "nvidia_ucf_pmu_1/mem_bytes_rd,src_loc_noncpu=1,src_loc_cpu=1,src_rem=1/";
+
 #[test]
 fn each_cpu_that_a_counter_sees_has_one() {
     let plan = planned(&["mem"], &[], Wanted::Surely, STAND_IN).unwrap();
@@ -41,16 +64,19 @@ fn each_cpu_that_a_counter_sees_has_one() {
     for counter in &weights {
         assert_eq!((counter.role, counter.event.as_str()), (Role::Weight, STAND_IN));
         assert!(counter.at_switch && counter.per_cpu);
+        assert_eq!(counter.witness_bytes, Some(64.0));
     }
     for counter in &plan.counters {
         let of_cpus = counter.filter.contains("src_loc_cpu=0x1");
         assert_eq!(plan.has_misses_of(counter), of_cpus, "{}", counter.filter);
+        assert_eq!(counter.witness_bytes.is_some(), counter.role.weighs());
     }
     let note = plan.notes.iter().find(|note| note.contains(STAND_IN)).unwrap();
     assert_eq!(
         note,
-        "armv8_pmuv3_0/inst_retired/ is read at every switch on CPU 0-3 to divide counters \
-         0,3,6,9 by misses; another --method goes without"
+        "witness armv8_pmuv3_0/inst_retired/ of counters 0,3,6,9 is read at every context switch on \
+         CPU 0-3; it does not count write-backs, prefetches; --method residency or regression goes \
+         without"
     );
     assert!(plan.render().contains(note));
     let again: Plan = serde_json::from_str(&serde_json::to_string(&plan).unwrap()).unwrap();
@@ -65,43 +91,121 @@ fn other_cpus_have_none() {
 }
 
 #[test]
-fn one_that_was_asked_for_serves_both() {
-    let plan = planned(&[], &[OF_CPUS, STAND_IN], Wanted::IfCounted, STAND_IN).unwrap();
+fn what_cpus_cause_beside_others_has_the_witnesses_of_all_cpus() {
+    let plan = planned(&[], &[OF_ALL], within(2.0, 100.0), STAND_IN).unwrap();
+    let cpus: Vec<u32> = weights(&plan).iter().map(|counter| counter.cpu).collect();
+    assert_eq!(cpus, [0, 1, 2, 3]);
+    let counter = &plan.counters[0];
+    assert!(counter.cause.is_none() && plan.has_misses_of(counter), "{counter:?}");
+}
+
+#[test]
+fn one_that_was_asked_for_serves_both_and_needs_no_budget() {
+    let plan = planned(&[], &[OF_CPUS, STAND_IN], within(0.0, 1e9), STAND_IN).unwrap();
     let roles: Vec<_> = plan.counters.iter().map(|counter| (counter.cpu, counter.role)).collect();
     let counted = Role::Counted;
     assert_eq!(roles, [(2, counted), (0, counted), (1, counted), (2, Role::Both), (3, Role::Both)]);
+    assert_eq!(plan.witnesses().count(), 0);
 }
 
 #[test]
 fn nobody_pays_for_what_is_not_wanted() {
-    for (groups, wanted) in [(&["mem"], Wanted::No), (&["pcie"], Wanted::IfCounted)] {
+    for (groups, wanted) in [(&["mem"], Wanted::No), (&["pcie"], within(2.0, 100.0))] {
         let plan = planned(groups, &[], wanted, STAND_IN).unwrap();
         assert_eq!(weights(&plan), [] as [&Counter; 0]);
-        assert!(!plan.notes.iter().any(|note| note.contains("misses")), "{:?}", plan.notes);
+        assert!(!plan.notes.iter().any(|note| note.contains("witness")), "{:?}", plan.notes);
     }
 }
 
 #[test]
-fn who_does_not_ask_is_told_that_he_could() {
-    let plan = planned(&["mem"], &[], Wanted::IfCounted, STAND_IN).unwrap();
-    assert_eq!(weights(&plan), [] as [&Counter; 0]);
-    let note = plan.notes.iter().find(|note| note.contains("misses")).unwrap();
+fn auto_opens_witnesses_within_the_budget_and_says_what_they_cost() {
+    let plan = planned(&["mem"], &[], within(2.0, 5000.0), STAND_IN).unwrap();
+    assert_eq!(weights(&plan).len(), 4);
+    assert_eq!(plan.witnesses().count(), 4);
+    let note = plan.notes.iter().find(|note| note.contains("witness")).unwrap();
     assert_eq!(
         note,
-        "--method misses would divide counters 0,3,6,9 by the last-level misses of each task, for \
-         some 0.7 us at every switch"
+        "witness armv8_pmuv3_0/inst_retired/ of counters 0,3,6,9 is read at every context switch on \
+         CPU 0-3; it does not count write-backs, prefetches; this takes 0.54 % of the time of each \
+         CPU at 5000 context switches a second, --witness-budget is 2 %"
     );
+    let unknown = Wanted::Within(Allowance { percent: 2.0, switches: None });
+    let plan = planned(&["mem"], &[], unknown, STAND_IN).unwrap();
+    assert_eq!(weights(&plan).len(), 4);
+    let note = plan.notes.iter().find(|note| note.contains("witness")).unwrap();
+    assert!(note.ends_with("is measured when a recording starts"), "{note}");
+}
+
+#[test]
+fn auto_opens_none_above_the_budget_and_says_why() {
+    let none = |wanted| {
+        let plan = planned(&["mem"], &[], wanted, STAND_IN).unwrap();
+        assert_eq!(weights(&plan), [] as [&Counter; 0]);
+        plan.notes.iter().find(|note| note.contains("witness")).unwrap().clone()
+    };
+    let what = "no witness armv8_pmuv3_0/inst_retired/ for counters 0,3,6,9: ";
+    assert_eq!(
+        none(within(2.0, 50_000.0)),
+        format!(
+            "{what}at 50000 context switches a second it would take 4.6 % of the time of each CPU, \
+             and --witness-budget is 2 %"
+        )
+    );
+    assert_eq!(none(within(0.0, 10.0)), format!("{what}--witness-budget is 0"));
+}
+
+#[test]
+fn a_witness_is_useless_where_another_that_its_counters_need_is_gone() {
+    let plan = planned(&["mem"], &[], within(2.0, 100.0), STAND_IN).unwrap();
+    let id_on = |cpu| plan.witnesses().find(|its| its.cpu == cpu).unwrap().id;
+    let useless =
+        |gone: &[u32]| plan.useless_witnesses(&gone.iter().map(|cpu| id_on(*cpu)).collect());
+    assert_eq!(useless(&[]), [] as [u32; 0]);
+    // Counters of what local CPUs cause see those of one socket, 0 and 1 or 2 and 3.
+    assert_eq!(useless(&[1]), [id_on(0)]);
+    assert_eq!(useless(&[0, 2]), [id_on(1), id_on(3)]);
 }
 
 #[test]
 fn what_cannot_be_had_is_a_note_or_an_error() {
-    let plan = planned(&["mem"], &[], Wanted::IfCounted, "absent").unwrap();
+    let plan = planned(&["mem"], &[], within(2.0, 100.0), "absent").unwrap();
     assert_eq!(weights(&plan), [] as [&Counter; 0]);
-    let why = "armv8_pmuv3_0 on CPU 0-3 counts no misses of the last cache \
-               (no event no_such_event, absent)";
-    assert!(plan.notes.contains(&format!("not divided by misses: {why}")), "{:?}", plan.notes);
+    let why = "armv8_pmuv3_0 on CPU 0-3 has none of its events, no_such_event, cpu_cycles, absent";
+    let note = format!("no witness for counters 0,3,6,9: {why}");
+    assert!(plan.notes.contains(&note), "{:?}", plan.notes);
     let refused = planned(&["mem"], &[], Wanted::Surely, "absent").unwrap_err();
     assert_eq!(refused, format!("--method misses: {why}; choose --method regression"));
     let refused = planned(&["pcie"], &[], Wanted::Surely, STAND_IN).unwrap_err();
-    assert!(refused.starts_with("--method misses divides what CPUs alone cause"), "{refused}");
+    assert!(refused.starts_with("--method misses divides what CPUs cause"), "{refused}");
+}
+
+/// The event that is the witness on CPUs of this processor, whose core PMU names no event in sysfs but
+/// `cache-misses`.
+fn first(processor: &str) -> String {
+    let catalog = Catalog::embedded().unwrap();
+    let formats = ["event", "umask"].map(|name| (name.to_owned(), "config:0-15".parse().unwrap()));
+    let pmu = Pmu {
+        name: "cpu".to_owned(),
+        processor: Some(processor.to_owned()),
+        formats: formats.into_iter().collect(),
+        ..Pmu::default()
+    };
+    let words = Words::new(&catalog, &pmu);
+    let witnesses = &words.family.unwrap().witnesses;
+    let mut here = witnesses.iter().filter(|its| its.is_for(&pmu));
+    here.find_map(|its| words.event(&its.event)).unwrap().name.to_owned()
+}
+
+#[test]
+fn each_processor_has_its_own_witness() {
+    for (processor, event) in [
+        ("GenuineIntel-6-8f", "cache-misses"),
+        ("AuthenticAMD-23-1", "cache-misses"),
+        ("AuthenticAMD-23-31", "ls_refills_from_sys.ls_mabresp_dram"),
+        ("AuthenticAMD-25-1", "ls_any_fills_from_sys.dram_io_all"),
+        ("AuthenticAMD-26-2", "ls_any_fills_from_sys.dram_io_all"),
+        ("CentaurHauls-7-5b", "cache-misses"),
+    ] {
+        assert_eq!(first(processor), event, "{processor}");
+    }
 }

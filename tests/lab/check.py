@@ -366,6 +366,17 @@ def same(step, one, other):
         expect(rows[0][0] == 0, f"{rows[0][0]} rows of {left} are not in {right}")
 
 
+def witnesses(step, check):
+    found = step.rows(
+        """SELECT cpu FROM counters WHERE pmu = ? AND role = 'weight' AND state = 'opened'
+           AND counter NOT IN (SELECT counter FROM loss
+                               WHERE cause = 'witness_lost' AND counter IS NOT NULL)""",
+        check["pmu"],
+    )
+    cpus = sorted(cpu for (cpu,) in found)
+    expect(cpus == check["cpus"], f"witnesses on CPUs {cpus}, not {check['cpus']}")
+
+
 def no_recording(step, check):
     left = sorted(path.name for path in step.dir.glob("run*"))
     expect(not left, f"it left {left} behind")
@@ -395,6 +406,7 @@ CHECKS = {
     "paced": paced,
     "slices": slices,
     "attributed": attributed,
+    "witnesses": witnesses,
     "no_recording": no_recording,
 }
 

@@ -46,9 +46,11 @@ fn counter(id: u32) -> Counter {
         per_cpu: id == 1,
         at_switch: id == 1,
         cause: None,
+        causes: Default::default(),
         io: (id == 2).then_some(io),
         leader: None,
         role: Role::Counted,
+        witness_bytes: None,
     }
 }
 

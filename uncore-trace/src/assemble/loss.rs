@@ -1,10 +1,10 @@
 //! What was not seen. Every loss is a row, and counts towards the exit message.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::sink::{Dropped, Sink};
 use crate::log::{Lack, Missing};
-use crate::schema::loss::{Cause, Losses, Row};
+use crate::schema::loss::{Cause, Cost, Losses, Row};
 use crate::schema::origin::Origin;
 
 /// One loss.
@@ -25,9 +25,17 @@ pub struct Ledger {
     pending: Vec<Entry>,
     totals: BTreeMap<Cause, u64>,
     first: BTreeMap<Cause, u64>,
+    /// Counters that the recording can do without.
+    optional: BTreeSet<u32>,
 }
 
 impl Ledger {
+    /// The recording can do without these counters, which are witnesses: where they were not opened,
+    /// stopped or could not be read, only precision is lost.
+    pub fn set_optional(&mut self, counters: impl IntoIterator<Item = u32>) {
+        self.optional.extend(counters);
+    }
+
     /// Enters a loss noticed at `time` that covers `span` nanoseconds before it.
     pub fn add(
         &mut self,
@@ -126,7 +134,11 @@ impl Ledger {
         self.enter(Entry { cause, time, span: 0, cpu: None, counter, count: 1, detail });
     }
 
-    fn enter(&mut self, entry: Entry) {
+    fn enter(&mut self, mut entry: Entry) {
+        let is_optional = entry.counter.is_some_and(|counter| self.optional.contains(&counter));
+        if is_optional && entry.cause.cost() != Cost::Precision {
+            entry.cause = Cause::WitnessLost;
+        }
         *self.totals.entry(entry.cause).or_default() += entry.count;
         let begin = entry.time.saturating_sub(entry.span);
         let first = self.first.entry(entry.cause).or_insert(begin);
@@ -175,6 +187,21 @@ impl Ledger {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_lost_of_an_optional_counter_costs_precision() {
+        let mut ledger = Ledger::default();
+        ledger.set_optional([7]);
+        ledger.stopped(10, 0, 7, None);
+        ledger.explain(Cause::NotOpened, 11, Some(7), "no such event");
+        ledger.add(Cause::NotScheduled, 12, 3, Some(0), Some(7), 1);
+        ledger.add(Cause::NoBoundary, 12, 3, Some(0), Some(7), 1);
+        assert!(ledger.losses().is_complete());
+        let totals = [(Cause::NoBoundary, 1), (Cause::WitnessLost, 3)];
+        assert_eq!(ledger.totals().clone(), totals.into());
+        ledger.stopped(20, 0, 8, None);
+        assert!(!ledger.losses().is_complete());
+    }
 
     #[test]
     fn a_lost_count_makes_the_recording_incomplete_and_a_late_tick_does_not() {

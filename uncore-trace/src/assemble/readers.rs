@@ -173,7 +173,12 @@ impl Readers {
     ) {
         let before: HashMap<u32, u32> = self.placed().collect();
         for &(id, count) in &change.stopped {
-            self.stopped(id, count, before.get(&id).copied(), now, ledger, log);
+            let reader = before.get(&id).copied();
+            if change.retired.contains(&id) {
+                self.retired(id, count, reader, now, log);
+            } else {
+                self.stopped(id, count, reader, now, ledger, log);
+            }
         }
         let Some(layouts) = &change.layouts else {
             return;
@@ -209,6 +214,20 @@ impl Readers {
         let is_over = next_tick.zip(self.stop_tick).is_some_and(|(next, stop)| next > stop);
         if !is_over {
             ledger.stopped(now, cpu, id, None);
+        }
+    }
+
+    /// A counter that `reader` read, if any, was stopped on purpose.
+    fn retired(
+        &mut self,
+        id: u32,
+        count: Count,
+        reader: Option<u32>,
+        now: u64,
+        log: &mut impl Log,
+    ) {
+        if let Some(planned) = self.counter(id).map(|counter| counter.cpu) {
+            self.stop(id, count, reader.unwrap_or(planned), now / self.tick_ns, now, log);
         }
     }
 

@@ -21,6 +21,7 @@ use super::rules::{Excludes, Leader, Mask, Needs, Note, OneValue, is_of};
 use super::scope::Scope;
 use super::source::Source;
 use super::verified::Verified;
+use super::witness::Witness;
 use crate::discover::Pmu;
 use crate::discover::event::EventAlias;
 use crate::discover::format::Format;
@@ -108,6 +109,9 @@ pub struct NamedEvent {
     pub encoding: EventAlias,
     /// `perf_event_attr.type`, where it is not that of the PMU.
     pub attr_type: Option<u32>,
+    /// Processors that have it, as [`Pmu::processor`] has them, same patterns as names. Empty: any.
+    #[serde(default)]
+    pub processors: Vec<String>,
 }
 
 /// One PMU family.
@@ -139,9 +143,9 @@ pub struct Family {
     /// when that is asked for: what they count is made by who runs, and reading them is cheap.
     #[serde(default)]
     pub at_switch: bool,
-    /// Of a core PMU, the events that count misses of the last cache, the best first.
-    #[serde(default)]
-    pub misses: Vec<String>,
+    /// Of a core PMU, the events that tell whose traffic it was, the best first.
+    #[serde(default, rename = "witness")]
+    pub witnesses: Vec<Witness>,
     /// Whether its events can be counted in a group with each other.
     #[serde(default = "yes")]
     pub groupable: bool,

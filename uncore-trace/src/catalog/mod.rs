@@ -25,6 +25,7 @@ pub mod spec;
 pub mod suggest;
 mod vendor;
 pub mod verified;
+pub mod witness;
 pub mod words;
 
 use anyhow::{Context, Result};

@@ -60,7 +60,12 @@ fn sections(text: &'static str) -> Vec<Section> {
 fn event(line: &str) -> Option<NamedEvent> {
     let (name, terms) = line.split_once(' ')?;
     let encoding = EventAlias::parse(terms).ok()?;
-    Some(NamedEvent { names: vec![name.to_owned()], encoding, attr_type: None })
+    Some(NamedEvent {
+        names: vec![name.to_owned()],
+        encoding,
+        attr_type: None,
+        processors: Vec::new(),
+    })
 }
 
 /// The events of a PMU; none for one that is not of an imported processor.

@@ -4,6 +4,7 @@
 
 use super::family::{Family, Kind, NamedEvent};
 use super::pattern::matches_event;
+use super::rules::is_of;
 use super::{Catalog, vendor};
 use crate::discover::event::{AliasValue, EventAlias};
 use crate::discover::format::{Format, WORDS};
@@ -43,11 +44,12 @@ impl<'a> Words<'a> {
         Self { pmu, family, base }
     }
 
-    /// The events the catalog names, those the PMU has the fields of.
+    /// The events the catalog names, those the processor has and the PMU has the fields of.
     fn added(&self) -> impl Iterator<Item = &'a NamedEvent> + use<'a> {
         let words = *self;
         let named = self.family.into_iter().chain(self.base).flat_map(|family| &family.events);
-        named.filter(move |event| words.fits(&event.encoding))
+        let is_here = move |event: &&NamedEvent| is_of(&event.processors, words.pmu);
+        named.filter(is_here).filter(move |event| words.fits(&event.encoding))
     }
 
     /// What an event counts; `None` where the catalog does not say.

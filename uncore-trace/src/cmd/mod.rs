@@ -14,6 +14,7 @@ pub mod repair;
 pub mod report;
 pub mod select;
 pub mod stat;
+mod witness;
 
 macro_rules! commands {
     ($($module:ident: $name:ident,)*) => {

@@ -10,12 +10,12 @@ use super::after;
 use super::output::{self, ModeArg};
 use super::report::print;
 use super::select::{SelectArgs, nanos};
+use super::witness::WitnessArgs;
 use crate::attribute::Choice;
 use crate::discover::{self, Machine};
 use crate::open::Timer;
-use crate::plan::misses::Wanted;
-use crate::plan::{self, Plan, Request};
-use crate::record::{self, Options, Outcome, Sampling, parse_duration};
+use crate::plan::Plan;
+use crate::record::{self, AtSwitch, Options, Outcome, Sampling, parse_duration};
 use crate::signals::Signals;
 use crate::tables::place;
 use crate::text::printable;
@@ -121,6 +121,9 @@ pub struct Args {
     #[arg(long, value_name = "METHOD", default_value = "auto")]
     method: Choice,
 
+    #[command(flatten)]
+    witness: WitnessArgs,
+
     /// Record the bytes that disks and network interfaces move, by owner, in the table `io`, also if
     /// no counter needs them (the output must be a directory)
     #[arg(long)]
@@ -174,9 +177,8 @@ pub fn run(args: &Args, root: &Path) -> Result<u8> {
         log::warn!("{problem}");
     }
     let request = args.select.request(nanos(tick), nanos(interval));
-    let request = Request { misses: misses(args.method), ..request };
     let catalog = args.select.catalog()?;
-    let mut plan = plan::plan(&machine, &catalog, &request)?;
+    let mut plan = args.witness.plan(&machine, &catalog, request, args.method)?;
     if args.min_gap.is_zero() && args.sample_on.contains(&Sampling::Sched) {
         plan.read_at_switch();
     }
@@ -290,6 +292,7 @@ fn options(
         cgroups,
         cgroup_depth: args.cgroup_depth,
         method: args.method,
+        witness_budget: args.witness.budget(args.method),
         io: args.io,
         timer: args.timer,
         buffer,
@@ -299,18 +302,9 @@ fn options(
     })
 }
 
-/// Whether a method needs the core's miss counters.
-const fn misses(method: Choice) -> Wanted {
-    match method {
-        Choice::Auto => Wanted::IfCounted,
-        Choice::Misses => Wanted::Surely,
-        Choice::Residency | Choice::Io | Choice::Regression => Wanted::No,
-    }
-}
-
 /// Size of the ring buffer in bytes.
 fn buffer(args: &Args, cpus: usize, plan: &Plan) -> Result<u32> {
-    let at_switch = plan.counters.iter().any(|counter| counter.at_switch);
+    let at_switch = AtSwitch::of(plan, args.witness.budget(args.method).is_some());
     let mib = args.buffer.unwrap_or_else(|| record::buffer_mib(cpus, args.slices, at_switch));
     if !mib.is_power_of_two() || mib > 1024 {
         bail!("--buffer {mib} is not a power of two from 1 to 1024 (MiB)");

@@ -31,7 +31,7 @@ use crate::discover::CpuList;
 
 /// How long a CPU that comes online, and the drivers that follow it, are waited for: a look costs
 /// little, but a counter that can be read nowhere must not be looked for for ever.
-const SETTLE: Duration = Duration::from_secs(5);
+pub(super) const SETTLE: Duration = Duration::from_secs(5);
 
 /// How long a driver may take to move a counter, which stands still meanwhile: it waits for an RCU
 /// grace period.
@@ -46,6 +46,8 @@ pub struct Change {
     pub came: Vec<u32>,
     /// Counters that stopped, with all they had counted.
     pub stopped: Vec<(u32, Count)>,
+    /// Counters that were stopped on purpose: they do not start again.
+    pub retired: Vec<u32>,
     /// What each reader CPU reads from now on; `None` if that is as before.
     pub layouts: Option<BTreeMap<u32, Layout>>,
 }
@@ -56,7 +58,7 @@ pub(super) struct Follower {
     online: Vec<u32>,
     upper_half: bool,
     /// Something is not in its place yet; looked for until then.
-    unsettled: Option<Instant>,
+    pub(super) unsettled: Option<Instant>,
     probe_loaded: bool,
 }
 
@@ -164,7 +166,8 @@ impl Session {
     fn reopen_stopped(&mut self, root: &Path) -> Vec<usize> {
         let mut reopened = Vec::new();
         for index in 0..self.opened.len() {
-            let Some(counter) = self.opened.get(index).filter(|counter| counter.stopped) else {
+            let Some(counter) = self.opened.get(index).filter(|its| its.stopped && !its.retired)
+            else {
                 continue;
             };
             let leader = counter.leader.and_then(|leader| self.opened.get(leader));
@@ -276,7 +279,7 @@ impl Session {
 
     /// Gives every counter a slot with its reader and has it read there. `false` if a CPU could not
     /// be reached yet.
-    fn place(&mut self) -> Result<bool> {
+    pub(super) fn place(&mut self) -> Result<bool> {
         self.drop_excess_counters();
         let before: Vec<u32> = self.layouts.keys().copied().collect();
         self.follower.upper_half = !self.follower.upper_half;
@@ -328,7 +331,7 @@ impl OpenCounter {
     /// Whether there is nothing to wait for.
     fn is_settled(&self, online: &[u32]) -> bool {
         let is_offline = self.per_cpu && !online.contains(&self.request.cpu);
-        self.idle.is_none() && (self.reader.is_some() || is_offline)
+        self.retired || self.idle.is_none() && (self.reader.is_some() || is_offline)
     }
 }
 

@@ -16,9 +16,11 @@ mod programs;
 mod sampler;
 mod session;
 mod visit;
+mod witness;
 
 pub use self::counting::Counting;
 pub use self::hotplug::{Change, online};
 pub use self::open_counter::{Layout, Placed};
 pub use self::options::{Options, Timer};
 pub use self::session::{Drops, Session, Unopened};
+pub use self::witness::Meter;

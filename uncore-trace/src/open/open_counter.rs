@@ -71,6 +71,8 @@ pub(super) struct OpenCounter {
     pub base: Count,
     /// The event never counts again.
     pub stopped: bool,
+    /// It was stopped on purpose, and is not opened again.
+    pub retired: bool,
     /// Since when it has been standing still, although it should count.
     pub idle: Option<Instant>,
     /// Its slot in the perf event array.
@@ -107,6 +109,7 @@ pub(super) fn open(counters: &[Counter]) -> (Vec<OpenCounter>, Vec<Unopened>) {
                         .all(|other| other.pmu != counter.pmu || other.cpu == counter.cpu),
                     base: Count::default(),
                     stopped: false,
+                    retired: false,
                     idle: None,
                     slot: 0,
                 });

@@ -1,6 +1,6 @@
 //! Resolved events into counters: one per reader CPU, no event twice, groups with their leaders.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use anyhow::{Result, ensure};
 
@@ -193,9 +193,11 @@ impl<'a> Assembly<'a> {
             per_cpu,
             at_switch: per_cpu && family.is_some_and(|family| family.at_switch),
             cause: causes.first().copied().filter(|_| causes.len() == 1),
+            causes: if causes.len() > 1 { causes } else { BTreeSet::new() },
             io: io::io(self.machine, event.words, encoded, cpu),
             leader,
             role: Role::Counted,
+            witness_bytes: None,
         });
         (id, true)
     }

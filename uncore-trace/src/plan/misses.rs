@@ -1,37 +1,43 @@
-//! The counters of last-level misses that method `misses` divides by: one on each CPU whose traffic a
-//! counter sees that CPUs alone cause.
+//! The witnesses: on each CPU whose traffic a counter sees, one more counter that tells whose traffic it
+//! was, as the misses of the last-level cache do. Method `misses` divides by them.
 //!
-//! Which event that is stands in the catalog ([`Family::misses`](crate::catalog::family::Family::misses)), how
-//! it is encoded in sysfs or the catalog as for any other. Of several core PMUs each CPU has its own.
-//! Where a CPU has none, what counters see that see it is divided otherwise, and a note says so.
+//! Which event that is stands in the catalog
+//! ([`Family::witnesses`](crate::catalog::family::Family::witnesses)), how it is encoded in sysfs or the
+//! catalog as for any other. Of several core PMUs each CPU has its own. Where a CPU has none, what
+//! counters see that see it is divided otherwise, and a note says so.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Result, bail};
 use serde::{Deserialize, Serialize};
 
+use super::allowance::Allowance;
 use super::assembly::Assembly;
+use super::notes::by_pmu;
 use super::place::Spot;
 use super::resolve::{Resolved, Resolver};
 use super::{Counter, Plan};
+use crate::catalog::budget::overcommitted;
 use crate::catalog::encode::Encoded;
 use crate::catalog::family::Kind;
+use crate::catalog::group::Group;
 use crate::catalog::source::Cause;
 use crate::catalog::spec::{Term, TermValue};
 use crate::catalog::suggest::list;
+use crate::catalog::witness::Witness;
 use crate::catalog::words::{Known, Words};
 use crate::discover::CpuList;
 use crate::schema::counters;
 use crate::text::printable;
 
-/// Whether miss counters are wanted.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+/// Whether witnesses are wanted.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub enum Wanted {
     /// They are not.
     #[default]
     No,
-    /// Those that are counted anyway: one more costs time at every switch of its CPU.
-    IfCounted,
+    /// Those that are counted anyway, and others that cost no more than this.
+    Within(Allowance),
     /// Nothing is planned without them.
     Surely,
 }
@@ -75,35 +81,66 @@ impl Role {
     }
 }
 
-/// The event that a CPU's misses are counted with.
+/// The event that is the witness of a CPU.
 #[derive(Clone, Copy)]
 struct Source<'a> {
     words: Words<'a>,
     event: Known<'a>,
+    witness: &'a Witness,
 }
 
 impl Plan {
-    /// Whether CPUs alone cause what a counter counts, and the misses of each of them are counted.
+    /// Whether CPUs cause what a counter counts, and each of those that it sees has a witness.
     pub fn has_misses_of(&self, counter: &Counter) -> bool {
-        let weighed = |cpu| self.counters.iter().any(|its| its.role.weighs() && its.cpu == cpu);
-        counter.is_of_cpus() && !counter.sees.is_empty() && counter.sees.iter().all(weighed)
+        self.has_witnesses_of(counter, |_| true)
     }
 
-    /// Whether any misses are counted.
+    /// Whether any witness is counted.
     pub fn has_misses(&self) -> bool {
         self.counters.iter().any(|counter| counter.role.weighs())
+    }
+
+    /// The counters that are nothing but witnesses.
+    pub fn witnesses(&self) -> impl Iterator<Item = &Counter> {
+        self.counters.iter().filter(|counter| counter.role == Role::Weight)
+    }
+
+    /// The counters that are nothing but witnesses, and with which nothing can be divided once these
+    /// are gone: a counter needs those of all CPUs that it sees.
+    pub fn useless_witnesses(&self, gone: &BTreeSet<u32>) -> Vec<u32> {
+        let whole = |counter: &&Counter| self.has_witnesses_of(counter, |id| !gone.contains(&id));
+        let divided: Vec<&Counter> = self.counters.iter().filter(whole).collect();
+        let is_useless = |its: &&Counter| !divided.iter().any(|one| one.sees.contains(its.cpu));
+        let left = self.witnesses().filter(|its| !gone.contains(&its.id));
+        left.filter(is_useless).map(|its| its.id).collect()
+    }
+
+    fn has_witnesses_of(&self, counter: &Counter, is_there: impl Fn(u32) -> bool) -> bool {
+        let its = |its: &Counter, cpu| its.role.weighs() && its.cpu == cpu && is_there(its.id);
+        let has_one = |cpu| self.counters.iter().any(|one| its(one, cpu));
+        counter.is_of_cpus() && !counter.sees.is_empty() && counter.sees.iter().all(has_one)
     }
 }
 
 impl Counter {
-    /// Whether several CPUs, and nothing else, cause what it counts.
+    /// Whether several CPUs cause what it counts, or a part of it, and their caches see it: what they
+    /// read and write of PCIe devices is not cached, and energy is no traffic.
     pub fn is_of_cpus(&self) -> bool {
-        self.cause == Some(Cause::Cpu) && !self.per_cpu
+        let by_cpus = self.cause == Some(Cause::Cpu) || self.causes.contains(&Cause::Cpu);
+        let is_uncached =
+            [Group::Pcie, Group::Energy].iter().any(|its| its.name() == self.subsystem);
+        by_cpus && !is_uncached && !self.per_cpu
     }
 }
 
+/// `counter 3` or `counters 0,3`.
+fn named(seen: &[(u32, CpuList)]) -> String {
+    let ids: CpuList = seen.iter().map(|(id, _)| *id).collect();
+    format!("counter{} {ids}", if seen.len() == 1 { "" } else { "s" })
+}
+
 impl<'a> Assembly<'a> {
-    /// Adds a miss counter for each CPU whose traffic is to be divided.
+    /// Adds a witness for each CPU whose traffic is to be divided.
     ///
     /// # Errors
     ///
@@ -116,7 +153,7 @@ impl<'a> Assembly<'a> {
         }
         if seen.is_empty() {
             bail!(
-                "--method misses divides what CPUs alone cause, and nothing asked for counts that: \
+                "--method misses divides what CPUs cause, and nothing asked for counts that: \
                  leave it out, or ask for a counter whose cause is cpu in \
                  `uncore-trace list events`"
             );
@@ -125,77 +162,143 @@ impl<'a> Assembly<'a> {
         let sources: BTreeMap<u32, Source<'a>> =
             cpus.iter().filter_map(|cpu| Some((cpu, source(resolver, cpu)?))).collect();
         let without: CpuList = cpus.iter().filter(|cpu| !sources.contains_key(cpu)).collect();
+        let has_all = |cpus: &CpuList| cpus.iter().all(|cpu| sources.contains_key(&cpu));
         if !without.is_empty() {
             let why = why(resolver, &without);
             if wanted == Wanted::Surely {
                 bail!("--method misses: {why}; choose --method regression");
             }
-            self.note(format!("not divided by misses: {why}"));
+            let lacking = seen.extract_if(.., |(_, cpus)| !has_all(cpus)).collect::<Vec<_>>();
+            self.note(format!("no witness for {}: {why}", named(&lacking)));
         }
-        seen.retain(|(_, cpus)| cpus.iter().all(|cpu| sources.contains_key(&cpu)));
-        if wanted == Wanted::IfCounted {
-            return self.use_misses(&sources, &seen);
+        if let Wanted::Within(allowance) = wanted {
+            self.use_counted(&sources, &mut seen)?;
+            self.add_within(&sources, &seen, allowance)
+        } else {
+            let note = "--method residency or regression goes without";
+            self.add_weights(&sources, &seen, note)
         }
-        let needed: CpuList = seen.iter().flat_map(|(_, cpus)| cpus.iter()).collect();
-        let mut by_event: BTreeMap<(&str, &str), Vec<u32>> = BTreeMap::new();
-        for cpu in needed.iter() {
-            let Some(source) = sources.get(&cpu) else { continue };
-            self.add_weight(*source, cpu)?;
-            by_event.entry((&source.words.pmu.name, source.event.name)).or_default().push(cpu);
-        }
-        let ids: CpuList = seen.iter().map(|(id, _)| *id).collect();
-        for ((pmu, event), cpus) in by_event {
-            self.note(format!(
-                "{}/{event}/ is read at every switch on CPU {} to divide counter{} {ids} by misses; \
-                 another --method goes without",
-                printable(pmu),
-                CpuList::from_iter(cpus),
-                if seen.len() == 1 { "" } else { "s" },
-            ));
-        }
-        Ok(())
     }
 
-    /// Divides by the misses that are counted anyway; where none are, says that they could be.
-    fn use_misses(
+    /// Takes the counters out of `seen` whose witnesses are counted anyway.
+    fn use_counted(
         &mut self,
         sources: &BTreeMap<u32, Source<'a>>,
-        seen: &[(u32, CpuList)],
+        seen: &mut Vec<(u32, CpuList)>,
     ) -> Result<()> {
-        let mut without = Vec::new();
-        for (id, cpus) in seen {
-            let of_cpu = |cpu| Some((cpu, *sources.get(&cpu)?));
-            let all: Vec<(u32, Source<'a>)> = cpus.iter().filter_map(of_cpu).collect();
+        for (id, cpus) in std::mem::take(seen) {
+            let all = cpus.iter().filter_map(|cpu| Some((cpu, *sources.get(&cpu)?)));
+            let all: Vec<(u32, Source<'a>)> = all.collect();
             let mut counted = true;
             for (cpu, source) in &all {
-                counted &= self.is_planned(*source, *cpu)?;
+                let encoded = encode(*source)?;
+                let same = (encoded.attr_type, encoded.config, *cpu);
+                counted &= self.seen.contains_key(&same);
             }
             if !counted {
-                without.push(*id);
+                seen.push((id, cpus));
                 continue;
             }
             for (cpu, source) in all {
                 self.add_weight(source, cpu)?;
             }
         }
-        if !without.is_empty() {
+        Ok(())
+    }
+
+    /// Adds the witnesses of these counters, or a note that says why not.
+    fn add_within(
+        &mut self,
+        sources: &BTreeMap<u32, Source<'a>>,
+        seen: &[(u32, CpuList)],
+        allowance: Allowance,
+    ) -> Result<()> {
+        let cpus: BTreeSet<u32> = seen.iter().flat_map(|(_, cpus)| cpus.iter()).collect();
+        let Some(first) = cpus.iter().find_map(|cpu| sources.get(cpu)) else {
+            return Ok(());
+        };
+        let counters = |cpu| self.plan.counters.iter().filter(|its| its.cpu == cpu).count();
+        let most = cpus.iter().map(|cpu| counters(*cpu)).max().unwrap_or_default();
+        let tick_ns = self.plan.tick_ns;
+        let refusal = allowance.refusal(tick_ns, cpus.len(), most);
+        let why = refusal.map(|refusal| allowance.explain(refusal));
+        let why = match why {
+            None => self.taken(sources, &cpus)?,
+            some => some,
+        };
+        if let Some(why) = why {
+            let Source { words, event, .. } = first;
+            let pmu = printable(&words.pmu.name);
+            self.note(format!("no witness {pmu}/{}/ for {}: {why}", event.name, named(seen)));
+            return Ok(());
+        }
+        let budget = allowance.percent;
+        let note = match (allowance.cost(tick_ns), allowance.switches) {
+            (Some(cost), Some(switches)) => format!(
+                "this takes {cost:.2} % of the time of each CPU at {switches:.0} context switches \
+                 a second, --witness-budget is {budget} %"
+            ),
+            _ => format!(
+                "--witness-budget is {budget} %, the rate of context switches is measured when \
+                 a recording starts"
+            ),
+        };
+        self.add_weights(sources, seen, &note)
+    }
+
+    /// Why the core PMUs of these CPUs have no counter left beside what is planned.
+    fn taken(
+        &self,
+        sources: &BTreeMap<u32, Source<'a>>,
+        cpus: &BTreeSet<u32>,
+    ) -> Result<Option<String>> {
+        let mut looked_at = BTreeSet::new();
+        for source in cpus.iter().filter_map(|cpu| sources.get(cpu)) {
+            let pmu = source.words.pmu.name.as_str();
+            if !looked_at.insert(pmu) {
+                continue;
+            }
+            let planned = by_pmu(&self.events).into_iter().find(|its| its.0.pmu.name == pmu);
+            let mut events = planned.map_or_else(Vec::new, |(_, events)| events);
+            let witness = encode(*source)?;
+            events.push(&witness);
+            if overcommitted(source.words, &events).iter().any(|over| !over.unsure) {
+                return Ok(Some(format!("no counter of {} is left for it", printable(pmu))));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Adds the witnesses of these counters.
+    fn add_weights(
+        &mut self,
+        sources: &BTreeMap<u32, Source<'a>>,
+        seen: &[(u32, CpuList)],
+        note: &str,
+    ) -> Result<()> {
+        let needed: CpuList = seen.iter().flat_map(|(_, cpus)| cpus.iter()).collect();
+        let mut by_event: BTreeMap<(&str, &str), (Source<'a>, Vec<u32>)> = BTreeMap::new();
+        for cpu in needed.iter() {
+            let Some(source) = sources.get(&cpu) else { continue };
+            self.add_weight(*source, cpu)?;
+            let key = (source.words.pmu.name.as_str(), source.event.name);
+            by_event.entry(key).or_insert((*source, Vec::new())).1.push(cpu);
+        }
+        for ((pmu, event), (source, cpus)) in by_event {
             self.note(format!(
-                "--method misses would divide counter{} {} by the last-level misses of each task, \
-                 for some 0.7 us at every switch",
-                if without.len() == 1 { "" } else { "s" },
-                CpuList::from_iter(without),
+                "witness {}/{event}/ of {} is read at every context switch on CPU {}; it does not \
+                 count {}; {note}",
+                printable(pmu),
+                named(seen),
+                CpuList::from_iter(cpus),
+                list(source.witness.unseen.iter().map(String::as_str)),
             ));
         }
         Ok(())
     }
 
-    fn is_planned(&self, source: Source<'a>, cpu: u32) -> Result<bool> {
-        let encoded = encode(source)?;
-        Ok(self.seen.contains_key(&(encoded.attr_type, encoded.config, cpu)))
-    }
-
     fn add_weight(&mut self, source: Source<'a>, cpu: u32) -> Result<()> {
-        let Source { words, event } = source;
+        let Source { words, event, witness } = source;
         let encoded = encode(source)?;
         let group = words.family.map_or("other", |family| family.group_of(event.name).name());
         let event = Resolved { words, group, encoded, die: None };
@@ -203,10 +306,14 @@ impl<'a> Assembly<'a> {
         let spot = Spot { cpu, socket: place.package };
         let (id, new) = self.push(&event, spot, None);
         if let Some(counter) = self.plan.counters.get_mut(id as usize) {
-            counter.role = if new { Role::Weight } else { Role::Both };
+            let is_witness = new || counter.role == Role::Weight;
+            counter.role = if is_witness { Role::Weight } else { Role::Both };
             counter.at_switch = true;
+            counter.witness_bytes = Some(witness.bytes);
         }
-        self.events.push(event);
+        if new {
+            self.events.push(event);
+        }
         Ok(())
     }
 }
@@ -227,12 +334,13 @@ fn cores<'a>(resolver: &Resolver<'a>, cpu: u32) -> impl Iterator<Item = Words<'a
     resolver.words().filter(has)
 }
 
-/// The first of the events of its core PMU's family that the PMU has.
+/// The first of the witnesses of its core PMU's family that is for its processor and that it has.
 fn source<'a>(resolver: &Resolver<'a>, cpu: u32) -> Option<Source<'a>> {
     cores(resolver, cpu).find_map(|words| {
-        let events = &words.family?.misses;
-        let event = events.iter().find_map(|name| words.event(name))?;
-        Some(Source { words, event })
+        let mut witnesses = words.family?.witnesses.iter().filter(|its| its.is_for(words.pmu));
+        witnesses.find_map(|witness| {
+            Some(Source { words, event: words.event(&witness.event)?, witness })
+        })
     })
 }
 
@@ -244,14 +352,15 @@ fn why(resolver: &Resolver<'_>, without: &CpuList) -> String {
         }
     }
     if pmus.is_empty() {
-        return format!("CPU {without} shows no core PMU (a virtual machine without counters?)");
+        return format!("CPU {without} has no core PMU (a virtual machine without counters?)");
     }
-    let events = pmus.iter().filter_map(|words| words.family).flat_map(|family| &family.misses);
-    let mut events: Vec<&str> = events.map(String::as_str).collect();
+    let families = pmus.iter().filter_map(|words| words.family);
+    let mut events: Vec<&str> =
+        families.flat_map(|family| &family.witnesses).map(|its| its.event.as_str()).collect();
     events.dedup();
     format!(
-        "{} on CPU {without} counts no misses of the last cache{}",
+        "{} on CPU {without} has none of its events{}",
         list(pmus.iter().map(|words| words.pmu.name.as_str())),
-        if events.is_empty() { String::new() } else { format!(" (no event {})", list(events)) }
+        if events.is_empty() { String::new() } else { format!(", {}", list(events)) }
     )
 }

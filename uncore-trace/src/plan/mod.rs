@@ -5,6 +5,7 @@
 //! silently less than what was asked for: what is left out is an error or a note.
 
 mod agree;
+pub mod allowance;
 mod assembly;
 pub mod device;
 mod groups;
@@ -17,7 +18,7 @@ pub mod render;
 pub mod resolve;
 mod together;
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
@@ -63,7 +64,7 @@ pub struct Request {
     pub devices: Vec<String>,
     /// Whether PCIe counters are split by root port.
     pub per_port: bool,
-    /// Whether last-level misses are counted, to divide by what CPUs cause.
+    /// Whether witnesses are counted, to divide by them what CPUs cause.
     pub misses: misses::Wanted,
     /// Time between readings, in ns.
     pub tick_ns: u64,
@@ -113,6 +114,9 @@ pub struct Counter {
     /// Who causes all that it counts; `None` where that is mixed or not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<Cause>,
+    /// All who cause what it counts, where there are several; empty where that is not known.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub causes: BTreeSet<Cause>,
     /// The devices whose bytes it counts, where it is for bytes of PCIe root ports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub io: Option<IoScope>,
@@ -122,6 +126,9 @@ pub struct Counter {
     /// What it is for.
     #[serde(default, skip_serializing_if = "Role::is_counted")]
     pub role: Role,
+    /// Of a witness, the bytes of traffic that one count stands for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub witness_bytes: Option<f64>,
 }
 
 /// Exactly what will be opened.

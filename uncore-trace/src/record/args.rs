@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::attribute::Choice;
 use crate::open::Timer;
+use crate::plan::{Plan, Role};
 use crate::tables::mode::Mode;
 
 /// Tracepoints at which counters are read too.
@@ -55,6 +56,9 @@ pub struct Options {
     pub cgroup_depth: Option<usize>,
     /// How counts are divided.
     pub method: Choice,
+    /// What witnesses may cost, in percent of each CPU's time, where they are dropped above it; `None`:
+    /// they are kept whatever they cost.
+    pub witness_budget: Option<f64>,
     /// Record what block and network devices move, and for whom.
     pub io: bool,
     /// What makes the readings.
@@ -67,6 +71,31 @@ pub struct Options {
     pub quiet: bool,
     /// The command to run.
     pub command: Vec<OsString>,
+}
+
+/// What is read at every context switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AtSwitch {
+    /// No counter.
+    Nothing,
+    /// Witnesses alone, which are dropped where there are too many switches.
+    Witness,
+    /// Counters, for as long as the recording lasts.
+    Counter,
+}
+
+impl AtSwitch {
+    /// What is read of `plan`; with `optional`, its witnesses may be dropped.
+    pub fn of(plan: &Plan, optional: bool) -> Self {
+        let mut read = plan.counters.iter().filter(|counter| counter.at_switch).peekable();
+        if read.peek().is_none() {
+            Self::Nothing
+        } else if optional && read.all(|counter| counter.role == Role::Weight) {
+            Self::Witness
+        } else {
+            Self::Counter
+        }
+    }
 }
 
 /// A duration with a unit (`10ms`, `2s`, `1m 30s`), or a bare number of `bare`.
@@ -95,16 +124,20 @@ pub fn default_tick(interval: Duration) -> Duration {
 /// The ring's size in MiB where none is asked for. A busy CPU sends at most one record of 16
 /// tasks (960 bytes) a tick, that is 1 MB/s at 1 kHz; with every slice, 56 bytes a switch, that is
 /// 22 MB/s at the 400 000 switches a second of a pipe benchmark. A reading at every switch, 88
-/// bytes and 24 a counter, is three times that. The ring holds three drains of
+/// bytes and 24 a counter, is three times that; of witnesses, which are dropped above some 20 000
+/// switches a second, a tenth of it. The ring holds three drains of
 /// that and 4 MiB at least, for a recorder that has to wait for its CPU.
-pub fn buffer_mib(cpus: usize, slices: bool, at_switch: bool) -> u32 {
+pub fn buffer_mib(cpus: usize, slices: bool, at_switch: AtSwitch) -> u32 {
     let per_cpu_kib: u32 = match (slices, at_switch) {
-        (false, false) => 150,
-        (true, false) => 3300,
-        (_, true) => 10_000,
+        (false, AtSwitch::Nothing) => 150,
+        (false, AtSwitch::Witness) => 1000,
+        (true, AtSwitch::Nothing | AtSwitch::Witness) => 3300,
+        (_, AtSwitch::Counter) => 10_000,
     };
     let mib = (cpus as u32).saturating_mul(per_cpu_kib).div_ceil(1024);
-    mib.clamp(4, 512).next_power_of_two()
+    // What a few CPUs send in the time that it takes to drop a witness.
+    let least = if at_switch == AtSwitch::Witness { 16 } else { 4 };
+    mib.clamp(least, 512).next_power_of_two()
 }
 
 #[cfg(test)]

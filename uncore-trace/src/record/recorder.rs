@@ -10,17 +10,18 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::args::{Options, Sampling};
 use super::metadata;
+use super::planned::{plan_rows, warn_of_unopened};
 use super::progress::Progress;
+use super::witness::Watch;
 use crate::assemble::{Setup, Sink, Timeline};
 use crate::attribute::{Attributor, Methods, RecordingFacts, order};
 use crate::clock::{Snapshot, mono_ns};
 use crate::count::Count;
 use crate::discover::Machine;
-use crate::drain::{Peek, decode, peek};
+use crate::drain::{Peek, Record, decode, peek};
 use crate::open::{self, Change, Drops, Layout, Session, Timer};
 use crate::plan::Plan;
 use crate::priority;
-use crate::schema::counters;
 use crate::schema::loss::{Cause, Losses};
 use crate::schema::origin::Origin;
 use crate::signals::Signals;
@@ -63,6 +64,10 @@ struct Recorder<'a> {
     sink: Sink,
     writer: WriterHandle,
     drops: Drops,
+    /// Watches the witnesses, where they may be dropped.
+    watch: Option<Watch<'a>>,
+    /// When counters last changed their places, ns.
+    changed: u64,
     /// The CPUs that were online at these times, the oldest first: each for when all that was sent
     /// before has been fed, and with it all that a CPU sent which went offline.
     looks: VecDeque<(u64, Vec<u32>)>,
@@ -97,9 +102,7 @@ pub async fn record(
     let online: Vec<u32> = machine.cpus.online.iter().collect();
     let possible = machine.cpus.possible.iter().max().map_or(1, |highest| highest + 1);
     let mut session = Session::open(plan, &online, possible, session_options(options))?;
-    for unopened in session.unopened() {
-        log::warn!("{} (the other counters are recorded)", unopened.reason);
-    }
+    warn_of_unopened(plan, &session, options);
     let over = delay(options, workload, signals).await?;
     let timer = session.start()?;
     let start_tick = mono_ns() as u64 / plan.tick_ns + 1;
@@ -128,10 +131,17 @@ pub async fn record(
         origin: &sink.origin,
     });
     let mut timeline = Timeline::new(&setup, Box::new(attributor), &mut sink);
+    if options.witness_budget.is_some() {
+        timeline.ledger.set_optional(plan.witnesses().map(|its| its.id));
+    }
     metadata::unopened(&mut timeline.ledger, session.unopened(), mono_ns() as u64);
     for unseen in session.unseen() {
         timeline.ledger.explain(Cause::IoUnseen, mono_ns() as u64, None, unseen);
     }
+    let watch = options.witness_budget.map(|budget| {
+        let unopened = session.unopened().iter().map(|its| its.counter).collect();
+        Watch::new(plan, budget, &unopened, &mut session, mono_ns() as u64)
+    });
     let mut recorder = Recorder {
         options,
         root: &machine.root,
@@ -140,6 +150,8 @@ pub async fn record(
         sink,
         writer,
         drops: Drops::default(),
+        watch,
+        changed: 0,
         looks: VecDeque::new(),
         followed: 0,
         sealed: Instant::now(),
@@ -191,6 +203,7 @@ impl Recorder<'_> {
 
     /// Waits for the readings of the last tick, closes everything, and stops the session.
     async fn stop(&mut self, signals: &mut Signals, tick_ns: u64) -> Result<()> {
+        self.watch = None;
         self.timeline.stop_at(mono_ns() as u64 / tick_ns + 1);
         // The last tick's readings have come by then, and nothing after them matters: with the
         // programs gone the ring can only get emptier.
@@ -267,11 +280,16 @@ impl Recorder<'_> {
         }
         let (horizon, emptied) = self.feed()?;
         let fed = if emptied { now } else { horizon };
-        if let Some((_, online)) = self.looks.pop_front_if(|(time, _)| *time <= fed) {
-            self.follow(&online)?;
+        let look = self.looks.pop_front_if(|(time, _)| *time <= fed);
+        let has_changed = match look {
+            Some((_, online)) => self.follow(&online)?,
+            // What was sent of the places before the last ones has been fed.
+            None => fed >= self.changed && self.drop_witnesses()?,
+        };
+        if has_changed {
             // What is sent until now is of the CPUs as they were before this one.
-            let now = mono_ns() as u64;
-            self.looks.iter_mut().for_each(|(time, _)| *time = now);
+            self.changed = mono_ns() as u64;
+            self.looks.iter_mut().for_each(|(time, _)| *time = self.changed);
         }
         let mut failed = None;
         let session = &self.session;
@@ -292,9 +310,16 @@ impl Recorder<'_> {
         let mut horizon = (mono_ns() as u64).saturating_sub(SETTLE_NS);
         let begin = Instant::now();
         let mut emptied = true;
+        let mut records = 0;
         while let Some(item) = self.session.ring().next() {
+            records += 1;
             match decode(&item) {
-                Ok(record) => self.timeline.feed(record, &mut self.sink),
+                Ok(record) => {
+                    if let (Some(watch), Record::Sample(sample)) = (&mut self.watch, &record) {
+                        watch.read(sample.cpu);
+                    }
+                    self.timeline.feed(record, &mut self.sink);
+                }
                 Err(error) => {
                     let ledger = &mut self.timeline.ledger;
                     ledger.explain(Cause::Undecodable, horizon, None, &error.to_string());
@@ -308,27 +333,53 @@ impl Recorder<'_> {
                 break;
             }
         }
+        if let Some(watch) = &mut self.watch {
+            watch.drained(records, emptied);
+        }
         self.session.flush_log();
         self.note_drops(horizon)?;
         self.sink.hand_over(&mut self.writer)?;
         Ok((horizon, emptied))
     }
 
-    /// Goes after counters whose CPU went offline.
-    fn follow(&mut self, online: &[u32]) -> Result<()> {
+    /// Drops the witnesses that cost too much, or whose counters of the core PMU others need. `true` if
+    /// there were any.
+    fn drop_witnesses(&mut self) -> Result<bool> {
+        let now = mono_ns() as u64;
+        let look = |watch: &mut Watch<'_>| watch.look(&mut self.session, now);
+        let Some(dropped) = self.watch.as_mut().and_then(look) else {
+            return Ok(false);
+        };
+        log::warn!(
+            "the witness of {} CPUs is read no longer: {}; counts are divided without it from here",
+            dropped.ids.len(),
+            dropped.why
+        );
+        let change = self.session.retire(&dropped.ids)?;
+        for id in &dropped.ids {
+            let why = format!("not read from here: {}", dropped.why);
+            self.timeline.ledger.explain(Cause::WitnessLost, now, Some(*id), &why);
+        }
+        self.apply(&change, now)?;
+        Ok(true)
+    }
+
+    /// Goes after counters whose CPU went offline. `true` if something is read elsewhere from here.
+    fn follow(&mut self, online: &[u32]) -> Result<bool> {
         let hint = self.timeline.take_is_on_other_cpu() || self.followed < self.drops.moved;
         self.followed = self.drops.moved;
         // A CPU that is given counters may read them before all of them are placed.
         let before = mono_ns() as u64;
         let Some(mut change) = self.session.follow(online, self.root, hint)? else {
-            return Ok(());
+            return Ok(false);
         };
         if !change.gone.is_empty() {
             // One that is back already writes its state again: its absence was idle time.
             let back = open::online(self.root)?;
             change.gone.retain(|cpu| !back.contains(cpu));
         }
-        self.apply(&change, before)
+        self.apply(&change, before)?;
+        Ok(true)
     }
 
     /// Tells the time line of a change that happened at `time`.
@@ -457,41 +508,4 @@ pub fn has_raw_tables(output: &Path) -> Result<bool> {
 fn unsent(session: &Session, cpu: u32) -> Result<Option<Peek>> {
     let (state, io) = session.cpu_state(cpu)?;
     Ok(peek(cpu, &state, io.as_ref()))
-}
-
-fn plan_rows(plan: &Plan, session: &Session, sink: &mut Sink) {
-    if !sink.wants(&counters::TABLE) {
-        return;
-    }
-    let Origin { host, boot_id, cluster } = &sink.origin;
-    for counter in &plan.counters {
-        let failed = session.unopened().iter().find(|unopened| unopened.counter == counter.id);
-        let [config, config1, config2, config3, config4] = counter.config;
-        sink.rows.counters.append(&counters::Row {
-            host,
-            boot_id,
-            cluster: cluster.as_deref(),
-            counter: counter.id as i32,
-            pmu: &counter.pmu,
-            family: &counter.family,
-            attr_type: counter.attr_type as i32,
-            subsystem: &counter.subsystem,
-            event: &counter.event,
-            filter: &counter.filter,
-            unit: &counter.unit,
-            scale: counter.scale,
-            config,
-            config1,
-            config2,
-            config3,
-            config4,
-            cpu: counter.cpu as i32,
-            socket: counter.socket.map(i32::from),
-            sees: &counter.sees.to_string(),
-            leader: counter.leader.map(|leader| leader as i32),
-            role: counter.role.name(),
-            state: if failed.is_some() { "failed" } else { "opened" },
-            error: failed.map(|failed| failed.reason.as_str()),
-        });
-    }
 }

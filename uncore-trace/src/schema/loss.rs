@@ -22,8 +22,8 @@ table! {
 /// What a loss takes from a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cost {
-    /// Precision in time. Counters are cumulative, so the next reading has the whole count: nothing
-    /// is missing, and the recording is complete.
+    /// Precision, in time or of shares. Counters are cumulative, so the next reading has the whole
+    /// count: nothing is missing, and the recording is complete.
     Precision,
     /// Counts, or who caused them: the recording is incomplete. What the user can do about it.
     Counts(&'static str),
@@ -82,6 +82,9 @@ causes! {
     UnseenSwitch = "unseen_switch", Cost::Precision;
     /// The CPU was offline for `span_ns` before `mono_ns`: there was nothing to count.
     CpuOffline = "cpu_offline", Cost::Precision;
+    /// A witness could not be opened, was dropped, or was not read: what it would have divided is
+    /// divided otherwise, and `detail` says why.
+    WitnessLost = "witness_lost", Cost::Precision;
     /// A record found the ring full.
     RingFull = "ring_full", Cost::Counts(LARGER_BUFFER);
     /// No record accounts for `span_ns` of a CPU's time before `mono_ns`.
@@ -149,12 +152,11 @@ impl Losses {
         self.missing.is_empty()
     }
 
-    /// Words for what cost precision, e.g. `note: 12 late_tick: less precise in time, no count is
-    /// missing`. Causes come from a file in most cases: print the line through
+    /// Words for what cost precision, e.g. `note: 12 late_tick: less precise, no count is missing`. Causes come from a file in most cases: print the line through
     /// [`crate::text::printable`].
     pub fn note(&self) -> Option<String> {
         let counts = Self::list(&self.precision)?;
-        Some(format!("note: {counts}: less precise in time, no count is missing"))
+        Some(format!("note: {counts}: less precise, no count is missing"))
     }
 
     /// Words for what is missing and what to do, e.g. `incomplete: 3 ring_full: use a larger
@@ -205,10 +207,7 @@ mod tests {
         let totals = [("late_tick", 12), ("lost_sample", 5286), ("run_gap", 1), ("ring_full", 0)];
         let losses = Losses::sort(totals);
         assert!(!losses.is_complete());
-        assert_eq!(
-            losses.note().unwrap(),
-            "note: 12 late_tick: less precise in time, no count is missing"
-        );
+        assert_eq!(losses.note().unwrap(), "note: 12 late_tick: less precise, no count is missing");
         assert_eq!(
             losses.incomplete().unwrap(),
             "incomplete: 5286 lost_sample, 1 run_gap: use a larger --buffer"

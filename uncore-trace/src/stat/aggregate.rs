@@ -223,9 +223,11 @@ mod tests {
             per_cpu,
             at_switch: false,
             cause: None,
+            causes: BTreeSet::new(),
             io: None,
             leader: None,
             role: Role::Counted,
+            witness_bytes: None,
         }
     }
 

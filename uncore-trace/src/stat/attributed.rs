@@ -23,7 +23,7 @@ use crate::attribute::Choice;
 use crate::discover::Machine;
 use crate::open::Timer;
 use crate::plan::{Counter, Plan};
-use crate::record::{self, Outcome, buffer_mib};
+use crate::record::{self, AtSwitch, Outcome, buffer_mib};
 use crate::schema::columns::i64s;
 use crate::signals::Signals;
 use crate::tables::mode::Mode;
@@ -153,7 +153,7 @@ fn recorder(machine: &Machine, plan: &Plan, options: &Options) -> record::Option
         (Some(counted), Some(timeout)) => Some(counted.min(*timeout)),
         (counted, timeout) => counted.or(*timeout),
     };
-    let at_switch = plan.counters.iter().any(|counter| counter.at_switch);
+    let at_switch = AtSwitch::of(plan, false);
     record::Options {
         root: machine.root.clone(),
         output: PathBuf::from("-"),
@@ -171,6 +171,7 @@ fn recorder(machine: &Machine, plan: &Plan, options: &Options) -> record::Option
         flush: FLUSH,
         cgroups: named.clone(),
         cgroup_depth: None,
+        witness_budget: None,
         method: Choice::Auto,
         io: Choice::Auto.sees_io(plan),
         timer: Timer::Auto,

@@ -43,6 +43,7 @@ mod sources;
 pub(crate) mod step;
 mod traffic;
 mod version;
+pub(crate) mod witness;
 
 /// A guest's start and end, before its steps are counted: some 20 s, if the host has nothing else
 /// to do.

@@ -60,6 +60,9 @@ pub(crate) struct Tenant {
     /// In place of the flows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disk: Option<Disk>,
+    /// What the core PMU counts of the flows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub witness: Option<Witness>,
 }
 
 /// Requests to a disk, one after the other.
@@ -72,6 +75,18 @@ pub(crate) struct Disk {
     /// Moved for each byte of a request that is complete.
     pub read: Move,
     pub written: Move,
+}
+
+/// Counts of a core PMU that go with what the flows move.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Witness {
+    pub device: u32,
+    pub event: u32,
+    /// For one of each flow's amounts.
+    pub per_count: Vec<f64>,
+    /// Standard deviation of the factor by which the counts of a period are off.
+    pub noise: f64,
+    pub seed: u64,
 }
 
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -180,6 +195,8 @@ pub(crate) enum Check {
     /// Of the errors of a cgroup in a window, the median is at most this, and `residency` would be
     /// far off.
     Attributed { counters: Vec<Counted>, median: f64 },
+    /// These CPUs, and no others, have a witness that was read to the end.
+    Witnesses { pmu: String, cpus: Vec<u32> },
     /// Nothing was written.
     NoRecording,
 }

@@ -24,6 +24,7 @@ mod spec;
 mod steps;
 mod tenant;
 mod time;
+mod witness;
 mod work;
 
 fn main() -> ExitCode {

@@ -125,6 +125,8 @@ pub(crate) struct Tenant {
     pub burst: Option<Burst>,
     /// Requests that each thread sends in place of running its flows.
     pub disk: Option<Disk>,
+    /// What the core PMU counts of the flows.
+    pub witness: Option<Witness>,
 }
 
 impl Default for Tenant {
@@ -143,6 +145,7 @@ impl Default for Tenant {
             phases: Vec::new(),
             burst: None,
             disk: None,
+            witness: None,
         }
     }
 }
@@ -173,6 +176,22 @@ pub(crate) struct Phase {
     pub ms: u64,
     /// Scale of all flows.
     pub scale: f64,
+}
+
+/// Counts of a core PMU that go with what the flows move.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Witness {
+    /// Number of the device of the core PMU.
+    pub device: u32,
+    /// The number of its event.
+    pub event: u32,
+    /// How often it is counted for one of each flow's amounts, in the order of the flows.
+    pub per_count: Vec<f64>,
+    /// Standard deviation of the factor by which the counts of a period are off.
+    pub noise: f64,
+    /// Decides these factors.
+    pub seed: u64,
 }
 
 /// Periods that move more.
@@ -260,6 +279,15 @@ impl Tenant {
             ensure!(disk.bytes > 0 && disk.bytes.is_multiple_of(4096), "{disk:?} is none");
             ensure!(self.duration_ms > 0, "a disk needs a duration_ms");
         }
+        if let Some(witness) = &self.witness {
+            let sound = |per_count: &f64| *per_count >= 0.0 && per_count.is_finite();
+            ensure!(
+                witness.per_count.len() == self.flows.len(),
+                "{witness:?}: not one for each flow"
+            );
+            ensure!(witness.per_count.iter().all(sound), "{witness:?}: no counts");
+            ensure!((0.0..=0.5).contains(&witness.noise), "{witness:?}: noise is 0 to 0.5");
+        }
         let scale = |value: f64| (0.0..=1000.0).contains(&value);
         for phase in &self.phases {
             ensure!(phase.ms > 0 && scale(phase.scale), "phase {phase:?} is none");
@@ -332,6 +360,8 @@ mod tests {
             r#"{"burst": {"every": 0, "factor": 1}}"#,
             r#"{"disk": {"path": "/dev/vdb", "bytes": 4095}, "duration_ms": 1}"#,
             r#"{"cpu": [1]}"#,
+            r#"{"witness": {"device": 0, "event": 1, "per_count": [1], "noise": 0, "seed": 1}}"#,
+            r#"{"witness": {"device": 0, "event": 1, "per_count": [], "noise": 0.6, "seed": 1}}"#,
         ] {
             let text = format!(r#"{{"tenants": [{tenant}]}}"#);
             assert!(Work::parse(&text).is_err(), "{tenant}");

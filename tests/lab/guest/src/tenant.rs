@@ -15,6 +15,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use crate::flow::{self, Flow};
 use crate::model::Model;
 use crate::spec::{Tenant, Work};
+use crate::witness::Misses;
 use crate::{cgroup, disk, time};
 
 const NS_PER_US: u64 = 1_000;
@@ -64,9 +65,10 @@ fn common_start() -> Result<u64> {
 /// Runs the threads; the process's own is one of them, so that a single one has the process's id.
 fn threads(tenant: &Tenant, model: Option<&Model>, begin: u64) -> Result<()> {
     thread::scope(|scope| {
-        let others: Vec<_> =
-            (1..tenant.threads).map(|_| scope.spawn(|| repeat(tenant, model, begin))).collect();
-        let own = repeat(tenant, model, begin);
+        let others: Vec<_> = (1..tenant.threads)
+            .map(|n| scope.spawn(move || repeat(tenant, n, model, begin)))
+            .collect();
+        let own = repeat(tenant, 0, model, begin);
         for other in others {
             other.join().map_err(|_panic| anyhow!("a thread panicked"))??;
         }
@@ -75,12 +77,13 @@ fn threads(tenant: &Tenant, model: Option<&Model>, begin: u64) -> Result<()> {
 }
 
 /// Uses CPU time and reports it to the model, period by period; or sends requests.
-fn repeat(tenant: &Tenant, model: Option<&Model>, begin: u64) -> Result<()> {
+fn repeat(tenant: &Tenant, thread: u32, model: Option<&Model>, begin: u64) -> Result<()> {
     let end = begin + tenant.duration_ms * NS_PER_MS;
     if let Some(disk) = &tenant.disk {
         return disk::repeat(disk, model, end);
     }
     let mut flows: Vec<Flow> = tenant.flows.iter().copied().map(Flow::new).collect();
+    let mut witness = tenant.witness.as_ref().map(|its| Misses::new(its, thread));
     let first = time::used();
     let mut reported = first;
     let stint = tenant.stint_us.unwrap_or(tenant.period_us) * NS_PER_US;
@@ -93,8 +96,10 @@ fn repeat(tenant: &Tenant, model: Option<&Model>, begin: u64) -> Result<()> {
         let used = time::used();
         let since = time::now().saturating_sub(begin);
         let scale = flow::scale(&tenant.phases, tenant.burst, since, period);
-        let moves: Vec<_> =
-            flows.iter_mut().filter_map(|flow| flow.take(used - reported, scale)).collect();
+        let parts: Vec<_> =
+            flows.iter_mut().map(|flow| flow.take(used - reported, scale)).collect();
+        let counted = witness.as_mut().and_then(|misses| misses.take(&parts));
+        let moves: Vec<_> = parts.into_iter().chain([counted]).flatten().collect();
         if let Some(model) = model {
             model.moves(&moves)?;
         }

@@ -1,6 +1,6 @@
 //! Equal CPU time, 10:1 bytes, and a core PMU whose misses say so: the counts of what CPUs cause are
 //! divided by the misses of each task, as near as its bytes per miss are to those of all; and by
-//! something else where a CPU has none.
+//! something else where a CPU has none. `auto` counts misses by itself, within its budget.
 //!
 //! The core PMU is one that the program knows from a file given with `--catalog`.
 
@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 
 use super::super::machine::Instance;
 use super::super::step::{Action, Check, Move, Step, Tenant, Work, recording};
-use super::super::traffic;
+use super::super::{traffic, witness};
 use super::Setting;
 
 /// Where the guest has the family of the core PMU.
@@ -20,8 +20,7 @@ pub(crate) const FAMILY: &str = "lab_core.toml";
 const MODEL: &str = "grace-scf";
 const EVENT: &str = "remote_socket_rd_data";
 
-const CORE: &str = "lab-core";
-const MISS: &str = "ll_cache_miss_rd";
+const MISS: &str = witness::MISS;
 
 /// Cgroup, counts of the fabric a ms, misses a ms: a count is 32 bytes and a line 64, times 0.9 to 1.1.
 const TENANTS: &[(&str, u64, u64)] = &[
@@ -39,6 +38,15 @@ const WITHIN: f64 = 0.2;
 const LEAST: f64 = 0.6;
 
 const DURATION_MS: u32 = 2500;
+
+/// As [`WITHIN`] where misses are drawn from [`SEED`]: up to a third of the traffic has none, and a miss
+/// is a third more or less than a line.
+const WITHIN_NOISY: f64 = 0.7;
+
+const SEED: u64 = 7;
+
+/// Bytes of one count of the fabric.
+const UNIT: f64 = 32.0;
 
 pub(crate) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
     let lab = Lab::new(setting)?;
@@ -64,6 +72,9 @@ pub(crate) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
         lab.both()?,
         lab.hotplug(),
         lab.absent(),
+        lab.noisy()?,
+        lab.auto("misses-auto", "50", &lab.cpus),
+        lab.auto("misses-budget", "0", &[]),
     ])
 }
 
@@ -84,7 +95,7 @@ impl<'a> Lab<'a> {
             let found = setting.machine.of(model).first().copied();
             found.with_context(|| format!("no {model}"))
         };
-        let (scf, core) = (instance(MODEL)?, instance(CORE)?);
+        let (scf, core) = (instance(MODEL)?, instance(witness::CORE)?);
         let cpus = (0..setting.machine.cpus()).filter(|&cpu| scf.is_near(cpu)).collect();
         Ok(Self { scf, core, spec: traffic::counted(scf, EVENT)?.0, cpus })
     }
@@ -185,6 +196,45 @@ impl<'a> Lab<'a> {
         // The miss counter of the CPU stops with it, which is told.
         let checks = vec![Check::Exit { code: 1, says: Vec::new() }, Check::Conserved, divided];
         self.record("misses-hotplug", "misses", work, checks)
+    }
+
+    /// Misses that scatter, and traffic without misses.
+    fn noisy(&self) -> Result<Step> {
+        let mut tenants = self.tenants();
+        let core = self.core.device;
+        for tenant in &mut tenants {
+            tenant.flows.retain(|flow| flow.device != core);
+        }
+        witness::give(&mut tenants, self.core, |_| UNIT, SEED)?;
+        let divided = Check::Divided {
+            event: EVENT.to_owned(),
+            method: "misses".to_owned(),
+            least: LEAST,
+            most: 1.0,
+        };
+        let mut checks = self.checks();
+        checks.push(divided);
+        for check in &mut checks {
+            if let Check::Given { within, .. } = check {
+                *within = WITHIN_NOISY;
+            }
+        }
+        Ok(self.record("misses-noisy", "misses", Work { tenants, ..work() }, checks))
+    }
+
+    /// Nobody asks for misses: these CPUs have a witness all the same, within the budget.
+    fn auto(&self, name: &str, budget: &str, cpus: &[u32]) -> Step {
+        let checks = vec![
+            Check::Exit { code: 0, says: Vec::new() },
+            Check::Conserved,
+            Check::Witnesses { pmu: self.core.name.clone(), cpus: cpus.to_vec() },
+        ];
+        let work = Work { tenants: self.tenants(), ..work() };
+        let mut step = self.record(name, "auto", work, checks);
+        let at = step.argv.iter().position(|arg| arg == "--method").unwrap_or_default();
+        let option = ["--witness-budget", budget].map(str::to_owned);
+        step.argv.splice(at..at, option);
+        step
     }
 
     /// Without the file nobody knows what counts misses here.

@@ -1,0 +1,96 @@
+//! What a core PMU counts of the traffic of its CPU: in proportion to what moves, and not exactly.
+//!
+//! Guarantees: the same work file gives the same factors in the same order; no count is lost by
+//! rounding.
+
+use crate::spec::{Move, Witness};
+
+/// The misses of one thread.
+#[derive(Debug)]
+pub(crate) struct Misses<'a> {
+    witness: &'a Witness,
+    random: u64,
+    /// The part of a count that is still owed.
+    owed: f64,
+}
+
+impl<'a> Misses<'a> {
+    /// Of a thread that has moved nothing yet; each has its own factors.
+    pub(crate) fn new(witness: &'a Witness, thread: u32) -> Self {
+        let random = witness.seed ^ u64::from(thread).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        Self { witness, random, owed: 0.0 }
+    }
+
+    /// What is counted for these moves of the flows, in the order of the flows; none: nothing whole yet.
+    pub(crate) fn take(&mut self, moved: &[Option<Move>]) -> Option<Move> {
+        let each = moved.iter().zip(&self.witness.per_count);
+        let right: f64 = each
+            .map(|(moved, per_count)| moved.map_or(0.0, |moved| moved.amount as f64 * per_count))
+            .sum();
+        // Evenly distributed: its standard deviation is the width over the root of 12.
+        let factor = 1.0 + self.witness.noise * 12.0_f64.sqrt() * (self.uniform() - 0.5);
+        self.owed += right * factor.max(0.0);
+        let amount = self.owed.floor();
+        self.owed -= amount;
+        let Witness { device, event, .. } = *self.witness;
+        // It is a whole number that is not below 0.
+        let amount = amount as u64;
+        (amount > 0).then_some(Move { device, event, source: 0, target: 0, amount })
+    }
+
+    /// From 0 to 1, without 1 (`SplitMix64`).
+    fn uniform(&mut self) -> f64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut hash = self.random;
+        hash = (hash ^ hash >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        hash = (hash ^ hash >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        hash ^= hash >> 31;
+        (hash >> 11) as f64 / (1_u64 << 53) as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn witness(noise: f64) -> Witness {
+        Witness { device: 7, event: 0x37, per_count: vec![0.5, 0.25], noise, seed: 3 }
+    }
+
+    fn of(amount: u64) -> Move {
+        Move { device: 0, event: 0, source: 1, target: 2, amount }
+    }
+
+    #[test]
+    fn each_flow_has_its_counts_and_none_is_lost() {
+        let witness = witness(0.0);
+        let mut misses = Misses::new(&witness, 0);
+        let taken = (0..1000).filter_map(|_| misses.take(&[Some(of(1)), Some(of(1))]));
+        let sum: u64 = taken.map(|missed| missed.amount).sum();
+        assert_eq!(sum, 750);
+        assert_eq!(misses.take(&[None, None]), None);
+        let one = misses.take(&[Some(of(8)), None]).unwrap();
+        assert_eq!(one, Move { device: 7, event: 0x37, source: 0, target: 0, amount: 4 });
+    }
+
+    #[test]
+    fn the_noise_is_as_wide_as_asked_and_adds_nothing() {
+        let witness = witness(0.2);
+        let mut misses = Misses::new(&witness, 1);
+        let factors: Vec<f64> = (0..10_000)
+            .map(|_| misses.take(&[Some(of(2_000_000)), None]).unwrap().amount as f64 / 1e6)
+            .collect();
+        let mean = factors.iter().sum::<f64>() / 1e4;
+        let variance = factors.iter().map(|it| (it - mean).powi(2)).sum::<f64>() / 1e4;
+        assert!((mean - 1.0).abs() < 0.01, "{mean}");
+        assert!((variance.sqrt() - 0.2).abs() < 0.01, "{}", variance.sqrt());
+    }
+
+    #[test]
+    fn threads_differ_and_a_seed_decides() {
+        let witness = witness(0.2);
+        let first = |thread| Misses::new(&witness, thread).take(&[Some(of(2_000_000)), None]);
+        assert_eq!(first(1), first(1));
+        assert_ne!(first(1), first(2));
+    }
+}

@@ -1,0 +1,169 @@
+//! Witnesses that `--method auto` opens by itself: read while they cost little, dropped when they cost too
+//! much, and never a reason for an incomplete recording.
+//!
+//! A catalog of the test's own takes a PMU that counts once for a fabric whose traffic all CPUs cause,
+//! and the kernel's own counters for those of a core.
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use tempfile::TempDir;
+use uncore_trace::plan::{Plan, Role};
+use uncore_trace::schema::metadata;
+
+use crate::attribute::again_the_same;
+use crate::harness::load::Load;
+use crate::harness::recorder::Recorder;
+use crate::harness::{assert_checked, or_skip, root_or_skip, rows, run_ok};
+use crate::sums::conserved;
+
+const FABRIC: &str = r#"
+family = "test_fabric"
+about = "one counter for what all CPUs cause"
+names = ["msr"]
+group = "mem"
+scope = "socket"
+[opens]
+mem = ["tsc"]
+[[near]]
+cpus = "all"
+[[source]]
+cause = "cpu"
+"#;
+
+const CORE: &str = r#"
+family = "test_core"
+about = "the kernel's counters in place of a core's"
+kind = "core"
+names = ["software"]
+group = "core"
+scope = "cpu"
+at_switch = true
+[[event]]
+names = ["witness"]
+encoding = "config=CONFIG"
+[[witness]]
+event = "witness"
+bytes = 64
+unseen = ["all that is no page fault"]
+"#;
+
+/// `PERF_COUNT_SW_PAGE_FAULTS`.
+const PAGE_FAULTS: &str = "2";
+
+/// There is no such software counter.
+const NONE: &str = "200";
+
+/// A catalog whose witness has this number among the kernel's counters.
+fn catalog(config: &str) -> Result<TempDir, String> {
+    if !Path::new("/sys/bus/event_source/devices/msr/events/tsc").exists() {
+        return Err("no PMU msr, which stands for a fabric".to_owned());
+    }
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("fabric.toml"), FABRIC).unwrap();
+    fs::write(dir.path().join("core.toml"), CORE.replace("CONFIG", config)).unwrap();
+    Ok(dir)
+}
+
+/// Records with a catalog and a budget while `work` does something; returns what the recorder said.
+fn record(run: &Path, catalog: &TempDir, budget: &str, work: impl FnOnce()) -> String {
+    let catalog = catalog.path().to_str().unwrap();
+    let options = ["-e", "msr/tsc/", "--catalog", catalog, "--witness-budget", budget];
+    let mut recorder = Recorder::start(run, &[&options[..], &["--tick", "10ms"]].concat());
+    work();
+    recorder.signal(Signal::TERM);
+    let ended = recorder.wait();
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert_checked(run);
+    conserved(run);
+    again_the_same(run);
+    ended.stderr
+}
+
+/// The witnesses of the plan, and those that were lost.
+fn witnesses(run: &Path) -> (BTreeSet<i32>, usize) {
+    let plan: Plan = serde_json::from_str(&rows::pair(run, metadata::PLAN).unwrap()).unwrap();
+    let weights = plan.counters.iter().filter(|its| its.role == Role::Weight);
+    let lost = rows::losses(run).into_iter().filter(|loss| loss.cause == "witness_lost");
+    (weights.map(|its| its.id as i32).collect(), lost.count())
+}
+
+/// When a witness was read at a switch, ns.
+fn at_switches(run: &Path, witnesses: &BTreeSet<i32>) -> Vec<i64> {
+    let of = |reading: &rows::Reading| witnesses.contains(&reading.counter);
+    let readings = rows::readings(run).into_iter().filter(of);
+    readings.filter(|its| its.trigger == "sched").map(|its| its.mono_ns).collect()
+}
+
+#[test]
+fn auto_reads_a_witness_on_every_cpu() {
+    let _machine = root_or_skip!();
+    let catalog = or_skip!(catalog(PAGE_FAULTS));
+    let dir = tempfile::tempdir().unwrap();
+    let run = dir.path().join("run/");
+    record(&run, &catalog, "100", || {
+        let _load = Load::forks();
+        std::thread::sleep(Duration::from_millis(1500));
+    });
+    let (witnesses, lost) = witnesses(&run);
+    let cpus = std::thread::available_parallelism().unwrap().get();
+    assert_eq!((witnesses.len(), lost), (cpus, 0));
+    assert!(!at_switches(&run, &witnesses).is_empty());
+    // The witness has no rows of its own.
+    assert!(rows::shares(&run).iter().all(|share| share.event == "tsc"));
+}
+
+#[test]
+fn a_witness_that_costs_too_much_is_dropped_and_the_recording_is_complete() {
+    let _machine = root_or_skip!();
+    let catalog = or_skip!(catalog(PAGE_FAULTS));
+    let dir = tempfile::tempdir().unwrap();
+    let run = dir.path().join("run/");
+    let said = record(&run, &catalog, "1.5", || {
+        // More than the recorder can drain without optimisation.
+        let _load = Load::start("perf", &["bench", "sched", "pipe", "-l", "100000000"]);
+        std::thread::sleep(Duration::from_secs(6));
+    });
+    let (witnesses, lost) = witnesses(&run);
+    assert!(!witnesses.is_empty(), "the machine is too busy to begin with: {said}");
+    assert_eq!(lost, witnesses.len(), "{said}");
+    assert!(said.contains("counts are divided without it from here"), "{said}");
+    let dropped = rows::losses(&run).into_iter().find(|loss| loss.cause == "witness_lost");
+    let dropped = dropped.unwrap().mono_ns;
+    let after = at_switches(&run, &witnesses).into_iter().filter(|time| *time > dropped);
+    assert_eq!(after.count(), 0, "it is still read");
+    let newest = rows::readings(&run).into_iter().map(|its| its.mono_ns).max().unwrap();
+    assert!(newest > dropped + 100_000_000, "the fabric is not read any longer");
+}
+
+#[test]
+fn a_witness_that_cannot_be_opened_is_a_note() {
+    let _machine = root_or_skip!();
+    let catalog = or_skip!(catalog(NONE));
+    let dir = tempfile::tempdir().unwrap();
+    let run = dir.path().join("run/");
+    let said = record(&run, &catalog, "100", || {});
+    let (witnesses, lost) = witnesses(&run);
+    assert_eq!(lost, witnesses.len(), "{said}");
+    assert!(said.contains("counts are divided without this witness"), "{said}");
+    assert_eq!(at_switches(&run, &witnesses), [] as [i64; 0]);
+}
+
+#[test]
+fn a_budget_of_nothing_opens_none_and_a_dry_run_says_so() {
+    let catalog = or_skip!(catalog(PAGE_FAULTS));
+    let catalog = catalog.path().to_str().unwrap();
+    let plan = |budget: &str| {
+        let args = ["record", "--dry-run", "-e", "msr/tsc/", "--catalog", catalog];
+        run_ok([&args[..], &["--witness-budget", budget]].concat())
+    };
+    let none = "no witness software/witness/ for counter 0: --witness-budget is 0";
+    assert!(plan("0").contains(none), "{}", plan("0"));
+    let some = plan("100");
+    assert!(some.contains("witness software/witness/ of counter 0 is read at every"), "{some}");
+    assert!(some.contains(" context switches a second, --witness-budget is 100 %"), "{some}");
+}

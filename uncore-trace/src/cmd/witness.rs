@@ -1,0 +1,65 @@
+//! What `record` may spend on witnesses.
+
+use std::path::Path;
+
+use anyhow::Result;
+
+use crate::attribute::Choice;
+use crate::catalog::Catalog;
+use crate::discover::Machine;
+use crate::plan::allowance::Allowance;
+use crate::plan::misses::Wanted;
+use crate::plan::{self, Plan, Request};
+use crate::record;
+
+/// The options.
+#[derive(clap::Args, Debug)]
+pub(super) struct WitnessArgs {
+    /// With --method auto: the part of each CPU's time that witnesses may take, in percent. A witness is
+    /// a counter of each CPU, such as its last-level cache misses, that is read at every context switch
+    /// and tells whose traffic it was. 0: none is opened
+    #[arg(long, value_name = "PERCENT", default_value = "2", value_parser = percent)]
+    witness_budget: f64,
+}
+
+impl WitnessArgs {
+    /// What witnesses may cost, in percent, where the method takes them or leaves them.
+    pub(super) fn budget(&self, method: Choice) -> Option<f64> {
+        (method == Choice::Auto).then_some(self.witness_budget)
+    }
+
+    /// The plan for a request. Where it has witnesses that the running machine may be too busy for, the
+    /// rate of context switches is measured, and the plan made again with it.
+    pub(super) fn plan(
+        &self,
+        machine: &Machine,
+        catalog: &Catalog,
+        request: Request,
+        method: Choice,
+    ) -> Result<Plan> {
+        let request = Request { misses: self.wanted(method, None), ..request };
+        let plan = plan::plan(machine, catalog, &request)?;
+        let is_here = machine.root == Path::new("/");
+        if !is_here || self.budget(method).is_none() || plan.witnesses().next().is_none() {
+            return Ok(plan);
+        }
+        let switches = record::switches_per_cpu(machine.cpus.online.len());
+        plan::plan(machine, catalog, &Request { misses: self.wanted(method, switches), ..request })
+    }
+
+    /// Whether the method needs witnesses, where a CPU has so many context switches a second.
+    fn wanted(&self, method: Choice, switches: Option<f64>) -> Wanted {
+        match method {
+            Choice::Auto => Wanted::Within(Allowance { percent: self.witness_budget, switches }),
+            Choice::Misses => Wanted::Surely,
+            Choice::Residency | Choice::Io | Choice::Regression => Wanted::No,
+        }
+    }
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(percent),
+        _ => Err("expected a number from 0 to 100, in percent".to_owned()),
+    }
+}

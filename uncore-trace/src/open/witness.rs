@@ -1,0 +1,88 @@
+//! Witnesses while a recording runs: what their readings cost, and their end before that of the recording.
+
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use aya::programs::BtfTracePoint;
+use aya::sys::{Stats, enable_stats};
+
+use super::hotplug::{Change, SETTLE};
+use super::programs;
+use super::session::Session;
+use crate::count::Count;
+
+/// Runs of the hook below which their mean says nothing.
+const LEAST_RUNS: u64 = 1000;
+
+/// The run time that the kernel adds up while this exists (`BPF_ENABLE_STATS`, Linux >= 5.8): two more
+/// clock readings at each run of every BPF program.
+#[derive(Debug)]
+pub struct Meter {
+    _stats: OwnedFd,
+    time: Duration,
+    runs: u64,
+}
+
+impl Session {
+    /// Begins to measure how long the hook of `sched_switch` takes; `None` where the kernel cannot.
+    pub fn meter(&mut self) -> Option<Meter> {
+        let stats = enable_stats(Stats::RunTime).ok()?;
+        let (time, runs) = self.hook_runs()?;
+        Some(Meter { _stats: stats, time, runs })
+    }
+
+    /// How long the hook took since then, its readings included, ns: the mean over all CPUs. `None`
+    /// after too few runs.
+    pub fn hook_ns(&mut self, since: &Meter) -> Option<f64> {
+        let (time, runs) = self.hook_runs()?;
+        let runs = runs.saturating_sub(since.runs);
+        let time = time.saturating_sub(since.time);
+        (runs >= LEAST_RUNS).then(|| time.as_nanos() as f64 / runs as f64)
+    }
+
+    fn hook_runs(&mut self) -> Option<(Duration, u64)> {
+        let program: &mut BtfTracePoint = programs::find(&mut self.ebpf, "sched_switch").ok()?;
+        let info = program.info().ok()?;
+        Some((info.run_time(), info.run_count()))
+    }
+
+    /// What these counters counted so far. One that stopped or cannot be read is left out.
+    pub fn counts_of(&self, ids: &[u32]) -> Vec<(u32, Count)> {
+        let those = self.opened.iter().filter(|its| ids.contains(&its.id) && !its.stopped);
+        those.filter_map(|its| Some((its.id, its.event.read().ok()?.after(its.base)))).collect()
+    }
+
+    /// Stops these counters, which stand alone, for good: they are neither read nor count any longer,
+    /// and their hardware is free. Everything that the ring held before must have been read.
+    ///
+    /// # Errors
+    ///
+    /// The other counters cannot be given their new slots.
+    pub fn retire(&mut self, ids: &[u32]) -> Result<Change> {
+        let mut change = Change::default();
+        for counter in self.opened.iter_mut().filter(|its| ids.contains(&its.id) && !its.retired) {
+            counter.retired = true;
+            change.retired.push(counter.id);
+            if counter.stopped {
+                continue;
+            }
+            if let Ok(count) = counter.event.read() {
+                counter.base = count.after(counter.base);
+            }
+            (counter.stopped, counter.reader, counter.idle) = (true, None, None);
+            change.stopped.push((counter.id, counter.base));
+        }
+        let settled = self.place()?;
+        change.layouts = Some(self.layouts.clone());
+        if !settled {
+            self.follower.unsettled = Some(Instant::now() + SETTLE);
+        }
+        for counter in self.opened.iter().filter(|its| change.retired.contains(&its.id)) {
+            if let Err(error) = counter.event.disable() {
+                log::info!("cannot disable counter {}: {error}", counter.id);
+            }
+        }
+        Ok(change)
+    }
+}

@@ -1,0 +1,117 @@
+//! What a witness may cost: one more counter that is read at every context switch of each CPU.
+
+use uncore_trace_common::record::MAX_COUNTERS;
+
+/// Time that the hook of `sched_switch` takes where it reads a counter, ns: 0.8 to 0.95 us on an AMD EPYC
+/// virtual machine (docs/cost.md). While recording the time is measured.
+pub const READ_NS: f64 = 900.0;
+
+/// Readings a second, of all CPUs together, that the recorder takes for a witness: one thread drains
+/// them, at 1.2 us each (docs/cost.md), beside all else that it does.
+pub const MOST_READINGS: f64 = 250_000.0;
+
+/// What a witness may cost, and what it would.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Allowance {
+    /// Part of each CPU's time, in percent; 0: no witness is opened.
+    pub percent: f64,
+    /// Context switches a second of a CPU, the mean over all that are online; `None` where that was not
+    /// measured.
+    pub switches: Option<f64>,
+}
+
+/// Why a witness is not opened.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Refusal {
+    /// Nothing may be spent.
+    Never,
+    /// Its readings would take this part of each CPU's time, in percent.
+    Time(f64),
+    /// There would be so many readings a second.
+    Readings(f64),
+    /// A CPU has no room among its counters.
+    Room,
+}
+
+impl Allowance {
+    /// Readings of one CPU a second: at every switch and at every tick.
+    fn readings(self, tick_ns: u64) -> Option<f64> {
+        Some(self.switches? + 1e9 / tick_ns as f64)
+    }
+
+    /// The part of each CPU's time that a witness takes, in percent, where that can be told.
+    pub fn cost(self, tick_ns: u64) -> Option<f64> {
+        self.readings(tick_ns).map(|readings| percent(readings, READ_NS))
+    }
+
+    /// Why none is opened on `cpus` CPUs, the fullest of which reads `counters` counters already.
+    pub fn refusal(self, tick_ns: u64, cpus: usize, counters: usize) -> Option<Refusal> {
+        if self.percent <= 0.0 {
+            return Some(Refusal::Never);
+        }
+        if counters >= MAX_COUNTERS {
+            return Some(Refusal::Room);
+        }
+        if let Some(cost) = self.cost(tick_ns).filter(|cost| *cost > self.percent) {
+            return Some(Refusal::Time(cost));
+        }
+        let all = self.readings(tick_ns).map(|each| each * cpus as f64);
+        all.filter(|all| *all > MOST_READINGS).map(Refusal::Readings)
+    }
+
+    /// Why there is none, for people.
+    pub fn explain(self, refusal: Refusal) -> String {
+        let percent = self.percent;
+        match refusal {
+            Refusal::Never => "--witness-budget is 0".to_owned(),
+            Refusal::Time(cost) => format!(
+                "at {:.0} context switches a second it would take {cost:.1} % of the time of each \
+                 CPU, and --witness-budget is {percent} %",
+                self.switches.unwrap_or_default()
+            ),
+            Refusal::Readings(readings) => format!(
+                "the CPUs would read it {readings:.0} times a second, and the recorder takes \
+                 {MOST_READINGS:.0} readings a second at most: choose a longer --tick"
+            ),
+            Refusal::Room => {
+                format!("a CPU reads {MAX_COUNTERS} counters already, which is all it can")
+            }
+        }
+    }
+}
+
+/// The part of a CPU's time that so many readings a second of so many ns take, in percent.
+pub fn percent(readings: f64, read_ns: f64) -> f64 {
+    readings * read_ns * 1e-9 * 100.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TICK_NS: u64 = 1_000_000;
+
+    fn refusal(percent: f64, switches: f64, cpus: usize) -> Option<Refusal> {
+        Allowance { percent, switches: Some(switches) }.refusal(TICK_NS, cpus, 3)
+    }
+
+    #[test]
+    fn a_witness_is_opened_within_its_budget_and_not_above_it() {
+        // 1000 ticks and 21 000 switches of 0.9 us are 1.98 %.
+        assert_eq!(refusal(2.0, 21_000.0, 2), None);
+        assert!(matches!(refusal(2.0, 22_000.0, 2), Some(Refusal::Time(cost)) if cost > 2.0));
+        assert_eq!(refusal(0.0, 0.0, 2), Some(Refusal::Never));
+        // 144 CPUs with 1000 ticks and 800 switches: one recorder cannot follow.
+        let many = Some(Refusal::Readings(259_200.0));
+        assert_eq!(refusal(2.0, 800.0, 144), many);
+        let longer = Allowance { percent: 2.0, switches: Some(800.0) };
+        assert_eq!(longer.refusal(10 * TICK_NS, 144, 3), None);
+        assert_eq!(longer.refusal(TICK_NS, 2, MAX_COUNTERS), Some(Refusal::Room));
+    }
+
+    #[test]
+    fn an_unknown_rate_of_switches_refuses_nothing() {
+        let unknown = Allowance { percent: 2.0, switches: None };
+        assert_eq!((unknown.cost(TICK_NS), unknown.refusal(TICK_NS, 1000, 0)), (None, None));
+    }
+}

@@ -1,0 +1,33 @@
+//! How often CPUs switch tasks.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use procfs::{CurrentSI as _, KernelStats};
+
+/// How long switches are counted before a recording.
+const SPAN: Duration = Duration::from_millis(200);
+
+/// Context switches a second of each of `cpus` CPUs, in the mean: `ctxt` of /proc/stat, which is of all
+/// CPUs, over 200 ms. `None` where it cannot be read.
+pub fn switches_per_cpu(cpus: usize) -> Option<f64> {
+    let (before, begin) = (count()?, Instant::now());
+    thread::sleep(SPAN);
+    let switches = count()?.saturating_sub(before);
+    Some(switches as f64 / begin.elapsed().as_secs_f64() / cpus.max(1) as f64)
+}
+
+fn count() -> Option<u64> {
+    KernelStats::current().ok().map(|stats| stats.ctxt)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_switches_tasks() {
+        // This thread sleeps meanwhile: that alone is one.
+        assert!(switches_per_cpu(1).unwrap() > 0.0);
+    }
+}

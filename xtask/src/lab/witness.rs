@@ -1,0 +1,92 @@
+//! What the core PMU counts of the tenants of a mix: misses that go with their traffic, as on silicon not
+//! exactly, drawn from a seed.
+//!
+//! Tenants differ in the bytes that move for a miss, in the traffic that no miss stands for (prefetches,
+//! non-temporal stores, write-backs), and in how much a period's misses scatter.
+
+use anyhow::{Context as _, Result};
+use fastrand::Rng;
+
+use super::machine::Instance;
+use super::step::{Move, Tenant, Witness};
+use super::traffic;
+
+/// The core PMU that counts, of tests/lab/pmus.
+pub(crate) const CORE: &str = "lab-core";
+
+/// Its event.
+pub(crate) const MISS: &str = "ll_cache_miss_rd";
+
+/// Bytes of a cache line.
+const LINE: f64 = 64.0;
+
+/// Gives every tenant with flows a witness. `bytes` tells how many bytes one of a flow's amounts is. The
+/// draws depend on `seed` and the order of the tenants alone.
+pub(crate) fn give(
+    tenants: &mut [Tenant],
+    core: &Instance,
+    bytes: impl Fn(&Move) -> f64,
+    seed: u64,
+) -> Result<()> {
+    let found = traffic::of_event(core, MISS).first().copied();
+    let Move { device, event, .. } = found.with_context(|| format!("nothing moves {MISS}"))?;
+    let mut rng = Rng::with_seed(seed);
+    let spread = between(&mut rng, 0.2, 0.5);
+    for tenant in tenants {
+        let of_a_miss = LINE * (spread * normal(&mut rng)).exp();
+        let unwitnessed = between(&mut rng, 0.0, 0.3);
+        let noise = between(&mut rng, 0.05, 0.2);
+        let seed = rng.u64(..);
+        let per_count: Vec<f64> =
+            tenant.flows.iter().map(|flow| bytes(flow) * (1.0 - unwitnessed) / of_a_miss).collect();
+        if !per_count.is_empty() {
+            tenant.witness = Some(Witness { device, event, per_count, noise, seed });
+        }
+    }
+    Ok(())
+}
+
+fn between(rng: &mut Rng, low: f64, high: f64) -> f64 {
+    low + (high - low) * rng.f64()
+}
+
+/// Of the standard normal distribution, nearly: the sum of twelve evenly distributed ones.
+fn normal(rng: &mut Rng) -> f64 {
+    (0..12).map(|_| rng.f64()).sum::<f64>() - 6.0
+}
+
+#[cfg(test)]
+mod tests {
+    use uncore_trace_ebpf::stamp::workspace_root;
+
+    use super::*;
+    use crate::lab::machine::Machine;
+
+    fn given(seed: u64) -> Vec<Option<Witness>> {
+        let machine = Machine::read(&workspace_root().join("tests/lab"), "grace-2s").unwrap();
+        let flow = Move { device: 0, event: 1, source: 0, target: 0, amount: 100 };
+        let tenant = Tenant { flows: vec![flow, flow], ..Tenant::default() };
+        let mut tenants = vec![tenant; 50];
+        tenants.push(Tenant::default());
+        give(&mut tenants, machine.of(CORE)[0], |_| 32.0, seed).unwrap();
+        tenants.into_iter().map(|tenant| tenant.witness).collect()
+    }
+
+    #[test]
+    fn draws_are_in_their_ranges_and_a_seed_decides_them() {
+        let text = |seed| serde_json::to_string(&given(seed)).unwrap();
+        assert_eq!(text(1), text(1));
+        assert_ne!(text(1), text(2));
+        let witnesses = given(1);
+        assert!(witnesses.last().unwrap().is_none(), "a tenant without flows has misses");
+        let witnesses: Vec<&Witness> = witnesses.iter().flatten().collect();
+        assert_eq!(witnesses.len(), 50);
+        for witness in &witnesses {
+            assert!((0.05..0.2).contains(&witness.noise) && witness.per_count.len() == 2);
+            // Half a miss for 32 bytes, within four times the widest spread.
+            assert!((0.5 * 0.7 / 8.0..0.5 * 8.0).contains(&witness.per_count[0]), "{witness:?}");
+        }
+        let mean = witnesses.iter().map(|its| its.per_count[0]).sum::<f64>() / 50.0;
+        assert!((0.3..0.7).contains(&mean), "{mean}");
+    }
+}
