@@ -1,6 +1,7 @@
 """Holds what `attribute` made of recordings of the lab against what their tenants moved.
 
-`attribution.py TASK.json` reads `{"datasets": [{"dir", "counters", "made": {LABEL: FABRIC}}]}`:
+`attribution.py TASK.json` reads
+`{"datasets": [{"dir", "counters", "made": {LABEL: FABRIC}, "reports": {LABEL: JSON_LINES}}]}`:
 DIR has run/ and truth.bin, each counter its pmu, event and truth, each FABRIC is a table made of
 it. Prints, over all datasets, the figures of each LABEL and of the floor of any rate model (floor.py)
 in windows of the same length, and which part of its tenants' CPUs the recorder used.
@@ -14,6 +15,10 @@ What is compared, for each counter that counted something:
 - Misplaced is the part of a window's bytes that another cgroup or something else got: interrupts, idle
   time, kernel threads, `unattributed`.
 - A bill is a cgroup's sum over the recording; its error is relative, of those above 1 % of all.
+- An interval of `report` (`value_low` to `value_high`) holds the truth or does not, for each event and
+  cgroup above 1 % of the event's sum.
+- What the cgroup `device` moves is a device's: right is to give it to nobody (`unattributed`) or to
+  that cgroup, and it has no bill.
 - A row says what its confidence says; it is right within 10 % of what its process moved. Rows of
   interrupts, idle time and kernel threads are right if nothing is in them, for all that moves
   belongs to tenants. Rows below 1 % of the window, of both value and truth, are left out as above,
@@ -52,6 +57,9 @@ RELIED_ON = 0.5
 # The recorder's name in the table `runtime`.
 RECORDER = "uncore-trace"
 
+# The cgroup whose processes stand for a device.
+DEVICE = "/lab/device"
+
 # Within this part of the truth a row is right.
 WITHIN = 0.1
 
@@ -61,7 +69,7 @@ BINS = 10
 class Counter:
     """What moved that one counter saw."""
 
-    def __init__(self, db, truth, counter):
+    def __init__(self, db, truth, counter, device):
         self.pmu, self.event = counter["pmu"], counter["event"]
         which = counter["truth"]
         seen = (truth["device"] == which["device"]) & (truth["event"] == which["event"])
@@ -80,6 +88,7 @@ class Counter:
         self.cgroups, self.cgroup = np.unique(
             moves["cgroup"].astype(np.int64), return_inverse=True
         )
+        self.of_device = self.cgroups == device
         self.pids, self.pid = np.unique(moves["pid"], return_inverse=True)
         read = db.execute(
             """SELECT tick, mono_ns + width_ns // 2 AS time FROM readings
@@ -112,6 +121,8 @@ class Found:
         self.medians = []
         self.bins = np.zeros((BINS, 3))
         self.methods = {}
+        self.moved = {}
+        self.intervals, self.held = 0, 0
 
     def add(self, other):
         self.errors += other.errors
@@ -123,12 +134,34 @@ class Found:
         self.bins += other.bins
         for method, part in other.methods.items():
             self.methods[method] = self.methods.get(method, 0.0) + part
+        for of_cgroup, moved in other.moved.items():
+            self.moved[of_cgroup] = self.moved.get(of_cgroup, 0.0) + moved
+        self.intervals += other.intervals
+        self.held += other.held
 
-    def windows(self, given, truth, others):
+    def hold(self, report, paths):
+        """Counts the intervals of a report that hold what moved."""
+        totals = {}
+        for (event, _), moved in self.moved.items():
+            totals[event] = totals.get(event, 0.0) + moved
+        truth = {(event, paths.get(cgroup)): moved for (event, cgroup), moved in self.moved.items()}
+        for line in report:
+            moved = truth.get((line["event"], line["key"]), 0.0)
+            low, high = line.get("value_low"), line.get("value_high")
+            if low is not None and moved > LEAST * totals[line["event"]]:
+                self.intervals += 1
+                self.held += low <= moved <= high
+
+    def windows(self, given, truth, of_device, nobody, others):
         """Adds what cgroups got in each window, with the truth, and what everything else got."""
         total = truth.sum(axis=1)
-        self.errors.append(relative(given, truth, LEAST * total[:, None]))
-        off = (np.abs(given - truth).sum(axis=1) + others) / 2
+        least = LEAST * total[:, None]
+        own = ~of_device
+        self.errors.append(relative(given[:, own], truth[:, own], least))
+        # A device's bytes are nobody's: the two are one owner.
+        nobody = nobody + given[:, of_device].sum(axis=1) - truth[:, of_device].sum(axis=1)
+        off = np.abs(given[:, own] - truth[:, own]).sum(axis=1) + np.abs(nobody) + others
+        off /= 2
         self.misplaced.append(off[total > 0] / total[total > 0])
 
     def told(self):
@@ -147,6 +180,8 @@ class Found:
             "errors": len(errors),
             "medians": self.medians,
             "methods": {method: part / counted for method, part in self.methods.items()},
+            "intervals": self.intervals,
+            "intervals_held": self.held,
             "bins": [
                 {"rows": int(rows), "said": said, "right": right} for rows, said, right in self.bins
             ],
@@ -188,13 +223,19 @@ def compare(db, fabric, counter, tick_ns):
     flat = window * (owners + 1) + of_cgroup
     given = np.bincount(flat, value, minlength=len(last) * (owners + 1))
     given = given.reshape(len(last), owners + 1)
-    found.windows(given[:, :owners], truth, given[:, owners])
+    of_nobody = np.isin(rows["owner"], ["unattributed", "device"])
+    nobody = np.bincount(window, value * of_nobody, minlength=len(last))
+    others = given[:, owners] - nobody
+    found.windows(given[:, :owners], truth, counter.of_device, nobody, others)
     bills, whole = given[:, :owners].sum(axis=0), truth.sum(axis=0)
+    least = LEAST * whole.sum()
     sure = np.bincount(of_cgroup, value * rows["confidence"], minlength=owners + 1)[:owners]
-    relied_on = sure > RELIED_ON * bills
-    found.bills.append(relative(bills, whole, LEAST * whole.sum()))
-    bills, least = bills[relied_on], LEAST * whole.sum()
-    found.bills_relied_on.append(relative(bills, whole[relied_on], least))
+    own = ~counter.of_device
+    for cgroup, moved in zip(counter.cgroups[own], whole[own]):
+        found.moved[counter.event, int(cgroup)] = float(moved)
+    relied_on = own & (sure > RELIED_ON * bills)
+    found.bills.append(relative(bills[own], whole[own], least))
+    found.bills_relied_on.append(relative(bills[relied_on], whole[relied_on], least))
 
     pids = len(counter.pids)
     truth = counter.moved(begins, ends, counter.pid, pids)
@@ -220,7 +261,7 @@ def of_floor(model, counter, last, window_ns, tick_ns):
     places = codes(counter.cgroups, model.cgroups, True)
     by_cgroup = np.zeros((len(counter.pids), len(counter.cgroups)))
     by_cgroup[np.arange(len(places)), places] = 1.0
-    found.windows(given @ by_cgroup, truth @ by_cgroup, 0.0)
+    found.windows(given @ by_cgroup, truth @ by_cgroup, counter.of_device, 0.0, 0.0)
     return found
 
 
@@ -245,7 +286,10 @@ def dataset(task, all_found):
                 WHERE decode(key) = 'uncore_trace.tick_ns'"""
         ).fetchone()[0]
     )
-    counters = [Counter(db, truth, counter) for counter in task["counters"]]
+    cgroups = json.loads((directory / "cgroups.json").read_text())
+    paths = {number: path for path, number in cgroups.items()}
+    device = cgroups.get(DEVICE)
+    counters = [Counter(db, truth, counter, device) for counter in task["counters"]]
     counters = [counter for counter in counters if len(counter.times)]
     models = [floor.Model(db, counter, tick_ns) for counter in counters]
     models = [model if model.sees else None for model in models]
@@ -261,6 +305,10 @@ def dataset(task, all_found):
                 of_model = of_floor(model, counter, last, window_ns, tick_ns)
                 window = label.partition(" ")[2]
                 all_found.setdefault(f"floor {window}", Found()).add(of_model)
+        if report := task.get("reports", {}).get(label):
+            lines = pathlib.Path(report).read_text().splitlines()
+            found.hold([json.loads(line) for line in lines], paths)
+        found.moved.clear()
         all_found.setdefault(label, Found()).add(found)
     return recorders_part(db)
 

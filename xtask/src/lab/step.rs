@@ -39,13 +39,21 @@ pub(crate) struct Tenant {
     pub cgroup: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub threads: Option<u32>,
+    /// The `cpu.max` of its cgroup.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu_max: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpus: Option<Vec<u32>>,
     pub start_ms: u32,
+    /// Its process is started then, and does not wait for its time.
+    pub late: bool,
     /// Moved once, at the start.
     pub once: Vec<Move>,
     /// Moved all the time; amounts are for one ms of CPU time.
     pub flows: Vec<Move>,
+    /// In place of the CPUs and the flows.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub stays: Vec<Stay>,
     pub duration_ms: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub period_us: Option<u32>,
@@ -63,6 +71,14 @@ pub(crate) struct Tenant {
     /// What the core PMU counts of the flows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub witness: Option<Witness>,
+}
+
+/// A time on these CPUs, with the flows of there.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Stay {
+    pub ms: u32,
+    pub cpus: Vec<u32>,
+    pub flows: Vec<Move>,
 }
 
 /// Requests to a disk, one after the other.

@@ -25,6 +25,12 @@ pub(crate) fn enter(name: &str) -> Result<()> {
     fs::write(&path, "0").with_context(|| format!("write {}", path.display()))
 }
 
+/// Limits the CPU time of a tenant's cgroup: microseconds in each period of microseconds.
+pub(crate) fn limit(name: &str, cpu_max: &str) -> Result<()> {
+    let path = Path::new(ROOT).join("lab").join(name).join("cpu.max");
+    fs::write(&path, cpu_max).with_context(|| format!("write {cpu_max:?} to {}", path.display()))
+}
+
 /// Lets the children of a cgroup use each controller it has.
 pub(crate) fn allow_controllers(parent: &Path) -> Result<()> {
     let path = parent.join("cgroup.controllers");

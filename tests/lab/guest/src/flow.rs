@@ -41,18 +41,18 @@ pub(crate) fn scale(phases: &[Phase], burst: Option<Burst>, since_ns: u64, perio
 
 /// The scale of the phase a time falls into.
 fn phase(phases: &[Phase], since_ms: u64) -> f64 {
-    let cycle: u64 = phases.iter().map(|phase| phase.ms).sum();
-    if cycle == 0 {
-        return 1.0;
-    }
-    let mut left = since_ms % cycle;
-    for phase in phases {
-        if left < phase.ms {
-            return phase.scale;
-        }
-        left -= phase.ms;
-    }
-    1.0
+    let place = turn(phases.iter().map(|phase| phase.ms), since_ms);
+    place.and_then(|place| phases.get(place)).map_or(1.0, |phase| phase.scale)
+}
+
+/// Which of things that take turns, each for so long, has a time; none: there are none.
+pub(crate) fn turn(lengths: impl Iterator<Item = u64> + Clone, since_ms: u64) -> Option<usize> {
+    let mut left = since_ms.checked_rem(lengths.clone().sum())?;
+    lengths.into_iter().position(|length| {
+        let is_it = left < length;
+        left = left.saturating_sub(length);
+        is_it
+    })
 }
 
 #[cfg(test)]
@@ -97,6 +97,13 @@ mod tests {
             [WHOLE, WHOLE, quarter, quarter, WHOLE, quarter]
         });
         assert_eq!(scale(&[], None, 12, 1), WHOLE);
+    }
+
+    #[test]
+    fn turns_come_again() {
+        let at = |ms| turn([200, 100].into_iter(), ms);
+        assert_eq!([at(0), at(199), at(200), at(299), at(300)], [0, 0, 1, 1, 0].map(Some));
+        assert_eq!(turn([].into_iter(), 5), None);
     }
 
     #[test]

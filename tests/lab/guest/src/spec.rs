@@ -9,6 +9,8 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
+use crate::witness::Witness;
+
 /// /lab/guest.json.
 #[derive(Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -103,14 +105,20 @@ pub(crate) struct Tenant {
     pub cgroup: Option<String>,
     /// Threads that run the flows, each in full.
     pub threads: u32,
-    /// CPUs all threads are pinned to; none: not pinned.
+    /// What its cgroup's `cpu.max` says; none: no limit.
+    pub cpu_max: Option<String>,
+    /// CPUs all threads are pinned to; none: those of the process that started it.
     pub cpus: Option<Vec<usize>>,
     /// When it starts, after the common start.
     pub start_ms: u64,
+    /// The process does not exist before.
+    pub late: bool,
     /// Moved first and once, whatever time it takes.
     pub once: Vec<Move>,
     /// Moved while it runs; the amount is per millisecond of CPU time of a thread.
     pub flows: Vec<Move>,
+    /// In place of the CPUs and the flows: where each thread is, in turn.
+    pub stays: Vec<Stay>,
     /// For how long, by the wall clock.
     pub duration_ms: u64,
     /// CPU time between two reports to the model.
@@ -134,10 +142,13 @@ impl Default for Tenant {
         Self {
             cgroup: None,
             threads: 1,
+            cpu_max: None,
             cpus: None,
             start_ms: 0,
+            late: false,
             once: Vec::new(),
             flows: Vec::new(),
+            stays: Vec::new(),
             duration_ms: 0,
             period_us: 1000,
             duty: 1.0,
@@ -178,20 +189,16 @@ pub(crate) struct Phase {
     pub scale: f64,
 }
 
-/// Counts of a core PMU that go with what the flows move.
+/// A time on some CPUs.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Witness {
-    /// Number of the device of the core PMU.
-    pub device: u32,
-    /// The number of its event.
-    pub event: u32,
-    /// How often it is counted for one of each flow's amounts, in the order of the flows.
-    pub per_count: Vec<f64>,
-    /// Standard deviation of the factor by which the counts of a period are off.
-    pub noise: f64,
-    /// Decides these factors.
-    pub seed: u64,
+pub(crate) struct Stay {
+    /// How long.
+    pub ms: u64,
+    /// Where.
+    pub cpus: Vec<usize>,
+    /// What is moved there, as in a tenant's `flows`.
+    pub flows: Vec<Move>,
 }
 
 /// Periods that move more.
@@ -280,13 +287,22 @@ impl Tenant {
             ensure!(self.duration_ms > 0, "a disk needs a duration_ms");
         }
         if let Some(witness) = &self.witness {
-            let sound = |per_count: &f64| *per_count >= 0.0 && per_count.is_finite();
+            let stays = self.stays.iter().map(|stay| stay.flows.len());
+            let mut flows = stays.chain(self.stays.is_empty().then_some(self.flows.len()));
             ensure!(
-                witness.per_count.len() == self.flows.len(),
+                flows.all(|flows| flows == witness.per_count.len()),
                 "{witness:?}: not one for each flow"
             );
-            ensure!(witness.per_count.iter().all(sound), "{witness:?}: no counts");
-            ensure!((0.0..=0.5).contains(&witness.noise), "{witness:?}: noise is 0 to 0.5");
+            witness.check()?;
+        }
+        ensure!(self.cpu_max.is_none() || self.cgroup.is_some(), "a cpu_max is a cgroup's");
+        ensure!(
+            self.stays.is_empty() || self.flows.is_empty(),
+            "it stays: its flows would never run"
+        );
+        ensure!(self.stays.is_empty() || self.duration_ms > 0, "stays need a duration_ms");
+        for stay in &self.stays {
+            ensure!(stay.ms > 0 && !stay.cpus.is_empty(), "stay {stay:?} is none");
         }
         let scale = |value: f64| (0.0..=1000.0).contains(&value);
         for phase in &self.phases {
@@ -362,6 +378,10 @@ mod tests {
             r#"{"cpu": [1]}"#,
             r#"{"witness": {"device": 0, "event": 1, "per_count": [1], "noise": 0, "seed": 1}}"#,
             r#"{"witness": {"device": 0, "event": 1, "per_count": [], "noise": 0.6, "seed": 1}}"#,
+            r#"{"cpu_max": "1 2"}"#,
+            r#"{"stays": [{"ms": 0, "cpus": [1], "flows": []}], "duration_ms": 1}"#,
+            r#"{"stays": [{"ms": 1, "cpus": [], "flows": []}], "duration_ms": 1}"#,
+            r#"{"stays": [{"ms": 1, "cpus": [1], "flows": []}]}"#,
         ] {
             let text = format!(r#"{{"tenants": [{tenant}]}}"#);
             assert!(Work::parse(&text).is_err(), "{tenant}");

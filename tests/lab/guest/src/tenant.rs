@@ -14,7 +14,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::flow::{self, Flow};
 use crate::model::Model;
-use crate::spec::{Tenant, Work};
+use crate::spec::{Move, Tenant, Work};
 use crate::witness::Misses;
 use crate::{cgroup, disk, time};
 
@@ -29,7 +29,8 @@ pub(crate) fn run(path: &Path, number: usize) -> Result<()> {
     let work = Work::read(path)?;
     let tenant = work.tenants.get(number).with_context(|| format!("no tenant {number}"))?;
     prepare(tenant).with_context(|| format!("tenant {number}"))?;
-    let moves = !tenant.once.is_empty() || !tenant.flows.is_empty() || tenant.disk.is_some();
+    let moves = !tenant.once.is_empty() || !tenant.flows.is_empty();
+    let moves = moves || !tenant.stays.is_empty() || tenant.disk.is_some();
     let model = moves.then(Model::open).transpose()?;
     println!("ready");
     io::stdout().flush().context("say that the tenant is ready")?;
@@ -45,14 +46,15 @@ fn prepare(tenant: &Tenant) -> Result<()> {
     if let Some(cgroup) = &tenant.cgroup {
         cgroup::enter(cgroup)?;
     }
-    if let Some(cpus) = &tenant.cpus {
-        let mut set = CpuSet::new();
-        for &cpu in cpus {
-            set.set(cpu);
-        }
-        sched_setaffinity(None, &set).with_context(|| format!("pin to CPUs {cpus:?}"))?;
+    tenant.cpus.as_deref().map_or(Ok(()), pin)
+}
+
+fn pin(cpus: &[usize]) -> Result<()> {
+    let mut set = CpuSet::new();
+    for &cpu in cpus {
+        set.set(cpu);
     }
-    Ok(())
+    sched_setaffinity(None, &set).with_context(|| format!("pin to CPUs {cpus:?}"))
 }
 
 /// The time all tenants count from, told on standard input.
@@ -82,7 +84,9 @@ fn repeat(tenant: &Tenant, thread: u32, model: Option<&Model>, begin: u64) -> Re
     if let Some(disk) = &tenant.disk {
         return disk::repeat(disk, model, end);
     }
-    let mut flows: Vec<Flow> = tenant.flows.iter().copied().map(Flow::new).collect();
+    let new = |flows: &[Move]| flows.iter().copied().map(Flow::new).collect::<Vec<_>>();
+    let mut flows = new(&tenant.flows);
+    let mut stay = None;
     let mut witness = tenant.witness.as_ref().map(|its| Misses::new(its, thread));
     let first = time::used();
     let mut reported = first;
@@ -91,6 +95,13 @@ fn repeat(tenant: &Tenant, thread: u32, model: Option<&Model>, begin: u64) -> Re
     for period in 1.. {
         if time::now() >= end {
             break;
+        }
+        let since_ms = time::now().saturating_sub(begin) / NS_PER_MS;
+        let turn = flow::turn(tenant.stays.iter().map(|stay| stay.ms), since_ms);
+        if let Some(next) = turn.filter(|_| turn != stay).and_then(|at| tenant.stays.get(at)) {
+            pin(&next.cpus)?;
+            flows = new(&next.flows);
+            stay = turn;
         }
         spin(reported + tenant.period_us * NS_PER_US, end);
         let used = time::used();

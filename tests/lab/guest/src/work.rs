@@ -1,7 +1,7 @@
 //! `run WORK.json`: what happens on the machine while a step's command looks.
 //!
-//! Guarantees that every tenant is in its cgroup and ready before the common start is set, so that
-//! times in the file are times of the workload, however slowly processes start.
+//! Guarantees that every tenant but those that are `late` is in its cgroup and ready before the common
+//! start is set, so that times in the file are times of the workload, however slowly processes start.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
@@ -19,20 +19,24 @@ const NS_PER_MS: u64 = 1_000_000;
 pub(crate) fn run(path: &Path) -> Result<()> {
     let work = Work::read(path)?;
     let mut tenants = Vec::new();
+    let mut events = Vec::new();
     for (number, tenant) in work.tenants.iter().enumerate() {
-        let name = name(number, tenant);
-        let child = start(path, number, tenant).with_context(|| format!("start {name}"))?;
-        tenants.push((name, child));
+        if tenant.late {
+            events.push((tenant.start_ms, Event::Start(number, tenant)));
+        } else {
+            tenants.push(start(path, number, tenant)?);
+        }
     }
     for (name, child) in &mut tenants {
         ready(child.stdout.take()).with_context(|| name.clone())?;
     }
     let begin = time::now();
     for (name, child) in &mut tenants {
-        let stdin = child.stdin.take().with_context(|| format!("{name} has no input"))?;
-        writeln!(&stdin, "{begin}").with_context(|| format!("start {name}"))?;
+        tell(name, child, begin)?;
     }
-    let acted = act(&work.actions, begin);
+    events.extend(work.actions.iter().map(|action| (action.after_ms, Event::Act(action))));
+    events.sort_by_key(|(after_ms, _)| *after_ms);
+    let acted = happen(path, &events, begin, &mut tenants);
     for (name, mut child) in tenants {
         let status = child.wait().with_context(|| format!("wait for {name}"))?;
         ensure!(status.success(), "{name} failed: {status}");
@@ -45,9 +49,19 @@ fn name(number: usize, tenant: &Tenant) -> String {
     format!("tenant {number} ({})", tenant.cgroup.as_deref().unwrap_or("no cgroup of its own"))
 }
 
-fn start(path: &Path, number: usize, tenant: &Tenant) -> Result<Child> {
+/// Starts a tenant, which waits for the time to count from.
+fn start(path: &Path, number: usize, tenant: &Tenant) -> Result<(String, Child)> {
+    let name = name(number, tenant);
+    let child = spawn(path, number, tenant).with_context(|| format!("start {name}"))?;
+    Ok((name, child))
+}
+
+fn spawn(path: &Path, number: usize, tenant: &Tenant) -> Result<Child> {
     if let Some(cgroup) = &tenant.cgroup {
         cgroup::create(cgroup)?;
+        if let Some(cpu_max) = &tenant.cpu_max {
+            cgroup::limit(cgroup, cpu_max)?;
+        }
     }
     let mut command = Command::new(env::current_exe().context("find the running program")?);
     command.arg("tenant").arg(path).arg(number.to_string());
@@ -66,17 +80,44 @@ fn ready(stdout: Option<ChildStdout>) -> Result<()> {
     Ok(())
 }
 
-fn act(actions: &[Action], begin: u64) -> Result<()> {
-    let mut actions: Vec<&Action> = actions.iter().collect();
-    actions.sort_by_key(|action| action.after_ms);
-    for action in actions {
-        time::sleep_until(begin + action.after_ms * NS_PER_MS)?;
-        let path = format!("/sys/devices/system/cpu/cpu{}/online", action.cpu);
-        let online = match action.verb {
-            Verb::Offline => "0",
-            Verb::Online => "1",
-        };
-        fs::write(&path, online).with_context(|| format!("write {online} to {path}"))?;
+/// Tells a tenant the time that all count from.
+fn tell(name: &str, child: &mut Child, begin: u64) -> Result<()> {
+    let stdin = child.stdin.take().with_context(|| format!("{name} has no input"))?;
+    writeln!(&stdin, "{begin}").with_context(|| format!("start {name}"))
+}
+
+/// Something that happens while tenants run.
+enum Event<'a> {
+    Act(&'a Action),
+    Start(usize, &'a Tenant),
+}
+
+/// Lets events happen, each at its time; tenants that they start are added.
+fn happen(
+    path: &Path,
+    events: &[(u64, Event<'_>)],
+    begin: u64,
+    tenants: &mut Vec<(String, Child)>,
+) -> Result<()> {
+    for (after_ms, event) in events {
+        time::sleep_until(begin + after_ms * NS_PER_MS)?;
+        match event {
+            Event::Act(action) => act(action)?,
+            Event::Start(number, tenant) => {
+                let (name, mut child) = start(path, *number, tenant)?;
+                tell(&name, &mut child, begin)?;
+                tenants.push((name, child));
+            }
+        }
     }
     Ok(())
+}
+
+fn act(action: &Action) -> Result<()> {
+    let path = format!("/sys/devices/system/cpu/cpu{}/online", action.cpu);
+    let online = match action.verb {
+        Verb::Offline => "0",
+        Verb::Online => "1",
+    };
+    fs::write(&path, online).with_context(|| format!("write {online} to {path}"))
 }

@@ -42,6 +42,9 @@ pub(super) struct Figure {
     /// The same of those whose rows say on average, weighted by bytes, more than 0.5.
     pub bill_worst_relied_on: Option<f64>,
     pub bills_relied_on: usize,
+    /// Intervals of a report, and how many of them hold the truth.
+    pub intervals: usize,
+    pub intervals_held: usize,
     /// Part of the count that each method gave away, and what it gave to nobody.
     pub methods: BTreeMap<String, f64>,
     /// Rows by the tenth of confidence.

@@ -7,14 +7,22 @@ use crate::bench::stats::Summary;
 /// The method that has cache misses to learn from; the others have CPU time.
 const WITNESS: &str = "misses";
 
-/// Something that must not be above a limit, or below one.
+/// On which side of its limit a value must be.
+#[derive(Clone, Copy)]
+enum Side {
+    Most,
+    Least,
+    /// Between the limit and this.
+    UpTo(f64),
+}
+
+/// Something that has a limit.
 struct Goal {
     about: &'static str,
     /// Without cache misses, and with them.
     limits: fn(window: &str) -> Option<[f64; 2]>,
     value: fn(View<'_>, (&str, &str)) -> Option<f64>,
-    /// The limit is the least value.
-    at_least: bool,
+    side: Side,
     shown: fn(f64) -> String,
 }
 
@@ -29,63 +37,63 @@ const ALL: &[Goal] = &[
             _ => None,
         },
         value: |view, column| Some(of(view, column, |it| Some(it.median))?.median),
-        at_least: false,
+        side: Side::Most,
         shown: percent,
     },
     Goal {
         about: "median error, worst mix, %",
         limits: |_| Some([0.05, 0.03]),
         value: |view, column| Some(of(view, column, |it| Some(it.median))?.max),
-        at_least: false,
+        side: Side::Most,
         shown: percent,
     },
     Goal {
         about: "p95, median of mixes, %",
         limits: |_| Some([0.25, 0.15]),
         value: |view, column| Some(of(view, column, |it| Some(it.p95))?.median),
-        at_least: false,
+        side: Side::Most,
         shown: percent,
     },
     Goal {
         about: "misplaced, median of mixes, %",
         limits: |_| Some([0.03, 0.02]),
         value: |view, column| Some(of(view, column, |it| Some(it.misplaced))?.median),
-        at_least: false,
+        side: Side::Most,
         shown: percent,
     },
     Goal {
         about: "misplaced, worst mix, %",
         limits: |_| Some([0.08, 0.04]),
         value: |view, column| Some(of(view, column, |it| Some(it.misplaced))?.max),
-        at_least: false,
+        side: Side::Most,
         shown: percent,
     },
     Goal {
         about: "worst bill with confidence above 0.5, %",
         limits: |_| Some([0.15, 0.1]),
         value: |view, column| Some(of(view, column, |it| it.bill_worst_relied_on)?.max),
-        at_least: false,
+        side: Side::Most,
         shown: percent,
     },
     Goal {
         about: "times better than residency",
         limits: |_| Some([15.0, 20.0]),
         value: |view, column| view.gain(column),
-        at_least: true,
+        side: Side::Least,
         shown: |times| format!("{times:.1}"),
     },
     Goal {
         about: "confidence, root mean square",
         limits: |_| Some([0.05, 0.05]),
         value: |view, column| rms(&view.bins(column)),
-        at_least: false,
+        side: Side::Most,
         shown: |off| format!("{off:.3}"),
     },
     Goal {
         about: "confidence, largest difference",
         limits: |_| Some([0.1, 0.1]),
         value: |view, column| largest(&view.bins(column)),
-        at_least: false,
+        side: Side::Most,
         shown: |off| format!("{off:.2}"),
     },
     Goal {
@@ -95,8 +103,15 @@ const ALL: &[Goal] = &[
             let figures = view.mixes.iter().filter_map(|mix| view.figure(mix.name, column));
             figures.filter_map(|figure| rms(&figure.bins)).max_by(f64::total_cmp)
         },
-        at_least: false,
+        side: Side::Most,
         shown: |off| format!("{off:.2}"),
+    },
+    Goal {
+        about: "90 % intervals that hold the truth (0.85 to 0.95)",
+        limits: |_| Some([0.85, 0.85]),
+        value: |view, column| view.held(column),
+        side: Side::UpTo(0.95),
+        shown: |part| format!("{part:.2}"),
     },
 ];
 
@@ -131,7 +146,11 @@ impl Goal {
     }
 
     fn is_reached(&self, value: f64, limit: f64) -> bool {
-        if self.at_least { value >= limit } else { value <= limit }
+        match self.side {
+            Side::Most => value <= limit,
+            Side::Least => value >= limit,
+            Side::UpTo(most) => (limit..=most).contains(&value),
+        }
     }
 }
 
@@ -146,6 +165,11 @@ mod tests {
         assert!(least.is_reached(15.0, 15.0) && !least.is_reached(14.9, 15.0));
         let most = goal("p95");
         assert!(most.is_reached(0.25, 0.25) && !most.is_reached(0.251, 0.25));
+        let held = goal("90 % intervals");
+        assert_eq!(
+            [0.84, 0.85, 0.95, 0.96].map(|part| held.is_reached(part, 0.85)),
+            [false, true, true, false]
+        );
         assert_eq!((goal("median error, median").limits)("10ms"), Some([0.015, 0.01]));
         assert_eq!((goal("median error, median").limits)("3ms"), None);
     }

@@ -209,7 +209,7 @@ fn divide(args: &Args, there: &[PathBuf], bin: &Path) -> Result<Prepared> {
     let dir = tempfile::tempdir().context("cannot make a scratch directory")?;
     let mut datasets = Vec::new();
     for (number, dataset) in there.iter().enumerate() {
-        let mut made = serde_json::Map::new();
+        let (mut made, mut reports) = (serde_json::Map::new(), serde_json::Map::new());
         for method in &args.methods {
             for window in &args.windows {
                 let file = dir.path().join(format!("{number}-{method}-{window}.parquet"));
@@ -217,11 +217,19 @@ fn divide(args: &Args, there: &[PathBuf], bin: &Path) -> Result<Prepared> {
                 command.arg("attribute").arg(dataset.join("run")).arg("-o").arg(&file);
                 command.args(["--method", method, "--interval", window]);
                 quietly(&mut command)?;
+                let mut command = Command::new(bin);
+                command.args(["report", "--by", "cgroup", "--json"]).arg(&file);
+                let report = file.with_extension("json");
+                fs::write(&report, quietly(&mut command)?)
+                    .with_context(|| format!("cannot write {}", report.display()))?;
                 made.insert(Cell::label(method, window), json!(file));
+                reports.insert(Cell::label(method, window), json!(report));
             }
         }
         let counters = recordings::counters(dataset)?;
-        datasets.push(json!({ "dir": dataset, "counters": counters, "made": made }));
+        datasets.push(
+            json!({ "dir": dataset, "counters": counters, "made": made, "reports": reports }),
+        );
     }
     Ok(Prepared { task: json!({ "datasets": datasets }), dir })
 }

@@ -1,6 +1,7 @@
 //! Recordings of mixes: `DIR/ARRANGEMENT/SEED/MIX/` with `run/`, `truth.bin` and `mix.json`, which says
 //! what the counters must have seen.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -41,13 +42,19 @@ impl Arrangement {
         }
     }
 
-    fn machine(self) -> &'static str {
-        match self {
-            Self::Housekeeping => "grace-housekeeping",
-            Self::Shared => "grace-mixes",
+    /// The machine for a mix; none: it is recorded in the other arrangement only.
+    fn machine(self, mix: &Mix) -> Option<&'static str> {
+        match (self, mix.machine()) {
+            (Self::Housekeeping, None) => Some("grace-housekeeping"),
+            (Self::Shared, None) => Some("grace-mixes"),
+            (Self::Housekeeping, own) => own,
+            (Self::Shared, Some(_)) => None,
         }
     }
 }
+
+/// Results of more would fill the guest's memory, and all would be lost with it.
+const OF_A_GUEST: usize = 6;
 
 const MIX: &str = "mix.json";
 
@@ -61,8 +68,8 @@ pub(super) fn is_there(dataset: &Path) -> bool {
     dataset.join(MIX).exists()
 }
 
-/// Records the mixes that are not there, all in one guest. After an error those that could be
-/// recorded are there.
+/// Records the mixes that are not there, some in one guest. After an error those that
+/// could be recorded are there.
 pub(super) fn complete(
     data: &Path,
     arrangement: Arrangement,
@@ -71,21 +78,41 @@ pub(super) fn complete(
     seconds: u32,
     verbose: bool,
 ) -> Result<()> {
-    let place = |mix: &Mix| dataset(data, arrangement, seed, mix);
-    let missing: Vec<&Mix> = mixes.iter().copied().filter(|mix| !is_there(&place(mix))).collect();
-    if missing.is_empty() {
-        return Ok(());
+    let mut by_machine: BTreeMap<&str, Vec<(&Mix, PathBuf)>> = BTreeMap::new();
+    for mix in mixes {
+        let place = dataset(data, arrangement, seed, mix);
+        if let Some(machine) = arrangement.machine(mix).filter(|_| !is_there(&place)) {
+            by_machine.entry(machine).or_default().push((mix, place));
+        }
     }
-    let machine = Machine::read(&workspace_root().join("tests/lab"), arrangement.machine())?;
-    let duration_ms = seconds * 1000;
-    let planned =
-        missing.iter().map(|mix| mix.plan(&machine, seed, duration_ms, arrangement.options()));
-    let planned: Vec<Planned> = planned.collect::<Result<_>>()?;
-    let steps: Vec<_> = planned.iter().map(|planned| planned.step.clone()).collect();
-    let results = lab::record(&machine, &steps, verbose)?;
-    let kept = missing.iter().zip(&planned).map(|(mix, planned)| {
-        keep(&results.join(mix.name), &place(mix), planned, seed)
-            .with_context(|| format!("mix {}", mix.name))
+    let guests = by_machine
+        .iter()
+        .flat_map(|(name, mixes)| mixes.chunks(OF_A_GUEST).map(move |mixes| (*name, mixes)));
+    let of_guest = |(name, mixes): (&str, &[(&Mix, PathBuf)])| {
+        let machine = Machine::read(&workspace_root().join("tests/lab"), name)?;
+        let plan = |(mix, place): &(&Mix, PathBuf)| {
+            let planned = mix.plan(&machine, seed, seconds * 1000, arrangement.options())?;
+            Ok((planned, place.clone()))
+        };
+        let planned: Vec<(Planned, PathBuf)> = mixes.iter().map(plan).collect::<Result<_>>()?;
+        record(&machine, &planned, seed, verbose)
+    };
+    let done: Vec<Result<()>> = guests.map(of_guest).collect();
+    done.into_iter().collect()
+}
+
+/// Records in one guest.
+fn record(
+    machine: &Machine,
+    planned: &[(Planned, PathBuf)],
+    seed: u64,
+    verbose: bool,
+) -> Result<()> {
+    let steps: Vec<_> = planned.iter().map(|(planned, _)| planned.step.clone()).collect();
+    let results = lab::record(machine, &steps, verbose)?;
+    let kept = planned.iter().map(|(planned, place)| {
+        let name = &planned.step.name;
+        keep(&results.join(name), place, planned, seed).with_context(|| format!("mix {name}"))
     });
     let kept: Vec<Result<()>> = kept.collect();
     kept.into_iter().collect()

@@ -50,6 +50,15 @@ impl<'a> View<'a> {
         gains.min_by(f64::total_cmp)
     }
 
+    /// Part of the intervals that hold the truth, over all mixes.
+    pub(super) fn held(self, column: (&str, &str)) -> Option<f64> {
+        let figures = self.mixes.iter().filter_map(|mix| self.figure(mix.name, column));
+        let (held, all) = figures.fold((0, 0), |(held, all), figure| {
+            (held + figure.intervals_held, all + figure.intervals)
+        });
+        (all > 0).then(|| held as f64 / all as f64)
+    }
+
     /// Rows by what they say, over all mixes.
     pub(super) fn bins(self, column: (&str, &str)) -> Vec<Bin> {
         let mut sum: Vec<Bin> = Vec::new();
@@ -87,6 +96,7 @@ pub(super) fn markdown(
         errors(view, &borrowed(&with_floor)),
         misplaced(view, &borrowed(&with_floor)),
         bills(view, &borrowed(&divided)),
+        intervals(view, &borrowed(&divided)),
         confidence(view, &borrowed(&sure)),
         by_mix(view, &borrowed(&sure)),
         goals::tables(view, &learnt, windows),
@@ -219,6 +229,20 @@ fn bills(view: View<'_>, columns: &[(&str, &str)]) -> Vec<String> {
         let parts = [*bill_median, *bill_worst, *bill_worst_relied_on];
         Some(parts.map(percent).join(" / "))
     }));
+    lines
+}
+
+/// How many intervals of a report hold the truth; nothing where reports have none.
+fn intervals(view: View<'_>, columns: &[(&str, &str)]) -> Vec<String> {
+    if view.cells().all(|cell| cell.figure.intervals == 0) {
+        return Vec::new();
+    }
+    let mut lines = head("90 % intervals that hold the truth", columns);
+    lines.extend(by_name(view, columns, |figure| {
+        Some(format!("{} of {}", figure.intervals_held, figure.intervals))
+    }));
+    let held = |column: &(&str, &str)| Some(format!("{:.2}", view.held(*column)?));
+    lines.push(line("part", columns.iter().map(held)));
     lines
 }
 

@@ -9,12 +9,14 @@ use anyhow::{Context as _, Result};
 use fastrand::Rng;
 use serde::Serialize;
 
-use self::tenants::Draw;
+use self::draw::Draw;
 use super::machine::Machine;
 use super::step::{Move, Step, Tenant, Truth, Work};
 use super::traffic;
 
+mod draw;
 mod tenants;
+mod unsteady;
 
 /// Bytes per beat of `cmem_rd_data` (NVIDIA Grace Performance Tuning Guide).
 const BEAT: f64 = 32.0;
@@ -28,7 +30,16 @@ const EVENTS: [(&str, f64); 2] = [("cmem_rd_data", BEAT), ("cmem_wr_total_bytes"
 const PORTS: &str = "grace-pcie";
 const OF_DISK: [(&str, f64); 2] = [("wr_bytes_loc", 1.0), ("rd_bytes_loc", 1.0)];
 
+/// The cgroup of a tenant that stands for a device: what it moves is not its own
+/// (`tests/lab/attribution.py`).
+const DEVICE: &str = "device";
+
+/// The machine with many CPUs, and how long the log of what moves lasts there, ms.
+const LARGE: &str = "grace-large";
+const LARGE_MS: u32 = 3000;
+
 /// A mix.
+#[derive(Clone, Copy)]
 pub(crate) struct Mix {
     pub name: &'static str,
     pub about: &'static str,
@@ -36,74 +47,31 @@ pub(crate) struct Mix {
     pub told: bool,
     /// A disk's traffic is counted too.
     disk: bool,
+    /// It is for a machine with many CPUs.
+    large: bool,
     tenants: fn(&mut Draw<'_>) -> Vec<Tenant>,
 }
 
 /// In the order of the tables.
 pub(crate) const ALL: &[Mix] = &[
-    Mix {
-        name: "spinners",
-        about: "one heavy tenant among idle spinners",
-        told: true,
-        disk: false,
-        tenants: tenants::spinners,
-    },
-    Mix {
-        name: "equal-cpu",
-        about: "equal CPU time, 10:1 bytes",
-        told: true,
-        disk: false,
-        tenants: tenants::equal_cpu,
-    },
-    Mix {
-        name: "equal-bytes",
-        about: "equal bytes, 10:1 CPU time",
-        told: true,
-        disk: false,
-        tenants: tenants::equal_bytes,
-    },
-    Mix {
-        name: "bursts",
-        about: "bursts of 0.1 to 3 ms",
-        told: true,
-        disk: false,
-        tenants: tenants::bursts,
-    },
-    Mix {
-        name: "phases",
-        about: "rates change every 0.5 to 1 s",
-        told: true,
-        disk: false,
-        tenants: tenants::phases,
-    },
-    Mix {
-        name: "two-sockets",
-        about: "one cgroup on both sockets",
-        told: true,
-        disk: false,
-        tenants: tenants::two_sockets,
-    },
-    Mix {
-        name: "device",
-        about: "a disk's owners, while another burns CPU time",
-        told: true,
-        disk: true,
-        tenants: tenants::device,
-    },
-    Mix {
-        name: "random",
-        about: "rates over 40:1, duty, places, phases, bursts at random",
-        told: true,
-        disk: false,
-        tenants: tenants::random,
-    },
-    Mix {
-        name: "inseparable",
-        about: "a CPU for each tenant, and no pause",
-        told: false,
-        disk: false,
-        tenants: tenants::inseparable,
-    },
+    Mix::new("spinners", "one heavy tenant among idle spinners", tenants::spinners),
+    Mix::new("equal-cpu", "equal CPU time, 10:1 bytes", tenants::equal_cpu),
+    Mix::new("equal-bytes", "equal bytes, 10:1 CPU time", tenants::equal_bytes),
+    Mix::new("bursts", "bursts of 0.1 to 3 ms", tenants::bursts),
+    Mix::new("phases", "rates change every 0.5 to 1 s", tenants::phases),
+    Mix::new("two-sockets", "one cgroup on both sockets", tenants::two_sockets),
+    Mix::new("device", "a disk's owners, while another burns CPU time", tenants::device)
+        .with_disk(),
+    Mix::new("random", "rates over 40:1, duty, places, phases, bursts at random", tenants::random),
+    Mix::new("inseparable", "a CPU for each tenant, and no pause", tenants::inseparable).not_told(),
+    Mix::new("short-lived", "200 processes of one cgroup, 30 to 90 ms each", unsteady::short_lived),
+    Mix::new("migrating", "tenants that move between sockets", unsteady::migrating),
+    Mix::new("quota", "cgroups with a cpu.max", unsteady::quota),
+    Mix::new("drift", "rates drift slowly", unsteady::drift),
+    Mix::new("low-load", "CPUs are busy for 5 % of the time", unsteady::low_load),
+    Mix::new("remote", "tenants that use the other socket's memory too", unsteady::remote),
+    Mix::new("gpu", "a device moves bytes while tenants run", unsteady::gpu).not_told(),
+    Mix::new("large", "24 tenants on 8 CPUs a socket", unsteady::large).on_many_cpus(),
 ];
 
 /// A counter of a mix, and what it must have seen.
@@ -150,6 +118,31 @@ pub(crate) struct Planned {
 }
 
 impl Mix {
+    const fn new(
+        name: &'static str,
+        about: &'static str,
+        tenants: fn(&mut Draw<'_>) -> Vec<Tenant>,
+    ) -> Self {
+        Self { name, about, told: true, disk: false, large: false, tenants }
+    }
+
+    const fn not_told(self) -> Self {
+        Self { told: false, ..self }
+    }
+
+    const fn with_disk(self) -> Self {
+        Self { disk: true, ..self }
+    }
+
+    const fn on_many_cpus(self) -> Self {
+        Self { large: true, ..self }
+    }
+
+    /// The machine it needs, where not every machine with these PMUs will do.
+    pub(crate) fn machine(&self) -> Option<&'static str> {
+        self.large.then_some(LARGE)
+    }
+
     /// A recording of the mix in ticks of 1 ms, with further options.
     pub(crate) fn plan(
         &self,
@@ -158,6 +151,7 @@ impl Mix {
         duration_ms: u32,
         options: &[&str],
     ) -> Result<Planned> {
+        let duration_ms = if self.large { duration_ms.min(LARGE_MS) } else { duration_ms };
         let memory = counted(machine, MODEL, &EVENTS)?;
         let ports = if self.disk { counted(machine, PORTS, &OF_DISK)? } else { Vec::new() };
         let disk: Vec<Counted> = ports.into_iter().flatten().collect();
@@ -192,7 +186,11 @@ mod tests {
     use super::*;
 
     fn planned(mix: &Mix, seed: u64) -> Planned {
-        let machine = Machine::read(&workspace_root().join("tests/lab"), "grace-mixes").unwrap();
+        let machine = Machine::read(
+            &workspace_root().join("tests/lab"),
+            mix.machine().unwrap_or("grace-housekeeping"),
+        )
+        .unwrap();
         mix.plan(&machine, seed, 6000, &[]).unwrap()
     }
 
@@ -202,7 +200,7 @@ mod tests {
         let [shared, own] =
             ["grace-mixes", "grace-housekeeping"].map(|name| Machine::read(&lab, name).unwrap());
         assert_eq!([shared.housekeeping_cpu(), own.housekeeping_cpu()], [None, Some(4)]);
-        for mix in ALL {
+        for mix in ALL.iter().filter(|mix| mix.machine().is_none() && mix.name != "gpu") {
             let of = |machine| mix.plan(machine, 1, 6000, &[]).unwrap().step;
             let work = |machine| serde_json::to_string(&of(machine).work).unwrap();
             assert_eq!(work(&shared), work(&own), "{}", mix.name);
@@ -223,17 +221,37 @@ mod tests {
 
     #[test]
     fn tenants_move_only_what_their_cpus_fabric_counts() {
-        for mix in ALL {
+        let elsewhere = ["remote", "gpu"];
+        for mix in ALL.iter().filter(|mix| !elsewhere.contains(&mix.name)) {
+            let first_of_1 = if mix.large { 8 } else { 2 };
             for seed in 0..20 {
                 let Planned { step, counters } = planned(mix, seed);
                 for tenant in &step.work.tenants {
-                    let cpus = tenant.cpus.as_deref().unwrap();
-                    for flow in &tenant.flows {
+                    let own = (tenant.cpus.as_deref().unwrap(), &tenant.flows);
+                    let stays = tenant.stays.iter().map(|stay| (&*stay.cpus, &stay.flows));
+                    for (cpus, flow) in stays
+                        .chain([own])
+                        .flat_map(|(cpus, flows)| flows.iter().map(move |it| (cpus, it)))
+                    {
                         let counted = counters.iter().find(|it| it.truth.device == flow.device);
                         let socket = counted.unwrap().pmu.ends_with('1');
-                        assert!(cpus.iter().all(|&cpu| (cpu >= 2) == socket), "{}", mix.name);
+                        let is_near = |&cpu: &u32| (cpu >= first_of_1) == socket;
+                        assert!(cpus.iter().all(is_near), "{}", mix.name);
                     }
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn only_a_device_is_on_the_cpu_of_the_recorder() {
+        for mix in ALL {
+            let Planned { step, .. } = planned(mix, 1);
+            let first = if mix.large { 16 } else { 4 };
+            for tenant in &step.work.tenants {
+                let stays = tenant.stays.iter().flat_map(|stay| &stay.cpus);
+                let there = tenant.cpus.iter().flatten().chain(stays).any(|&cpu| cpu >= first);
+                assert_eq!(there, tenant.cgroup == DEVICE, "{}", mix.name);
             }
         }
     }
@@ -244,8 +262,11 @@ mod tests {
         let room = (64 << 20) / 56;
         for mix in ALL {
             let Planned { step, .. } = planned(mix, 1);
-            let flows = step.work.tenants.iter().map(|tenant| tenant.flows.len()).max().unwrap();
-            let moves = 4 * 6_000_000 / tenants::PERIOD_US as usize * flows;
+            let tenants = &step.work.tenants;
+            let flows = tenants.iter().map(|tenant| tenant.flows.len()).max().unwrap();
+            let each_us = tenants[0].period_us.unwrap();
+            let (cpus, duration_ms) = if mix.large { (16, LARGE_MS) } else { (4, 6000) };
+            let moves = (cpus * duration_ms * 1000 / each_us) as usize * flows;
             assert!(moves < room, "{}: {moves} moves", mix.name);
         }
     }

@@ -1,87 +1,12 @@
-//! The tenants of each mix: how many, where, and what they have to do with CPU time.
-
-use fastrand::Rng;
+//! The tenants of each mix whose owners stay: how many, where, and what they have to do with CPU time.
 
 use super::Counted;
-use crate::lab::machine::Machine;
-use crate::lab::step::{Burst, Disk, Move, Phase, Tenant};
-
-/// CPU time between two moves of a tenant, us: a twentieth of a tick, so that a tick's count is what
-/// ran in it.
-pub(super) const PERIOD_US: u32 = 50;
+use super::draw::Draw;
+use crate::lab::step::{Burst, Disk, Move, Tenant};
 
 /// The machine's second disk. It is in PCI domain 0, which stands for root port 0 of socket 0, the
 /// first source of a move (NVIDIA Grace Performance Tuning Guide).
 const DISK: &str = "/dev/vdb";
-
-/// What a mix is drawn from.
-pub(super) struct Draw<'a> {
-    pub rng: Rng,
-    pub machine: &'a Machine,
-    /// Of memory, by socket.
-    pub memory: &'a [Vec<Counted>],
-    pub disk: &'a [Counted],
-    pub duration_ms: u32,
-}
-
-impl Draw<'_> {
-    fn between(&mut self, low: f64, high: f64) -> f64 {
-        low + (high - low) * self.rng.f64()
-    }
-
-    /// As often between 1 and 2 as between 2 and 4.
-    fn over(&mut self, low: f64, high: f64) -> f64 {
-        low * (high / low).powf(self.rng.f64())
-    }
-
-    fn sockets(&self) -> u32 {
-        self.machine.sockets
-    }
-
-    /// The CPUs of a socket.
-    fn cpus(&self, socket: u32) -> Vec<u32> {
-        let each = self.machine.cpus_per_socket;
-        (socket * each..(socket + 1) * each).collect()
-    }
-
-    fn all_cpus(&self) -> Vec<(u32, u32)> {
-        (0..self.sockets())
-            .flat_map(|socket| self.cpus(socket).into_iter().map(move |cpu| (socket, cpu)))
-            .collect()
-    }
-
-    /// A tenant that moves so many GB for a second of CPU time, more of it by reading or by writing.
-    fn tenant(&mut self, cgroup: &str, socket: u32, cpus: Vec<u32>, rate: f64) -> Tenant {
-        let reads = self.between(0.3, 0.9);
-        let flows = self.memory.get(socket as usize).into_iter().flatten();
-        let flows = flows.zip([reads, 1.0 - reads]).map(|(counted, part)| {
-            // GB/s are 10^6 bytes a millisecond.
-            let amount = rate * part * 1e6 / counted.unit;
-            Move { amount: amount.round() as u64, ..counted.portion }
-        });
-        Tenant {
-            cgroup: cgroup.to_owned(),
-            cpus: Some(cpus),
-            flows: flows.filter(|flow| flow.amount > 0).collect(),
-            duration_ms: self.duration_ms,
-            period_us: Some(PERIOD_US),
-            ..Tenant::default()
-        }
-    }
-
-    /// The same, asleep for part of the time; it runs for 0.5 to 4 ms at a time.
-    fn resting(&mut self, tenant: Tenant, duty: f64) -> Tenant {
-        let stint_us = Some(self.rng.u32(500..4000));
-        Tenant { duty: Some(duty), stint_us, ..tenant }
-    }
-
-    fn phases(&mut self, ms: std::ops::Range<u32>, spread: f64) -> Vec<Phase> {
-        let count = self.rng.usize(2..5);
-        (0..count)
-            .map(|_| Phase { ms: self.rng.u32(ms.clone()), scale: self.over(1.0 / spread, spread) })
-            .collect()
-    }
-}
 
 pub(super) fn spinners(draw: &mut Draw<'_>) -> Vec<Tenant> {
     let mut tenants = Vec::new();

@@ -1,0 +1,162 @@
+//! The tenants of mixes whose owners come and go, move, are held back, or hardly run, and of those whose
+//! traffic is elsewhere than their CPU time.
+
+use std::f64::consts::TAU;
+
+use super::DEVICE;
+use super::draw::{Draw, LONG_PERIOD_US};
+use crate::lab::step::{Phase, Stay, Tenant};
+
+/// How many processes come and go, and how long before the end the last one comes, ms.
+const JOBS: u32 = 200;
+const LAST_JOB_MS: u32 = 200;
+
+/// Rates that drift take steps of this length, ms: too short to be seen one by one.
+const DRIFT_MS: u32 = 50;
+
+pub(super) fn short_lived(draw: &mut Draw<'_>) -> Vec<Tenant> {
+    let mut tenants = steady(draw, 1.0, 8.0);
+    let rate = draw.over(2.0, 16.0);
+    let places = draw.all_cpus();
+    for (socket, cpu) in places.into_iter().cycle().take(JOBS as usize) {
+        let rate = rate * draw.over(0.5, 2.0);
+        let job = draw.tenant("jobs", socket, vec![cpu], rate);
+        let start_ms = draw.rng.u32(0..draw.duration_ms - LAST_JOB_MS);
+        let duration_ms = draw.rng.u32(30..90);
+        tenants.push(Tenant { start_ms, duration_ms, late: true, ..job });
+    }
+    tenants
+}
+
+pub(super) fn migrating(draw: &mut Draw<'_>) -> Vec<Tenant> {
+    let mut tenants = steady(draw, 1.0, 8.0);
+    for number in 0..3 {
+        let (rate, reads) = (draw.over(2.0, 16.0), draw.between(0.3, 0.9));
+        let mut mover = draw.tenant(&format!("mover-{number}"), 0, draw.cpus(0), rate);
+        mover.flows.clear();
+        let first = draw.rng.u32(0..draw.sockets());
+        let stays = (0..4).map(|stay| (first + stay) % draw.sockets());
+        mover.stays = stays
+            .collect::<Vec<_>>()
+            .into_iter()
+            .map(|socket| Stay {
+                ms: draw.rng.u32(200..1200),
+                cpus: draw.cpus(socket),
+                flows: draw.flows(socket, rate, reads),
+            })
+            .collect();
+        tenants.push(mover);
+    }
+    tenants
+}
+
+pub(super) fn quota(draw: &mut Draw<'_>) -> Vec<Tenant> {
+    let mut tenants = Vec::new();
+    for (socket, cpu) in draw.all_cpus() {
+        let rate = draw.over(2.0, 16.0);
+        let limited = draw.tenant(&format!("limited-{cpu}"), socket, vec![cpu], rate);
+        let period_us = draw.rng.u32(10_000..100_000);
+        let quota_us = f64::from(period_us) * draw.between(0.15, 0.4);
+        tenants.push(Tenant { cpu_max: Some(format!("{quota_us:.0} {period_us}")), ..limited });
+        let rate = draw.over(1.0, 8.0);
+        tenants.push(draw.tenant(&format!("free-{cpu}"), socket, vec![cpu], rate));
+    }
+    tenants
+}
+
+pub(super) fn drift(draw: &mut Draw<'_>) -> Vec<Tenant> {
+    let mut tenants = Vec::new();
+    for (socket, cpu) in draw.all_cpus() {
+        for name in ["a", "b"] {
+            let rate = draw.over(1.0, 16.0);
+            let tenant = draw.tenant(&format!("{name}-{cpu}"), socket, vec![cpu], rate);
+            // Up and down by a factor of 2 to 4 once in 3 to 12 s.
+            let (depth, begin) = (draw.over(2.0, 4.0).ln(), draw.between(0.0, TAU));
+            let cycle_ms = draw.between(3000.0, 12_000.0);
+            let scale = |step: u32| {
+                let turn = TAU * f64::from(step * DRIFT_MS) / cycle_ms;
+                Phase { ms: DRIFT_MS, scale: (depth * (begin + turn).sin()).exp() }
+            };
+            let phases = (0..=draw.duration_ms / DRIFT_MS).map(scale).collect();
+            tenants.push(Tenant { phases, ..tenant });
+        }
+    }
+    tenants
+}
+
+pub(super) fn low_load(draw: &mut Draw<'_>) -> Vec<Tenant> {
+    let mut tenants = Vec::new();
+    for (socket, cpu) in draw.all_cpus() {
+        for name in ["a", "b", "c"] {
+            let rate = draw.over(2.0, 32.0);
+            let tenant = draw.tenant(&format!("{name}-{cpu}"), socket, vec![cpu], rate);
+            let duty = Some(draw.between(0.01, 0.025));
+            let stint_us = Some(draw.rng.u32(100..1000));
+            tenants.push(Tenant { duty, stint_us, ..tenant });
+        }
+    }
+    tenants
+}
+
+pub(super) fn remote(draw: &mut Draw<'_>) -> Vec<Tenant> {
+    let mut tenants = Vec::new();
+    for (socket, cpu) in draw.all_cpus() {
+        let (rate, part) = (draw.over(2.0, 16.0), draw.between(0.1, 0.6));
+        let cgroup = format!("spread-{cpu}");
+        let mut spread = draw.tenant(&cgroup, socket, vec![cpu], rate * (1.0 - part));
+        let elsewhere = (socket + 1) % draw.sockets();
+        let reads = draw.between(0.3, 0.9);
+        spread.flows.extend(draw.flows(elsewhere, rate * part, reads));
+        tenants.push(spread);
+        let rate = draw.over(1.0, 8.0);
+        tenants.push(draw.tenant(&format!("local-{cpu}"), socket, vec![cpu], rate));
+    }
+    // Twice the flows fill the log in half the time.
+    for tenant in &mut tenants {
+        tenant.period_us = Some(LONG_PERIOD_US);
+    }
+    tenants
+}
+
+pub(super) fn gpu(draw: &mut Draw<'_>) -> Vec<Tenant> {
+    let mut tenants = steady(draw, 1.0, 16.0);
+    for tenant in &mut tenants {
+        let duty = draw.between(0.3, 0.9);
+        *tenant = draw.resting(tenant.clone(), duty);
+    }
+    // It stands for a device: nobody's CPU time has to do with what it moves, least of all its own.
+    let cpu = draw.machine.housekeeping_cpu().unwrap_or_default();
+    for socket in 0..draw.sockets() {
+        let rate = draw.over(50.0, 200.0);
+        let device = draw.tenant(DEVICE, socket, vec![cpu], rate);
+        let phases = draw.phases(100..800, 4.0);
+        tenants.push(Tenant { duty: Some(0.05), phases, ..device });
+    }
+    tenants
+}
+
+pub(super) fn large(draw: &mut Draw<'_>) -> Vec<Tenant> {
+    let mut tenants = Vec::new();
+    let places = draw.all_cpus();
+    for (number, (socket, cpu)) in places.into_iter().cycle().take(24).enumerate() {
+        let rate = draw.over(0.5, 20.0);
+        let cpus = if draw.rng.f64() < 0.5 { vec![cpu] } else { draw.cpus(socket) };
+        let mut tenant = draw.tenant(&format!("t{number}"), socket, cpus, rate);
+        if draw.rng.bool() {
+            let duty = draw.between(0.1, 0.9);
+            tenant = draw.resting(tenant, duty);
+        }
+        tenants.push(tenant);
+    }
+    tenants
+}
+
+/// A tenant on each CPU that never pauses.
+fn steady(draw: &mut Draw<'_>, low: f64, high: f64) -> Vec<Tenant> {
+    let places = draw.all_cpus().into_iter();
+    let steady = places.map(|(socket, cpu)| {
+        let rate = draw.over(low, high);
+        draw.tenant(&format!("steady-{cpu}"), socket, vec![cpu], rate)
+    });
+    steady.collect()
+}
