@@ -5,7 +5,7 @@
 use uncore_trace::catalog::Catalog;
 use uncore_trace::catalog::witness::Witness;
 use uncore_trace::catalog::words::Words;
-use uncore_trace::discover::Pmu;
+use uncore_trace::discover::{Machine, Pmu};
 use uncore_trace::plan::allowance::Allowance;
 use uncore_trace::plan::misses::Wanted;
 use uncore_trace::plan::{Counter, Plan, Request, Role, plan};
@@ -43,6 +43,14 @@ fn planned(groups: &[&str], events: &[&str], misses: Wanted, event: &str) -> Res
     let request = Request { misses, ..request(groups, events) };
     let made = plan(&captured("t410-2s"), &catalog(event), &request);
     made.map_err(|error| format!("{error:#}"))
+}
+
+/// The note on witnesses of a plan that has none.
+fn why_none(machine: &Machine, catalog: &Catalog, events: &[&str]) -> String {
+    let request = Request { misses: within(2.0, 100.0), ..request(&[], events) };
+    let plan = plan(machine, catalog, &request).unwrap();
+    assert_eq!(plan.witnesses().count(), 0);
+    plan.notes.into_iter().find(|note| note.contains("witness")).unwrap()
 }
 
 fn weights(plan: &Plan) -> Vec<&Counter> {
@@ -152,6 +160,28 @@ fn auto_opens_none_above_the_budget_and_says_why() {
         )
     );
     assert_eq!(none(within(0.0, 10.0)), format!("{what}--witness-budget is 0"));
+}
+
+#[test]
+fn auto_opens_none_where_the_core_has_no_counters() {
+    let mut machine = captured("t410-2s");
+    machine.pmus.retain(|pmu| !pmu.name.starts_with("armv8"));
+    assert_eq!(
+        why_none(&machine, &catalog(STAND_IN), &[OF_CPUS]),
+        "no witness for counter 0: CPU 2-3 has no core PMU (a virtual machine without counters?)"
+    );
+}
+
+#[test]
+fn auto_opens_none_where_the_counters_of_the_core_are_planned_for_others() {
+    let mut catalog = catalog(STAND_IN);
+    let core = catalog.families.iter_mut().find(|family| family.family == "arm_core").unwrap();
+    core.budgets = vec![toml::from_str("counters = 1").unwrap()];
+    assert_eq!(
+        why_none(&captured("t410-2s"), &catalog, &[OF_CPUS, "armv8_pmuv3_0/cpu_cycles/"]),
+        "no witness armv8_pmuv3_0/inst_retired/ for counter 0: no counter of armv8_pmuv3_0 is left \
+         for it"
+    );
 }
 
 #[test]

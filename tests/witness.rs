@@ -53,13 +53,13 @@ unseen = ["all that is no page fault"]
 "#;
 
 /// `PERF_COUNT_SW_PAGE_FAULTS`.
-const PAGE_FAULTS: &str = "2";
+pub(crate) const PAGE_FAULTS: &str = "2";
 
 /// There is no such software counter.
 const NONE: &str = "200";
 
 /// A catalog whose witness has this number among the kernel's counters.
-fn catalog(config: &str) -> Result<TempDir, String> {
+pub(crate) fn catalog(config: &str) -> Result<TempDir, String> {
     if !Path::new("/sys/bus/event_source/devices/msr/events/tsc").exists() {
         return Err("no PMU msr, which stands for a fabric".to_owned());
     }
@@ -123,7 +123,7 @@ fn a_witness_that_costs_too_much_is_dropped_and_the_recording_is_complete() {
     let catalog = or_skip!(catalog(PAGE_FAULTS));
     let dir = tempfile::tempdir().unwrap();
     let run = dir.path().join("run/");
-    let said = record(&run, &catalog, "1.5", || {
+    let said = record(&run, &catalog, "10", || {
         // More than the recorder can drain without optimisation.
         let _load = Load::start("perf", &["bench", "sched", "pipe", "-l", "100000000"]);
         std::thread::sleep(Duration::from_secs(6));
@@ -146,7 +146,9 @@ fn a_witness_that_cannot_be_opened_is_a_note() {
     let catalog = or_skip!(catalog(NONE));
     let dir = tempfile::tempdir().unwrap();
     let run = dir.path().join("run/");
-    let said = record(&run, &catalog, "100", || {});
+    let said = record(&run, &catalog, "100", || {
+        std::thread::sleep(Duration::from_millis(500));
+    });
     let (witnesses, lost) = witnesses(&run);
     assert_eq!(lost, witnesses.len(), "{said}");
     assert!(said.contains("counts are divided without this witness"), "{said}");

@@ -151,7 +151,9 @@ mod tests {
         let mut names = std::collections::BTreeSet::new();
         for family in &catalog.families {
             assert!(names.insert(&family.family), "{} is there twice", family.family);
-            assert!(family.kind != Kind::Core || family.at_switch, "{}", family.family);
+            let is_core = family.kind == Kind::Core;
+            assert!(!is_core || family.at_switch, "{}", family.family);
+            assert_eq!(is_core, !family.witnesses.is_empty(), "{}", family.family);
             for other in family.yields_to.iter().chain(&family.events_of) {
                 assert!(catalog.families.iter().any(|f| f.family == *other), "{other}");
             }

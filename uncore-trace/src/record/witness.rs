@@ -18,6 +18,13 @@ const LOOKS: u32 = 3;
 /// At so many times the budget they are dropped at once: the ring may be full before the next look.
 const AT_ONCE: f64 = 5.0;
 
+/// After so many drains in a row that left something witnesses are dropped: the ring holds more than
+/// comes in that time.
+const DRAINS: u32 = 3;
+
+/// Readings in each of these drains, at least.
+const LEAST_READINGS: u64 = 1000;
+
 /// A counter that was on its hardware for less than this part of the time shares it with others.
 const ALONE: f64 = 0.98;
 
@@ -43,8 +50,7 @@ pub(super) struct Watch<'a> {
     turns: Turns,
     /// The kernel adds up the hook's run time until the first look.
     meter: Option<Meter>,
-    /// Readings in this drain of the ring.
-    in_drain: u64,
+    backlog: Backlog,
     /// Found and not yet dropped.
     found: Option<Dropped>,
 }
@@ -58,6 +64,16 @@ struct Cost {
     since: u64,
     /// Looks in a row that found too much.
     over: u32,
+}
+
+/// Whether readings keep the recorder from the end of the ring: it must not come to a loss of other
+/// records.
+#[derive(Debug, Default)]
+struct Backlog {
+    /// Readings in this drain.
+    readings: u64,
+    /// Drains in a row that were mostly readings and left something.
+    drains: u32,
 }
 
 /// Whether witnesses are on their hardware all the time: their counts at the last look.
@@ -85,7 +101,7 @@ impl<'a> Watch<'a> {
             cost: Cost { read_ns: READ_NS, readings: BTreeMap::new(), since: now, over: 0 },
             turns: Turns::default(),
             meter,
-            in_drain: 0,
+            backlog: Backlog::default(),
             found: None,
         };
         watch.find(BTreeSet::new(), "others that their counters need could not be opened");
@@ -96,15 +112,13 @@ impl<'a> Watch<'a> {
     pub(super) fn read(&mut self, cpu: u32) {
         if self.left.contains_key(&cpu) {
             *self.cost.readings.entry(cpu).or_default() += 1;
-            self.in_drain += 1;
+            self.backlog.readings += 1;
         }
     }
 
-    /// So many records were drained, and nothing is left if `emptied`. Where readings of witnesses alone
-    /// keep the recorder from the end of the ring, it must not come to a loss of others.
+    /// So many records were drained from the ring, and nothing was left if `emptied`.
     pub(super) fn drained(&mut self, records: u64, emptied: bool) {
-        let readings = std::mem::take(&mut self.in_drain);
-        if !emptied && 2 * readings > records {
+        if self.backlog.drained(records, emptied) {
             let all = self.left.values().copied().collect();
             self.find(all, "the recorder cannot drain its readings as fast as they come");
         }
@@ -185,6 +199,17 @@ impl Cost {
     }
 }
 
+impl Backlog {
+    /// A drain is over. `true` if readings are too many.
+    fn drained(&mut self, records: u64, emptied: bool) -> bool {
+        let readings = std::mem::take(&mut self.readings);
+        // A recorder that did not run drains few records, whatever they are.
+        let is_behind = !emptied && 2 * readings > records && readings >= LEAST_READINGS;
+        self.drains = if is_behind { self.drains + 1 } else { 0 };
+        self.drains == DRAINS
+    }
+}
+
 impl Turns {
     /// The counters that were not on their hardware all the time since the last look.
     fn shared(&mut self, counts: Vec<(u32, Count)>) -> BTreeSet<u32> {
@@ -258,6 +283,24 @@ mod tests {
             assert_eq!(found.is_some(), second == 3);
             assert!(found.is_none_or(|(cpus, _)| cpus.len() == 100));
         }
+    }
+
+    #[test]
+    fn readings_that_come_faster_than_they_are_drained_are_too_many() {
+        let mut backlog = Backlog::default();
+        let mut drained = |readings, records, emptied| {
+            backlog.readings = readings;
+            backlog.drained(records, emptied)
+        };
+        assert!(!drained(5000, 6000, false) && !drained(5000, 6000, false));
+        assert!(!drained(5000, 6000, true));
+        assert!(!drained(5000, 6000, false) && !drained(5000, 6000, false));
+        // Others are the more; or the recorder hardly ran.
+        assert!(!drained(5000, 20_000, false));
+        assert!(!drained(5000, 6000, false) && !drained(5000, 6000, false));
+        assert!(!drained(200, 210, false));
+        assert!(!drained(5000, 6000, false) && !drained(5000, 6000, false));
+        assert!(drained(5000, 6000, false));
     }
 
     #[test]
