@@ -16,9 +16,9 @@
 
 #include "truth.h"
 
-/* The limit is over a million moves, beyond which a test is better split. */
+/* The limit is over two million moves, beyond which a test is better split. */
 #define BLOCK_BYTES   SZ_256K
-#define BLOCKS        (SZ_64M / BLOCK_BYTES)
+#define BLOCKS        (SZ_128M / BLOCK_BYTES)
 #define BLOCK_RECORDS (BLOCK_BYTES / (unsigned int)sizeof(struct lab_truth))
 
 static struct lab_truth *blocks[BLOCKS];

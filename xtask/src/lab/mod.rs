@@ -55,6 +55,9 @@ const STEP_LIMIT: Duration = Duration::from_secs(40);
 /// And beside that, what a ms of work may take.
 const WORK_LIMIT: Duration = Duration::from_millis(15);
 
+/// How many times longer a guest may take whose recordings are kept.
+const BENCH_PATIENCE: u32 = 4;
+
 /// Options of `cargo xtask lab`.
 #[derive(Debug, clap::Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is an option of its own")]
@@ -178,6 +181,8 @@ pub(crate) fn record(machine: &Machine, steps: &[Step], verbose: bool) -> Result
     let series = machine.series.first().copied().context("its file names no kernel")?;
     let wishes = Wishes { keep: false, shell: false, verbose };
     let mut spec = guest(&machine.on(series), series, steps)?;
+    // A host that is busy with something else slows them down, and nobody waits for them.
+    spec.limit *= BENCH_PATIENCE;
     // Beside what the checks of the machine have left.
     spec.name.push_str("-bench");
     boot::boot(&spec, wishes)

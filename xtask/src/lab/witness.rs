@@ -8,6 +8,8 @@ use anyhow::{Context as _, Result};
 use fastrand::Rng;
 
 use super::machine::Instance;
+/// Where a guest has the family of that PMU.
+pub(crate) use super::scenario::misses::CATALOG;
 use super::step::{Move, Tenant, Witness};
 use super::traffic;
 
@@ -37,8 +39,10 @@ pub(crate) fn give(
         let unwitnessed = between(&mut rng, 0.0, 0.3);
         let noise = between(&mut rng, 0.05, 0.2);
         let seed = rng.u64(..);
+        // At every stay it has the same flows, of other devices.
+        let flows = tenant.stays.first().map_or(&tenant.flows, |stay| &stay.flows);
         let per_count: Vec<f64> =
-            tenant.flows.iter().map(|flow| bytes(flow) * (1.0 - unwitnessed) / of_a_miss).collect();
+            flows.iter().map(|flow| bytes(flow) * (1.0 - unwitnessed) / of_a_miss).collect();
         if !per_count.is_empty() {
             tenant.witness = Some(Witness { device, event, per_count, noise, seed });
         }

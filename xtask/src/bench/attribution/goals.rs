@@ -1,11 +1,12 @@
 //! What the methods are to reach on mixes whose tenants can be told apart, and whether they do.
 
 use super::figures::{Figure, largest, rms};
+use super::recordings::Arrangement;
 use super::tables::{View, percent};
 use crate::bench::stats::Summary;
 
-/// The method that has cache misses to learn from; the others have CPU time.
-const WITNESS: &str = "misses";
+/// A method that knows nothing of cache misses, where others do.
+const WITHOUT: &str = "regression";
 
 /// On which side of its limit a value must be.
 #[derive(Clone, Copy)]
@@ -140,7 +141,8 @@ pub(super) fn tables(view: View<'_>, methods: &[&str], windows: &[String]) -> Ve
 impl Goal {
     fn cell(&self, view: View<'_>, column: (&str, &str)) -> Option<String> {
         let value = (self.value)(view, column)?;
-        let limit = (self.limits)(column.1)?[usize::from(column.0 == WITNESS)];
+        let witness = view.arrangement == Arrangement::Witness && column.0 != WITHOUT;
+        let limit = (self.limits)(column.1)?[usize::from(witness)];
         let word = if self.is_reached(value, limit) { "reached" } else { "**missed**" };
         Some(format!("{} ({}) {word}", (self.shown)(value), (self.shown)(limit)))
     }

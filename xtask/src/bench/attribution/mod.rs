@@ -38,7 +38,8 @@ pub(crate) struct Args {
     /// All seeds from A to B - 1
     #[arg(long, value_name = "A..B", value_parser = range)]
     seeds: Option<Range<u64>>,
-    /// Where the recorder runs: on a CPU of its own, among the tenants, or both in turn
+    /// Where the recorder runs: on a CPU of its own (housekeeping), among the tenants (shared), or both
+    /// in turn; witness: on a CPU of its own, while core PMUs count misses
     #[arg(long, value_enum, default_value_t = Arrangements::Both)]
     arrangement: Arrangements,
     /// Only these mixes
@@ -76,6 +77,7 @@ enum Arrangements {
     Housekeeping,
     Shared,
     Both,
+    Witness,
 }
 
 impl Arrangements {
@@ -83,6 +85,7 @@ impl Arrangements {
         match self {
             Self::Housekeeping => &[Arrangement::Housekeeping],
             Self::Shared => &[Arrangement::Shared],
+            Self::Witness => &[Arrangement::Witness],
             Self::Both => &[Arrangement::Housekeeping, Arrangement::Shared],
         }
     }

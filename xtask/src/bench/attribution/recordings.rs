@@ -13,6 +13,7 @@ use uncore_trace_ebpf::stamp::workspace_root;
 use crate::lab;
 use crate::lab::machine::Machine;
 use crate::lab::mixes::{Mix, Planned};
+use crate::lab::witness;
 
 /// Where the recorder runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -22,6 +23,8 @@ pub(super) enum Arrangement {
     Housekeeping,
     /// Among the tenants, from whom it takes CPU time.
     Shared,
+    /// On a CPU of its own, and the core PMUs count misses.
+    Witness,
 }
 
 impl Arrangement {
@@ -30,6 +33,7 @@ impl Arrangement {
         match self {
             Self::Housekeeping => "housekeeping",
             Self::Shared => "shared",
+            Self::Witness => "witness",
         }
     }
 
@@ -39,22 +43,25 @@ impl Arrangement {
         match self {
             Self::Housekeeping => &["--interval", "100ms", "--method", "residency"],
             Self::Shared => &["--interval", "1ms"],
+            Self::Witness => {
+                &["--interval", "100ms", "--method", "misses", "--catalog", witness::CATALOG]
+            }
         }
     }
 
     /// The machine for a mix; none: it is recorded in the other arrangement only.
     fn machine(self, mix: &Mix) -> Option<&'static str> {
         match (self, mix.machine()) {
-            (Self::Housekeeping, None) => Some("grace-housekeeping"),
+            (Self::Housekeeping | Self::Witness, None) => Some("grace-housekeeping"),
             (Self::Shared, None) => Some("grace-mixes"),
-            (Self::Housekeeping, own) => own,
+            (Self::Housekeeping | Self::Witness, own) => own,
             (Self::Shared, Some(_)) => None,
         }
     }
 }
 
-/// Results of more would fill the guest's memory, and all would be lost with it.
-const OF_A_GUEST: usize = 6;
+/// A guest that fails loses all of them.
+const OF_A_GUEST: usize = 3;
 
 const MIX: &str = "mix.json";
 
@@ -92,6 +99,10 @@ pub(super) fn complete(
         let machine = Machine::read(&workspace_root().join("tests/lab"), name)?;
         let plan = |(mix, place): &(&Mix, PathBuf)| {
             let planned = mix.plan(&machine, seed, seconds * 1000, arrangement.options())?;
+            let planned = match arrangement {
+                Arrangement::Witness => planned.with_misses(&machine, seed)?,
+                Arrangement::Housekeeping | Arrangement::Shared => planned,
+            };
             Ok((planned, place.clone()))
         };
         let planned: Vec<(Planned, PathBuf)> = mixes.iter().map(plan).collect::<Result<_>>()?;
