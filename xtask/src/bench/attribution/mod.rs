@@ -263,4 +263,15 @@ mod tests {
             assert!(range(wrong).is_err(), "{wrong}");
         }
     }
+
+    #[test]
+    fn figures_are_those_known_by_hand() {
+        let Ok(python) = setup::python() else {
+            eprintln!("skipped: run `cargo xtask setup` for Python");
+            return;
+        };
+        let script = workspace_root().join("tests/lab/attribution_test.py");
+        let output = Command::new(python).arg("-B").arg(script).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
 }
