@@ -16,6 +16,7 @@ use crate::harness::recorder::Recorder;
 use crate::harness::rows::{self, Share};
 use crate::harness::{assert_checked, mono_ns, or_skip, root_or_skip, text, uncore_trace};
 use crate::sums::conserved;
+use crate::witness;
 
 /// Of the CPU that goes.
 const ONLINE: &str = "/sys/devices/system/cpu/cpu1/online";
@@ -131,6 +132,32 @@ fn a_cpu_that_leaves_costs_no_switch_its_owner() {
 fn the_fallback_timer_follows_too() {
     let _machine = root_or_skip!();
     goes_on(&["-p", "host", "-I", "10ms", "--timer", "run-on-cpu"]);
+}
+
+/// `--method auto` opened the witness by itself: that it stops with its CPU makes nothing incomplete.
+#[test]
+fn the_witness_of_a_cpu_that_leaves_costs_precision_only() {
+    let _machine = root_or_skip!();
+    let cpu = or_skip!(Cpu1::take());
+    let catalog = or_skip!(witness::catalog(witness::PAGE_FAULTS));
+    let dir = tempfile::tempdir().unwrap();
+    let run = dir.path().join("run/");
+    let options = ["-e", "msr/tsc/", "--witness-budget", "100", "--tick", "10ms", "--catalog"];
+    let options = [&options[..], &[catalog.path().to_str().unwrap()]].concat();
+    let mut recorder = Recorder::start(&run, &options);
+    sleep(Duration::from_millis(300));
+    let (_, back) = or_skip!(cpu.leave_for(Duration::from_millis(500)));
+    let load = Load::forks();
+    sleep(Duration::from_secs(2));
+    drop(load);
+    recorder.signal(Signal::TERM);
+    let ended = recorder.wait();
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert!(ended.stderr.contains(" 1 witness_lost"), "{}", ended.stderr);
+    assert_checked(&run);
+    again_the_same(&run);
+    let read_again = |its: &rows::Reading| its.cpu == 1 && its.mono_ns > back;
+    assert!(rows::readings(&run).iter().any(read_again), "it is not opened again");
 }
 
 /// A recording that ends while the CPU is away ends as any other.
