@@ -39,6 +39,10 @@ const FINE_CLOCK: &str = "shift=0,sleep=off";
 /// to it, us (QEMU's accel/tcg/tcg-accel-ops-rr.c and net/filter-buffer.c).
 const FINE_US: u32 = 20;
 
+/// Where there are many CPUs, the shortest turn of each, ns: changing turns takes QEMU as long as some
+/// hundred instructions.
+const SHORTEST_TURN_NS: u32 = 2500;
+
 /// Before this version the first CPU could use up what all have until the next timer ("accel/tcg:
 /// split CPU time more fairly").
 const FINE_SINCE: (u32, u32) = (8, 1);
@@ -229,7 +233,8 @@ impl Run<'_> {
         }
         if self.clock == Clock::Fine {
             command.args(["-netdev", "hubport,id=nobody,hubid=0", "-object"]);
-            command.arg(format!("filter-buffer,id=turns,netdev=nobody,interval={FINE_US}"));
+            let turns = fine_us(self.cpus);
+            command.arg(format!("filter-buffer,id=turns,netdev=nobody,interval={turns}"));
         }
         if self.shell {
             let chardev = "stdio,id=console,signal=off,logfile=";
@@ -291,6 +296,11 @@ impl Run<'_> {
     }
 }
 
+/// Time in which each of so many CPUs has a turn, us.
+fn fine_us(cpus: u32) -> u32 {
+    FINE_US.max(cpus * SHORTEST_TURN_NS / 1000)
+}
+
 /// A QEMU option that ends with a path. A comma would end the path: it is written twice.
 fn with_path(option: &str, path: &Path) -> Result<String> {
     let path = path.to_str().with_context(|| format!("{} is not UTF-8", path.display()))?;
@@ -308,4 +318,14 @@ fn show(path: &Path, offset: u64) -> Result<u64> {
     let mut out = std::io::stdout().lock();
     out.write_all(&bytes).and_then(|()| out.flush()).context("cannot write to the terminal")?;
     Ok(offset + bytes.len() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn turns_are_not_shorter_than_it_takes_to_change_them() {
+        assert_eq!([4, 6, 8, 24].map(fine_us), [20, 20, 20, 60]);
+    }
 }
