@@ -164,7 +164,7 @@ class Found:
         off /= 2
         self.misplaced.append(off[total > 0] / total[total > 0])
 
-    def told(self):
+    def figures(self):
         errors, misplaced = np.concatenate(self.errors), np.concatenate(self.misplaced)
         bills = np.concatenate(self.bills) if self.bills else np.zeros(0)
         relied_on = np.concatenate(self.bills_relied_on) if self.bills else np.zeros(0)
@@ -318,14 +318,14 @@ def recorded(directory, counters):
     made = {"recorded": directory / "run" / "fabric.parquet"}
     all_found = {}
     dataset({"dir": directory, "counters": counters, "made": made}, all_found)
-    return all_found["recorded"].told()
+    return all_found["recorded"].figures()
 
 
 def main():
     task = json.loads(pathlib.Path(sys.argv[1]).read_text())
     all_found = {}
     recorder = [dataset(one, all_found) for one in task["datasets"]]
-    figures = {label: found.told() for label, found in all_found.items()}
+    figures = {label: found.figures() for label, found in all_found.items()}
     json.dump({"figures": figures, "recorder": float(np.mean(recorder))}, sys.stdout)
 
 

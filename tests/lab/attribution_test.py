@@ -74,7 +74,7 @@ def fabric(directory, rows):
     return directory / "fabric.parquet"
 
 
-def told(directory, tenants, rows, report=()):
+def compared(directory, tenants, rows, report=()):
     task = recording(directory, tenants)
     lines = directory / "report.json"
     lines.write_text("\n".join(json.dumps(line) for line in report))
@@ -83,7 +83,7 @@ def told(directory, tenants, rows, report=()):
     found = {}
     recorder = attribution.dataset(task, found)
     assert recorder == 0, recorder
-    return found[label].told(), found["floor 2ms"].told()
+    return found[label].figures(), found["floor 2ms"].figures()
 
 
 def near(value, wanted):
@@ -101,7 +101,7 @@ def shares(directory):
         {"event": "reads", "key": "/lab/b", "value_low": 0, "value_high": 100},
         {"event": "reads", "key": "irq", "value_low": 0, "value_high": 100},
     ]
-    made, floor = told(directory, TENANTS, rows, report)
+    made, floor = compared(directory, TENANTS, rows, report)
     # 120 and 80 are right.
     near(made["median"], (0.25 + 0.2) / 2)
     near(made["misplaced"], (30 + 16 + 14) / 2 / 200)
@@ -119,7 +119,7 @@ def device(directory):
         ("task", 20, 2, 120, 0.6),
         ("unattributed", "NULL", "NULL", 160, 0.0),
     ]
-    made, _ = told(directory, [*TENANTS, DEVICE], rows)
+    made, _ = compared(directory, [*TENANTS, DEVICE], rows)
     # The device moved 200, of which one tenant got 40.
     near(made["misplaced"], (40 + 40) / 2 / 400)
     near(made["bill_worst"], 0.5)

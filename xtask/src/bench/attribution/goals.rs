@@ -1,4 +1,4 @@
-//! What the methods are to reach on mixes whose tenants can be told apart, and whether they do.
+//! What the methods are to reach on the separable mixes, and whether they do.
 
 use super::figures::{Figure, largest, rms};
 use super::recordings::Arrangement;
@@ -117,7 +117,7 @@ const ALL: &[Goal] = &[
 ];
 
 fn of(view: View<'_>, column: (&str, &str), number: fn(&Figure) -> Option<f64>) -> Option<Summary> {
-    Summary::of(view.told(column, number))
+    Summary::of(view.separable(column, number))
 }
 
 /// Each goal for each method: its limit, and what was reached in each window.

@@ -30,20 +30,20 @@ impl<'a> View<'a> {
         Some(&cells.find(|cell| cell.window == window)?.figure)
     }
 
-    /// A number of each mix whose tenants can be told apart.
-    pub(super) fn told(
+    /// A number of each separable mix.
+    pub(super) fn separable(
         self,
         column: (&str, &str),
         number: impl Fn(&Figure) -> Option<f64>,
     ) -> Vec<f64> {
-        let told = self.mixes.iter().filter(|mix| mix.told);
-        told.filter_map(|mix| number(self.figure(mix.name, column)?)).collect()
+        let mixes = self.mixes.iter().filter(|mix| mix.separable);
+        mixes.filter_map(|mix| number(self.figure(mix.name, column)?)).collect()
     }
 
     /// How many times the median error of the base is above that of a method, where that is least.
     pub(super) fn gain(self, (method, window): (&str, &str)) -> Option<f64> {
-        let told = self.mixes.iter().filter(|mix| mix.told && method != BASE);
-        let gains = told.filter_map(|mix| {
+        let mixes = self.mixes.iter().filter(|mix| mix.separable && method != BASE);
+        let gains = mixes.filter_map(|mix| {
             let base = self.figure(mix.name, (BASE, window))?.median;
             Some(base / self.figure(mix.name, (method, window))?.median)
         });
@@ -129,8 +129,8 @@ fn mixes(view: View<'_>) -> Vec<String> {
     let of_mix = |mix: &&Mix| format!("| {} | {} |", mix.name, mix.about);
     let mut lines = vec!["| mix | tenants |".to_owned(), "|---|---|".to_owned()];
     lines.extend(view.mixes.iter().map(of_mix));
-    if view.mixes.iter().any(|mix| !mix.told) {
-        let about = "\\* What is recorded does not tell its tenants apart: not a told mix.";
+    if view.mixes.iter().any(|mix| !mix.separable) {
+        let about = "\\* What is recorded does not tell its tenants apart: not separable.";
         lines.extend([String::new(), about.to_owned()]);
     }
     lines
@@ -165,7 +165,7 @@ fn by_name(
 ) -> Vec<String> {
     let there = |mix: &&&Mix| view.cells().any(|cell| cell.mix == mix.name);
     let of_mix = |mix: &&Mix| {
-        let star = if mix.told { "" } else { "*" };
+        let star = if mix.separable { "" } else { "*" };
         let name = format!("{}{star}", mix.name);
         line(&name, columns.iter().map(|column| shown(view.figure(mix.name, *column)?)))
     };
@@ -178,7 +178,7 @@ pub(super) fn percent(part: f64) -> String {
     if percent < 9.95 { format!("{percent:.1}") } else { format!("{percent:.0}") }
 }
 
-/// The median, or with it the largest, of the mixes whose tenants can be told apart.
+/// The median of the separable mixes, and the largest.
 fn summary(
     name: &str,
     view: View<'_>,
@@ -188,7 +188,7 @@ fn summary(
     line(
         name,
         columns.iter().map(|column| {
-            let of = Summary::of(view.told(*column, number))?;
+            let of = Summary::of(view.separable(*column, number))?;
             Some(format!("{} / {}", percent(of.median), percent(of.max)))
         }),
     )
@@ -201,9 +201,9 @@ fn errors(view: View<'_>, columns: &[(&str, &str)]) -> Vec<String> {
         Some(format!("{} / {}", percent(figure.median), percent(figure.p95)))
     }));
     let median = |figure: &Figure| Some(figure.median);
-    lines.push(summary("told mixes, median error: median / worst", view, columns, median));
+    lines.push(summary("separable mixes, median error: median / worst", view, columns, median));
     let p95 = |figure: &Figure| Some(figure.p95);
-    lines.push(summary("told mixes, p95: median / worst", view, columns, p95));
+    lines.push(summary("separable mixes, p95: median / worst", view, columns, p95));
     lines.push(line(
         &format!("times better than {BASE}, at least"),
         columns.iter().map(|column| Some(format!("{:.1}", view.gain(*column)?))),
@@ -216,7 +216,7 @@ fn misplaced(view: View<'_>, columns: &[(&str, &str)]) -> Vec<String> {
     let mut lines = head("misplaced, % of bytes", columns);
     lines.extend(by_name(view, columns, |figure| Some(percent(figure.misplaced))));
     let number = |figure: &Figure| Some(figure.misplaced);
-    lines.push(summary("told mixes: median / worst", view, columns, number));
+    lines.push(summary("separable mixes: median / worst", view, columns, number));
     lines
 }
 

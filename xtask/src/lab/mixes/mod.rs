@@ -43,8 +43,8 @@ const LARGE_MS: u32 = 3000;
 pub(crate) struct Mix {
     pub name: &'static str,
     pub about: &'static str,
-    /// What is recorded tells the tenants apart.
-    pub told: bool,
+    /// What is recorded tells the tenants apart, so that methods are held to goals on it.
+    pub separable: bool,
     /// A disk's traffic is counted too.
     disk: bool,
     /// It is for a machine with many CPUs.
@@ -63,14 +63,15 @@ pub(crate) const ALL: &[Mix] = &[
     Mix::new("device", "a disk's owners, while another burns CPU time", tenants::device)
         .with_disk(),
     Mix::new("random", "rates over 40:1, duty, places, phases, bursts at random", tenants::random),
-    Mix::new("inseparable", "a CPU for each tenant, and no pause", tenants::inseparable).not_told(),
+    Mix::new("inseparable", "a CPU for each tenant, and no pause", tenants::inseparable)
+        .inseparable(),
     Mix::new("short-lived", "200 processes of one cgroup, 30 to 90 ms each", unsteady::short_lived),
     Mix::new("migrating", "tenants that move between sockets", unsteady::migrating),
     Mix::new("quota", "cgroups with a cpu.max", unsteady::quota),
     Mix::new("drift", "rates drift slowly", unsteady::drift),
     Mix::new("low-load", "CPUs are busy for 5 % of the time", unsteady::low_load),
     Mix::new("remote", "tenants that use the other socket's memory too", unsteady::remote),
-    Mix::new("gpu", "a device moves bytes while tenants run", unsteady::gpu).not_told(),
+    Mix::new("gpu", "a device moves bytes while tenants run", unsteady::gpu).inseparable(),
     Mix::new("large", "24 tenants on 8 CPUs a socket", unsteady::large).on_many_cpus(),
 ];
 
@@ -142,11 +143,11 @@ impl Mix {
         about: &'static str,
         tenants: fn(&mut Draw<'_>) -> Vec<Tenant>,
     ) -> Self {
-        Self { name, about, told: true, disk: false, large: false, tenants }
+        Self { name, about, separable: true, disk: false, large: false, tenants }
     }
 
-    const fn not_told(self) -> Self {
-        Self { told: false, ..self }
+    const fn inseparable(self) -> Self {
+        Self { separable: false, ..self }
     }
 
     const fn with_disk(self) -> Self {
