@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use libfuzzer_sys::fuzz_target;
-use uncore_trace::attribute::{Attributor, Choice, Methods, RecordingFacts, order};
+use uncore_trace::attribute::{Attributor, Choice, Effort, Methods, RecordingFacts, order};
 use uncore_trace::clock::Snapshot;
 use uncore_trace::discover::CpuList;
 use uncore_trace::drain::Comm;
@@ -100,7 +100,7 @@ fuzz_target!(|input: &[u8]| {
     let mut attributor = Attributor::new(&RecordingFacts {
         plan: &plan,
         counters: &order(&plan, |_| false),
-        methods: Methods { choice: Choice::Auto, io: true },
+        methods: Methods { choice: Choice::Auto, io: true, lag_ns: 5 * TICK_NS, effort: Effort::Live },
         start_tick: START,
         clock: Snapshot { mono_ns: 0, wall_ns: 0 },
         origin: &Origin::of(&BTreeMap::new()),

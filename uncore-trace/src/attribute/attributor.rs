@@ -1,24 +1,22 @@
 //! Entries of the log to rows of `fabric`.
 //!
-//! The only state is what a window needs and what the methods have learnt: a log of any length takes
-//! the same memory.
+//! The only state is what windows need that wait and what the methods have learnt: a log of any length
+//! takes the same memory.
 
-use super::counter::{Close, Ended, Track};
+use super::counter::{self, Close, Track};
+use super::history::History;
 use super::missed::Misses;
 use super::names::Names;
 use super::pool::Pools;
 use super::series::Clock;
 use super::usage::{self, CpuSet, TickUse, Usage};
-use super::{Design, Method, Methods, rows};
+use super::waiting::{Ended, Schedule, Slot, Waiting};
+use super::{Method, Methods, rows};
 use crate::clock::Snapshot;
 use crate::log::{Consumer, Disorder, Entry, Missing, Reading, Sum};
 use crate::plan::Plan;
 use crate::schema::fabric;
 use crate::schema::origin::Origin;
-
-/// In windows that are longer, methods learn from ticks this often, ns: memory does not grow with
-/// the length of the window.
-const LEARN_INTERVAL_NS: u64 = 100_000_000;
 
 /// What is known of a recording before its first entry.
 #[derive(Clone, Copy, Debug)]
@@ -61,7 +59,9 @@ pub struct Attributor {
     pools: Pools,
     moved: Sum,
     /// The ticks of each set of CPUs, where a counter that sees it learns from them.
-    designs: Vec<Option<Design>>,
+    histories: Vec<Option<History>>,
+    schedule: Schedule,
+    waiting: Waiting,
     names: Names,
     missing: Vec<Missing>,
     /// The last tick that ended.
@@ -138,10 +138,12 @@ impl Attributor {
             usage: Usage::new(sets.clone(), &learnt),
             misses: Misses::default(),
             moved: Sum::default(),
-            designs: learnt
+            histories: learnt
                 .into_iter()
-                .map(|learnt| learnt.then(|| Design::new(plan.tick_ns)))
+                .map(|learnt| learnt.then(|| History::new(plan.tick_ns)))
                 .collect(),
+            schedule: Schedule::new(start_tick, plan.tick_ns, methods.lag_ns),
+            waiting: Waiting::default(),
             sets,
             names: Names::default(),
             missing: Vec::new(),
@@ -159,48 +161,81 @@ impl Attributor {
 
     /// Whether a method learns from ticks.
     fn learns(&self) -> bool {
-        self.designs.iter().any(Option::is_some)
+        self.histories.iter().any(Option::is_some)
     }
 
     fn learns_at(&self, tick: u64) -> bool {
-        let interval = LEARN_INTERVAL_NS.next_multiple_of(self.clock.tick_ns);
-        self.learns() && (tick * self.clock.tick_ns).is_multiple_of(interval)
+        self.learns() && self.schedule.learns(tick)
     }
 
     fn end_tick(&mut self, tick: u64, is_last: bool, fabric: &mut fabric::Builder) {
         self.ended = tick;
         self.usage.end_tick(tick);
         let ends_window = is_last || self.clock.ends_window(tick);
-        if ends_window || self.learns_at(tick) {
+        let learns = self.learns() && (is_last || self.schedule.learns(tick));
+        if ends_window || learns {
             for track in &mut self.tracks {
                 track.settle(tick, is_last);
             }
             let ticks = self.usage.take_ticks();
-            self.learn(&ticks);
+            self.count(&ticks);
         }
         if ends_window {
-            self.close(tick, is_last, fabric);
+            self.close(tick, is_last);
         }
+        if learns {
+            self.learn(tick, is_last);
+        }
+        self.append(fabric);
     }
 
-    /// Gives the methods the ticks since they last learnt: who ran, and what was counted.
-    fn learn(&mut self, ticks: &[TickUse]) {
+    /// Gives the methods the ticks since they last had them: who ran, and what was counted.
+    fn count(&mut self, ticks: &[TickUse]) {
         for TickUse { tick, times } in ticks {
-            for (design, times) in self.designs.iter_mut().zip(times) {
-                if let Some(design) = design {
-                    design.push(times);
+            for (history, times) in self.histories.iter_mut().zip(times) {
+                if let Some(history) = history {
+                    history.push(*tick, times);
                 }
             }
             for track in self.tracks.iter_mut().filter(|track| track.learns) {
-                if let Some(Some(design)) = self.designs.get(track.set) {
-                    track.learn(*tick, design);
-                }
+                track.learn(*tick);
             }
         }
     }
 
-    /// Closes the window that ends with `tick`.
-    fn close(&mut self, tick: u64, is_last: bool, fabric: &mut fabric::Builder) {
+    /// The methods whose turn it is learn, and divide what need not wait any longer.
+    fn learn(&mut self, tick: u64, is_last: bool) {
+        self.histories.iter_mut().flatten().for_each(History::review);
+        let learners = self.tracks.iter_mut().enumerate().filter(|(_, track)| track.learns);
+        for (place, (at, track)) in learners.enumerate() {
+            let history = self.histories.get(track.set).and_then(Option::as_ref);
+            let Some(history) = history else { continue };
+            if !is_last && !self.schedule.is_turn(place, tick) {
+                continue;
+            }
+            track.solve(history);
+            let to = if is_last { tick } else { self.schedule.divides(tick) };
+            for window in self.waiting.up_to(to) {
+                let Some(slot) = window.slots.get_mut(at) else { continue };
+                if let Slot::Waits(span, misses) = slot {
+                    let misses = misses.as_deref();
+                    let tick_ns = self.clock.tick_ns;
+                    let divided =
+                        track.divide(window.tick, tick_ns, span, misses, Some(history));
+                    *slot = Slot::Divided(divided);
+                }
+            }
+            track.advance(history, to);
+        }
+        for (set, history) in self.histories.iter_mut().enumerate() {
+            let Some(history) = history else { continue };
+            let tracks = self.tracks.iter().filter(|track| track.learns && track.set == set);
+            history.forget(tracks.map(Track::needs).min().unwrap_or(tick).min(tick));
+        }
+    }
+
+    /// Closes the window that ends with `tick`. Counters whose methods need not wait divide it.
+    fn close(&mut self, tick: u64, is_last: bool) {
         let times = self.usage.take();
         let moved = self.moved.take();
         let window = Close { tick, tick_ns: self.clock.tick_ns, is_last, moved: &moved };
@@ -208,7 +243,7 @@ impl Attributor {
         for track in &mut self.tracks {
             let time = times.get(track.set).map(Vec::as_slice).unwrap_or_default();
             let end = track.close(&window, time, &mut self.missing);
-            if let Ended::Read(span) = &end
+            if let counter::Ended::Read(span) = &end
                 && track.counter.role.weighs()
                 && let Some(factor) = span.factor()
             {
@@ -217,27 +252,45 @@ impl Attributor {
             ended.push(end);
         }
         self.pools.divide(&self.tracks, &mut ended);
+        let mut slots = Vec::with_capacity(self.tracks.len());
         for (track, end) in self.tracks.iter_mut().zip(ended) {
-            let divided = match end {
-                _ if !track.counter.role.counts() => continue,
-                Ended::No => continue,
-                Ended::Unread => track.unread(&window),
-                Ended::Read(span) => {
-                    let design = self.designs.get(track.set).and_then(Option::as_ref);
+            slots.push(match end {
+                _ if !track.counter.role.counts() => Slot::Nothing,
+                counter::Ended::No => Slot::Nothing,
+                counter::Ended::Unread => Slot::Divided(track.unread(&window)),
+                counter::Ended::Read(span) => {
+                    let history = self.histories.get(track.set).and_then(Option::as_ref);
                     let cpus = self.sets.get(track.set).filter(|_| track.kind == Method::Misses);
                     let misses =
                         cpus.and_then(|cpus| self.misses.of(&cpus.cpus, (span.from, tick)));
-                    track.divide(&window, &span, misses.as_deref(), design)
+                    if track.learns && self.schedule.waits() {
+                        Slot::Waits(Box::new(span), misses)
+                    } else {
+                        let (misses, tick_ns) = (misses.as_deref(), self.clock.tick_ns);
+                        Slot::Divided(track.divide(tick, tick_ns, &span, misses, history))
+                    }
                 }
-            };
-            rows::append(
-                &divided,
-                self.clock.tick_ns,
-                self.wall,
-                &self.origin,
-                &self.names,
-                fabric,
-            );
+            });
+        }
+        self.waiting.push(Ended { tick, slots });
+    }
+
+    /// Appends the rows of the windows that all counters have divided.
+    fn append(&mut self, fabric: &mut fabric::Builder) {
+        while let Some(window) = self.waiting.pop() {
+            for (track, slot) in self.tracks.iter().zip(&window.slots) {
+                if let Slot::Divided(divided) = slot {
+                    rows::append(
+                        &track.counter,
+                        divided,
+                        self.clock.tick_ns,
+                        self.wall,
+                        &self.origin,
+                        &self.names,
+                        fabric,
+                    );
+                }
+            }
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::mem;
 
 use super::series::{Clock, End, Series};
-use super::{Attribution, Design, Method, Methods, Share, Window};
+use super::{Attribution, History, Method, Methods, Share, Window};
 use crate::count::Count;
 use crate::log::{Lack, Missing, Moved, Owner};
 use crate::plan::{Counter, Plan};
@@ -81,9 +81,7 @@ impl Span {
 
 /// A window of a counter, divided.
 #[derive(Debug)]
-pub(super) struct Divided<'a> {
-    /// The counter.
-    pub counter: &'a Counter,
+pub(super) struct Divided {
     /// The tick with which it began.
     pub from: u64,
     /// The tick with which it ended.
@@ -151,6 +149,7 @@ impl Track {
         if self.series.take_restarted() {
             self.time.clear();
             self.io.clear();
+            self.method.restart();
         }
     }
 
@@ -226,14 +225,15 @@ impl Track {
         Some(span.delta.value as f64 * self.counter.scale * span.delta.factor()?)
     }
 
-    /// Divides a window that ended with a reading.
+    /// Divides a window that ended with a reading in tick `to`, the first of those that are not divided.
     pub(super) fn divide(
         &mut self,
-        window: &Close<'_>,
+        to: u64,
+        tick_ns: u64,
         span: &Span,
         misses: Option<&[(Owner, u64)]>,
-        design: Option<&Design>,
-    ) -> Divided<'_> {
+        history: Option<&History>,
+    ) -> Divided {
         let Span { from, delta, ref time, ref counts, ref io, io_part } = *span;
         let running = delta.factor().map_or(0.0, |_| delta.running_part());
         let factor = delta.factor().map(|factor| self.counter.scale * factor);
@@ -244,27 +244,30 @@ impl Track {
                 factor,
                 running,
                 own_cpu: self.counter.per_cpu,
-                len_ns: (window.tick - from) * window.tick_ns,
+                len_ns: (to - from) * tick_ns,
+                to,
                 time,
                 counts,
                 misses,
                 io: self.counter.io.is_some().then_some(io),
-                design,
+                history,
             }),
-            _ => (Method::None, Vec::new()),
+            _ => {
+                self.method.skip(history, to);
+                (Method::None, Vec::new())
+            }
         };
         if method == Method::Io {
             for share in &mut shares {
                 share.confidence *= io_part as f32;
             }
         }
-        Divided { counter: &self.counter, from, to: window.tick, total, running, method, shares }
+        Divided { from, to, total, running, method, shares }
     }
 
     /// The last window of a recording, if its reading never came.
-    pub(super) const fn unread(&self, window: &Close<'_>) -> Divided<'_> {
+    pub(super) const fn unread(&self, window: &Close<'_>) -> Divided {
         Divided {
-            counter: &self.counter,
             from: self.last.0,
             to: window.tick,
             total: None,
@@ -287,7 +290,7 @@ impl Track {
     }
 
     /// Gives the method the count of a tick.
-    pub(super) fn learn(&mut self, tick: u64, design: &Design) {
+    pub(super) fn learn(&mut self, tick: u64) {
         let before = self.last_tick.unwrap_or_default();
         let after = self.series.of_tick(tick).map(|after| after.not_below(before));
         let count = after.and_then(|after| {
@@ -297,7 +300,22 @@ impl Track {
         if count.is_some() {
             self.last_tick = after;
         }
-        self.method.tick(design, count);
+        self.method.tick(tick, count);
+    }
+
+    /// The method learns from the ticks so far.
+    pub(super) fn solve(&mut self, history: &History) {
+        self.method.solve(history);
+    }
+
+    /// The method divides the ticks up to `to`.
+    pub(super) fn advance(&mut self, history: &History, to: u64) {
+        self.method.advance(history, to);
+    }
+
+    /// The oldest tick whose history the method needs.
+    pub(super) fn needs(&self) -> u64 {
+        self.method.needs()
     }
 }
 

@@ -33,7 +33,7 @@
 
 use super::confidence::within_tenth;
 use super::per_miss::{REST, Rates, Row};
-use super::{Attribution, Design, Method, Share, Window, leave_rest, trust};
+use super::{Attribution, History, Method, Share, Window, leave_rest, trust};
 use crate::log::Owner;
 
 /// The method, with what it has learnt of one counter.
@@ -55,8 +55,28 @@ impl Misses {
 }
 
 impl Attribution for Misses {
-    fn tick(&mut self, design: &Design, count: Option<f64>) {
-        self.other.tick(design, count);
+    fn tick(&mut self, tick: u64, count: Option<f64>) {
+        self.other.tick(tick, count);
+    }
+
+    fn restart(&mut self) {
+        self.other.restart();
+    }
+
+    fn solve(&mut self, history: &History) {
+        self.other.solve(history);
+    }
+
+    fn advance(&mut self, history: &History, to: u64) {
+        self.other.advance(history, to);
+    }
+
+    fn needs(&self) -> u64 {
+        self.other.needs()
+    }
+
+    fn skip(&mut self, history: Option<&History>, to: u64) {
+        self.other.skip(history, to);
     }
 
     fn divide(&mut self, window: &Window<'_>) -> (Method, Vec<Share>) {
@@ -149,11 +169,12 @@ mod tests {
             running: 1.0,
             own_cpu: false,
             len_ns: LEN_NS,
+            to: 0,
             time: &[(Owner::Idle, 3), (Owner::Irq(1), 1)],
             counts: &[],
             misses,
             io: None,
-            design: None,
+            history: None,
         }
     }
 

@@ -7,15 +7,15 @@
 mod attributor;
 mod confidence;
 mod counter;
-mod design;
 mod exact;
+mod history;
 mod io;
+mod learner;
 mod missed;
 mod misses;
 mod names;
 mod per_miss;
 mod pool;
-mod rates;
 mod regression;
 mod residency;
 mod rows;
@@ -25,11 +25,13 @@ mod simulation;
 mod solve;
 mod source;
 mod usage;
+mod waiting;
 
 pub use self::attributor::{Attributor, RecordingFacts, order};
-pub use self::design::Design;
 use self::exact::Exact;
+pub use self::history::{History, Source as TrafficSource};
 use self::io::Io;
+pub use self::learner::Effort;
 use self::misses::Misses;
 pub use self::names::Place;
 use self::regression::Regression;
@@ -125,13 +127,17 @@ impl Choice {
     }
 }
 
-/// Which method divides which counter of a recording.
+/// Which method divides which counter of a recording, and how.
 #[derive(Clone, Copy, Debug)]
 pub struct Methods {
     /// What was asked for.
     pub choice: Choice,
     /// Whether I/O is seen.
     pub io: bool,
+    /// Windows are divided by what was learnt up to this long after their end, ns; see [`waiting`].
+    pub lag_ns: u64,
+    /// How much work a solution is worth.
+    pub effort: Effort,
 }
 
 impl Methods {
@@ -142,10 +148,10 @@ impl Methods {
             Method::Source => Box::new(Source::of(counter.cause)),
             Method::Io => Box::<Io>::default(),
             Method::Misses => {
-                let other = Box::<Regression>::default();
+                let other = Box::new(Regression::new(plan.tick_ns, self.effort));
                 Box::new(Misses::new(other, self.choice == Choice::Auto))
             }
-            Method::Regression => Box::<Regression>::default(),
+            Method::Regression => Box::new(Regression::new(plan.tick_ns, self.effort)),
             Method::Residency | Method::None => Box::new(Residency),
         }
     }
@@ -158,7 +164,7 @@ impl Methods {
 
     /// What divides a counter, where that can.
     pub fn kind(self, plan: &Plan, counter: &Counter) -> Method {
-        let Self { choice, io } = self;
+        let Self { choice, io, .. } = self;
         if counter.at_switch {
             Method::Exact
         } else if io && choice.wants_io() && counter.io.is_some() {
@@ -200,6 +206,8 @@ pub struct Window<'a> {
     pub own_cpu: bool,
     /// Length, ns.
     pub len_ns: u64,
+    /// The tick with which it ends.
+    pub to: u64,
     /// Nanoseconds by owner on the CPUs that it sees, sorted.
     pub time: &'a [(Owner, u64)],
     /// Raw counts by owner, where it is read at every switch, sorted.
@@ -210,17 +218,35 @@ pub struct Window<'a> {
     /// Bytes by owner on the devices below the counter's root ports, in its direction, sorted;
     /// `None` where I/O is not seen.
     pub io: Option<&'a [(Owner, f64)]>,
-    /// The ticks before the window's end; `None` where no counter of these CPUs learns from them.
-    pub design: Option<&'a Design>,
+    /// Who ran in each of its ticks; `None` where no counter of these CPUs learns from them.
+    pub history: Option<&'a History>,
 }
 
 /// A method, with what it has learnt of one counter.
 pub trait Attribution: std::fmt::Debug {
-    /// Takes the count of the tick that was last pushed into `design`; `None` where there is no
-    /// reading at its end: the next count is of both.
-    fn tick(&mut self, _design: &Design, _count: Option<f64>) {}
+    /// Takes the count of a tick; `None` where there is no reading at its end: the next count is of
+    /// both. Ticks come one after the other.
+    fn tick(&mut self, _tick: u64, _count: Option<f64>) {}
 
-    /// Divides a window: the shares sum to its total, and none is negative.
+    /// The counter starts again: its next count is of a time in which it did not count, too.
+    fn restart(&mut self) {}
+
+    /// Learns from the ticks so far.
+    fn solve(&mut self, _history: &History) {}
+
+    /// Divides the ticks up to `to` by what it has learnt: parts of a window that goes on.
+    fn advance(&mut self, _history: &History, _to: u64) {}
+
+    /// The oldest tick whose history it still needs.
+    fn needs(&self) -> u64 {
+        u64::MAX
+    }
+
+    /// Leaves out a window that there is nothing to divide of, and that ends with the tick `to`.
+    fn skip(&mut self, _history: Option<&History>, _to: u64) {}
+
+    /// Divides a window, the next of those that are not divided: the shares sum to its total, and
+    /// none is negative.
     fn divide(&mut self, window: &Window<'_>) -> (Method, Vec<Share>);
 }
 
@@ -256,7 +282,7 @@ mod tests {
         }))
         .unwrap();
         let choices = [Choice::Auto, Choice::Residency, Choice::Io, Choice::Misses];
-        let kind = |choice| Methods { choice, io: true }.kind(&plan, &plan.counters[0]);
+        let kind = |choice| Methods { choice, io: true, lag_ns: 0, effort: Effort::Live }.kind(&plan, &plan.counters[0]);
         choices.map(kind).to_vec()
     }
 
@@ -271,11 +297,12 @@ mod tests {
             running: 0.5,
             own_cpu: false,
             len_ns: 1,
+            to: 1,
             time: &[(Owner::Idle, 1)],
             counts: &[],
             misses: None,
             io: None,
-            design: None,
+            history: None,
         };
         let whose = |cause| Source::of(Some(cause)).divide(&window).1;
         let all = |who, confidence| vec![Share { who, value: 8.0, confidence }];

@@ -61,7 +61,7 @@ mod tests {
     use std::collections::BTreeMap;
     use std::rc::Rc;
 
-    use crate::attribute::{Attributor, Choice, Methods, RecordingFacts, order};
+    use crate::attribute::{Attributor, Choice, Effort, Methods, RecordingFacts, order};
     use crate::clock::Snapshot;
     use crate::log::{Consumer as _, Entry, Moved, Owner, Reading, Trigger, Value};
     use crate::plan::{Direction, Plan};
@@ -94,7 +94,7 @@ mod tests {
         let mut attributor = Attributor::new(&RecordingFacts {
             plan: &plan,
             counters: &order(&plan, |_| false),
-            methods: Methods { choice: Choice::Auto, io: true },
+            methods: Methods { choice: Choice::Auto, io: true, lag_ns: 0, effort: Effort::Live },
             start_tick: 10,
             clock: Snapshot { mono_ns: 0, wall_ns: 0 },
             origin: &Origin::of(&BTreeMap::new()),

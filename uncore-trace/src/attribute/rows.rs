@@ -6,6 +6,7 @@ use super::counter::Divided;
 use super::names::Names;
 use crate::clock::Snapshot;
 use crate::log::{Owner, softirq};
+use crate::plan::Counter;
 use crate::schema::fabric;
 use crate::schema::origin::Origin;
 
@@ -45,7 +46,8 @@ impl<'a> Label<'a> {
 /// Appends one row for each share. A window in which nothing was counted, or in which the counter
 /// did not run, is one row with the owner `unattributed`.
 pub(super) fn append(
-    window: &Divided<'_>,
+    counter: &Counter,
+    window: &Divided,
     tick_ns: u64,
     wall: Snapshot,
     origin: &Origin,
@@ -53,7 +55,6 @@ pub(super) fn append(
     fabric: &mut fabric::Builder,
 ) {
     let mono_ns = (window.to * tick_ns) as i64;
-    let counter = window.counter;
     let mut row = |owner: Owner, value: Option<f64>, confidence: Option<f32>| {
         let device = counter.io.as_ref().filter(|_| owner == Owner::Device);
         let (ids, label) = (owner.columns(), Label::of(&owner, names));

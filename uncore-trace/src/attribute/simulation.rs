@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
+use super::history::Source;
+use super::waiting::Schedule;
 use super::*;
 
 /// Seeds of the mixes.
@@ -184,67 +186,66 @@ struct Outcome {
     windows: usize,
 }
 
-fn run(mix: &Mix, truth: &[Truth], mut method: impl Attribution, spread: f64) -> Outcome {
-    let mut design = Design::new(TICK_NS);
+/// Feeds a method as the attributor does: windows are divided after the lag.
+struct Lagged<M> {
+    method: M,
+    history: History,
+    schedule: Schedule,
+    tick: u64,
+}
+
+impl<M: Attribution> Lagged<M> {
+    fn new(method: M) -> Self {
+        let schedule = Schedule::new(0, TICK_NS, 1000 * TICK_NS);
+        Self { method, history: History::new(TICK_NS), schedule, tick: 0 }
+    }
+
+    /// Returns up to which tick windows can be divided now.
+    fn tick(&mut self, times: &[(Owner, u64)], count: Option<f64>, is_last: bool) -> u64 {
+        self.tick += 1;
+        let near = |&(owner, ns): &(Owner, u64)| (Source { owner, is_far: false }, ns);
+        self.history.push(self.tick, &times.iter().map(near).collect::<Vec<_>>());
+        self.method.tick(self.tick, count);
+        if !is_last && !self.schedule.learns(self.tick) {
+            return 0;
+        }
+        self.history.review();
+        if !is_last && !self.schedule.is_turn(0, self.tick) {
+            return 0;
+        }
+        self.method.solve(&self.history);
+        if is_last { self.tick } else { self.schedule.divides(self.tick) }
+    }
+
+    fn divide(&mut self, window: &Window<'_>) -> (Method, Vec<Share>) {
+        let divided = self.method.divide(&Window { history: Some(&self.history), ..*window });
+        self.method.advance(&self.history, window.to);
+        self.history.forget(self.method.needs().min(self.tick));
+        divided
+    }
+}
+
+fn run(mix: &Mix, truth: &[Truth], method: impl Attribution, spread: f64) -> Outcome {
+    let mut method = Lagged::new(method);
     let count = mix.tenants.len();
     let (mut given, mut moved) = (vec![0.0; count], vec![0.0; count]);
     let mut result = Outcome::default();
-    for window in truth.chunks_exact(WINDOW) {
-        let mut ns = vec![0; count];
-        let mut bytes = vec![0.0; count];
-        let mut total = 0.0;
-        for tick in window {
-            let mut times: Vec<_> =
-                tick.ns.iter().enumerate().map(|(at, ns)| (Owner::Irq(at as u32), *ns)).collect();
-            let busy: u64 = tick.ns.iter().sum();
-            times.push((Owner::Idle, mix.cpus as u64 * TICK_NS - busy));
-            design.push(&times);
-            let sum = tick.bytes.iter().sum::<f64>() + tick.baseline;
-            method.tick(&design, Some(sum));
-            total += sum;
-            for at in 0..count {
-                ns[at] += tick.ns[at];
-                bytes[at] += tick.bytes[at];
-            }
-        }
-        let mut time: Vec<_> =
-            ns.iter().enumerate().map(|(at, ns)| (Owner::Irq(at as u32), *ns)).collect();
-        let len_ns = WINDOW as u64 * TICK_NS;
-        time.push((Owner::Idle, mix.cpus as u64 * len_ns - ns.iter().sum::<u64>()));
-        let lines = |(at, bytes): (usize, &f64)| {
-            (Owner::Irq(at as u32), (bytes * lines_per_byte(at, spread)).round() as u64)
-        };
-        let misses: Vec<_> = bytes.iter().enumerate().map(lines).collect();
-        let (_, shares) = method.divide(&Window {
-            total,
-            factor: 1.0,
-            running: 1.0,
-            own_cpu: false,
-            len_ns,
-            time: &time,
-            counts: &[],
-            misses: Some(&misses),
-            io: None,
-            design: Some(&design),
-        });
-        let sum: f64 = shares.iter().map(|share| share.value).sum();
-        assert!((sum - total).abs() <= 1e-9 * total, "{}: {sum} of {total}", mix.name);
-        assert!(shares.iter().all(|share| share.value >= 0.0 && share.value.is_finite()));
-        assert!(shares.iter().all(|share| (0.0..=1.0).contains(&share.confidence)));
-        result.windows += 1;
-        // The first half second is for learning.
-        if result.windows <= 50 {
-            continue;
-        }
-        for at in 0..count {
-            moved[at] += bytes[at];
-        }
-        for share in &shares {
-            let Owner::Irq(at) = share.who else { continue };
-            let at = at as usize;
-            given[at] += share.value;
-            let near = (share.value - bytes[at]).abs() <= 0.1 * bytes[at];
-            result.rows.push((share.confidence, near));
+    let mut windows = truth.chunks_exact(WINDOW);
+    let times = |tick: &Truth| {
+        let mut times: Vec<_> =
+            tick.ns.iter().enumerate().map(|(at, ns)| (Owner::Irq(at as u32), *ns)).collect();
+        let busy: u64 = tick.ns.iter().sum();
+        times.push((Owner::Idle, mix.cpus as u64 * TICK_NS - busy));
+        times
+    };
+    let sum_of = |tick: &Truth| tick.bytes.iter().sum::<f64>() + tick.baseline;
+    let mut divided = 0;
+    for (at, tick) in truth.iter().enumerate() {
+        let to = method.tick(&times(tick), Some(sum_of(tick)), at + 1 == truth.len());
+        while divided + (WINDOW as u64) <= to {
+            let Some(window) = windows.next() else { break };
+            divided += WINDOW as u64;
+            divide(mix, window, divided, spread, &mut method, &mut result, (&mut given, &mut moved));
         }
     }
     for at in 0..count {
@@ -253,6 +254,69 @@ fn run(mix: &Mix, truth: &[Truth], mut method: impl Attribution, spread: f64) ->
         }
     }
     result
+}
+
+/// Divides a window and holds it against the truth.
+fn divide<M: Attribution>(
+    mix: &Mix,
+    window: &[Truth],
+    to: u64,
+    spread: f64,
+    method: &mut Lagged<M>,
+    result: &mut Outcome,
+    (given, moved): (&mut [f64], &mut [f64]),
+) {
+    let count = mix.tenants.len();
+    let mut ns = vec![0; count];
+    let mut bytes = vec![0.0; count];
+    let mut total = 0.0;
+    for tick in window {
+        total += tick.bytes.iter().sum::<f64>() + tick.baseline;
+        for at in 0..count {
+            ns[at] += tick.ns[at];
+            bytes[at] += tick.bytes[at];
+        }
+    }
+    let mut time: Vec<_> =
+        ns.iter().enumerate().map(|(at, ns)| (Owner::Irq(at as u32), *ns)).collect();
+    let len_ns = WINDOW as u64 * TICK_NS;
+    time.push((Owner::Idle, mix.cpus as u64 * len_ns - ns.iter().sum::<u64>()));
+    let lines = |(at, bytes): (usize, &f64)| {
+        (Owner::Irq(at as u32), (bytes * lines_per_byte(at, spread)).round() as u64)
+    };
+    let misses: Vec<_> = bytes.iter().enumerate().map(lines).collect();
+    let (_, shares) = method.divide(&Window {
+        total,
+        factor: 1.0,
+        running: 1.0,
+        own_cpu: false,
+        len_ns,
+        to,
+        time: &time,
+        counts: &[],
+        misses: Some(&misses),
+        io: None,
+        history: None,
+    });
+    let sum: f64 = shares.iter().map(|share| share.value).sum();
+    assert!((sum - total).abs() <= 1e-9 * total, "{}: {sum} of {total}", mix.name);
+    assert!(shares.iter().all(|share| share.value >= 0.0 && share.value.is_finite()));
+    assert!(shares.iter().all(|share| (0.0..=1.0).contains(&share.confidence)));
+    result.windows += 1;
+    // The first half second is for learning.
+    if result.windows <= 50 {
+        return;
+    }
+    for at in 0..count {
+        moved[at] += bytes[at];
+    }
+    for share in &shares {
+        let Owner::Irq(at) = share.who else { continue };
+        let at = at as usize;
+        given[at] += share.value;
+        let near = (share.value - bytes[at]).abs() <= 0.1 * bytes[at];
+        result.rows.push((share.confidence, near));
+    }
 }
 
 /// Misses for a byte, which differ between tenants by up to this part.
@@ -289,7 +353,7 @@ fn regression_is_five_times_nearer_and_knows_how_near() {
         let mut random = Random(seed);
         for mix in mixes(&mut random) {
             let truth = simulate(&mix, 2500, &mut random);
-            let learnt = run(&mix, &truth, Regression::default(), 0.0);
+            let learnt = run(&mix, &truth, Regression::new(TICK_NS, Effort::Live), 0.0);
             let timed = run(&mix, &truth, Residency, 0.0);
             let both = by_mix.entry(mix.name).or_default();
             both[0].extend(&learnt.errors);
@@ -366,43 +430,38 @@ fn misses_are_near_and_know_how_near() {
 /// One counter of two owners that always run together, and a third.
 fn together(apart: bool) -> Vec<Share> {
     let mut random = Random(7);
-    let mut method = Regression::default();
-    let mut design = Design::new(TICK_NS);
-    let mut shares = Vec::new();
-    for _ in 0..200 {
-        let mut sums = [0; 3];
-        let mut total = 0.0;
-        for _ in 0..WINDOW {
-            let on = random.unit() < 0.5;
-            let other = if apart { random.unit() < 0.5 } else { on };
-            let ran = [on, other, random.unit() < 0.5].map(|on| u64::from(on) * TICK_NS);
-            let times: Vec<_> = (0..3).map(|at| (Owner::Irq(at as u32), ran[at])).collect();
-            let rates = [9.0, 1.0, 4.0];
-            let bytes: f64 = ran.iter().zip(rates).map(|(ns, rate)| *ns as f64 * rate).sum();
-            let count = bytes * (1.0 + 0.02 * random.normal());
-            design.push(&times);
-            method.tick(&design, Some(count));
-            total += count;
-            (0..3).for_each(|at| sums[at] += ran[at]);
-        }
-        let time: Vec<_> = (0..3).map(|at| (Owner::Irq(at as u32), sums[at])).collect();
-        (_, shares) = method.divide(&window(total, &time, &design));
+    let mut method = Lagged::new(Regression::new(TICK_NS, Effort::Live));
+    let (mut sums, mut total) = ([0; 3], 0.0);
+    let ticks = 2000u64;
+    for at in 1..=ticks {
+        let on = random.unit() < 0.5;
+        let other = if apart { random.unit() < 0.5 } else { on };
+        let ran = [on, other, random.unit() < 0.5].map(|on| u64::from(on) * TICK_NS);
+        let times: Vec<_> = (0..3).map(|at| (Owner::Irq(at as u32), ran[at])).collect();
+        let rates = [9.0, 1.0, 4.0];
+        let bytes: f64 = ran.iter().zip(rates).map(|(ns, rate)| *ns as f64 * rate).sum();
+        let count = bytes * (1.0 + 0.02 * random.normal());
+        method.tick(&times, Some(count), at == ticks);
+        total += count;
+        (0..3).for_each(|at| sums[at] += ran[at]);
     }
-    shares
+    let time: Vec<_> = (0..3).map(|at| (Owner::Irq(at as u32), sums[at])).collect();
+    method.divide(&window(total, &time, ticks)).1
 }
 
-const fn window<'a>(total: f64, time: &'a [(Owner, u64)], design: &'a Design) -> Window<'a> {
+const fn window(total: f64, time: &[(Owner, u64)], to: u64) -> Window<'_> {
     Window {
         total,
         factor: 1.0,
         running: 1.0,
         own_cpu: false,
         len_ns: WINDOW as u64 * TICK_NS,
+        to,
         time,
         counts: &[],
         misses: None,
         io: None,
-        design: Some(design),
+        history: None,
     }
 }
 
@@ -431,78 +490,74 @@ proptest! {
         missing in 0.0f64..0.5,
     ) {
         let mut random = Random(seed);
-        let mut method = Regression::default();
-        let mut design = Design::new(TICK_NS);
-        for _ in 0..80 {
-            let mut sums = vec![0; owners];
-            let mut total = 0.0;
-            let mut unread = 0.0;
-            for _ in 0..WINDOW {
-                let times: Vec<_> = (0..owners)
-                    .map(|at| (at, random.next() % (5 * TICK_NS)))
-                    .filter(|(_, ns)| *ns < TICK_NS)
-                    .collect();
-                for &(at, ns) in &times {
-                    sums[at] += ns;
-                }
-                let times: Vec<_> =
-                    times.into_iter().map(|(at, ns)| (Owner::Irq(at as u32), ns)).collect();
-                let count = if random.unit() < 0.3 { 0.0 } else { random.unit() * scale };
-                design.push(&times);
-                unread += count;
-                total += count;
-                let read = random.unit() >= missing;
-                method.tick(&design, read.then(|| std::mem::take(&mut unread)));
+        let mut method = Lagged::new(Regression::new(TICK_NS, Effort::Live));
+        let mut windows = std::collections::VecDeque::new();
+        let (mut sums, mut total, mut unread) = (vec![0; owners], 0.0, 0.0);
+        let ticks = 1500u64;
+        for at in 1..=ticks {
+            let times: Vec<_> = (0..owners)
+                .map(|at| (at, random.next() % (5 * TICK_NS)))
+                .filter(|(_, ns)| *ns < TICK_NS)
+                .collect();
+            for &(at, ns) in &times {
+                sums[at] += ns;
             }
-            let time: Vec<_> =
-                sums.iter().enumerate().map(|(at, ns)| (Owner::Irq(at as u32), *ns)).collect();
+            let times: Vec<_> =
+                times.into_iter().map(|(at, ns)| (Owner::Irq(at as u32), ns)).collect();
+            let count = if random.unit() < 0.3 { 0.0 } else { random.unit() * scale };
+            unread += count;
+            total += count;
+            let read = random.unit() >= missing;
+            let count = read.then(|| std::mem::take(&mut unread));
+            let to = method.tick(&times, count, at == ticks);
+            if at.is_multiple_of(WINDOW as u64) {
+                let time: Vec<_> =
+                    sums.iter().enumerate().map(|(at, ns)| (Owner::Irq(at as u32), *ns)).collect();
+                windows.push_back((at, std::mem::take(&mut total), time));
+                sums.fill(0);
+            }
+            while let Some((end, total, time)) = windows.pop_front_if(|window| window.0 <= to) {
             if total <= 0.0 {
                 continue;
             }
-            let (_, shares) = method.divide(&window(total, &time, &design));
+            let (_, shares) = method.divide(&window(total, &time, end));
             let sum: f64 = shares.iter().map(|share| share.value).sum();
             prop_assert!((sum - total).abs() <= total * 1e-9, "{} of {}", sum, total);
             for share in shares {
                 prop_assert!(share.value >= 0.0 && share.value.is_finite(), "{:?}", share);
                 prop_assert!((0.0..=1.0).contains(&share.confidence), "{:?}", share);
             }
+            }
         }
     }
 }
 
-/// What a recording pays for: 6 counters, 64 owners of which 4 run at a time, 1 kHz.
+/// What a recording pays for: 6 counters, 12 owners of which 4 run at a time, 1 kHz.
 #[test]
 #[ignore = "a measurement: run it with --release --nocapture"]
 fn cost_of_six_counters() {
-    let mut random = Random(1);
-    let mut design = Design::new(TICK_NS);
-    let mut methods: Vec<_> = (0..6).map(|_| Regression::default()).collect();
-    let mut running = [0, 1, 2, 3];
-    let begin = std::time::Instant::now();
-    let windows = 1000;
-    for _ in 0..windows {
-        let mut sums = BTreeMap::new();
-        for _ in 0..WINDOW {
+    for owners in [12, 64] {
+        let mut random = Random(1);
+        let mut methods: Vec<_> =
+            (0..6).map(|_| Lagged::new(Regression::new(TICK_NS, Effort::Live))).collect();
+        let mut running = [0, 1, 2, 3];
+        let begin = std::time::Instant::now();
+        let ticks = 20_000u64;
+        for at in 1..=ticks {
             for (cpu, who) in running.iter_mut().enumerate() {
                 if random.unit() < 0.3 {
-                    *who = 4 * random.below(16) + cpu;
+                    *who = 4 * random.below(owners / 4) + cpu;
                 }
             }
             let times = running.map(|who| (Owner::Irq(who as u32), TICK_NS));
-            design.push(&times);
-            for (who, ns) in times {
-                *sums.entry(who).or_default() += ns;
-            }
             for method in &mut methods {
-                method.tick(&design, Some(1e6 * random.unit()));
+                let to = method.tick(&times, Some(1e6 * random.unit()), at == ticks);
+                for end in (to.saturating_sub(500)..to).filter(|end| end.is_multiple_of(10)) {
+                    method.divide(&window(1e7, &times, end));
+                }
             }
         }
-        let time: Vec<_> = sums.into_iter().collect();
-        for method in &mut methods {
-            let (_, shares) = method.divide(&window(1e7, &time, &design));
-            assert!(!shares.is_empty());
-        }
+        let part = begin.elapsed().as_secs_f64() / (ticks as f64 * 1e-3);
+        println!("{owners} owners: {:.2} % of a CPU", part * 100.0);
     }
-    let each = begin.elapsed() / windows;
-    println!("{each:?} a window of 10 ms: {:.2} % of a CPU", each.as_secs_f64() * 1e4);
 }

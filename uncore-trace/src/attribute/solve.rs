@@ -77,6 +77,49 @@ pub(super) fn inverse(a: &[f64], n: usize) -> Option<Vec<f64>> {
     Some(all)
 }
 
+/// A symmetric positive definite matrix, factored.
+#[derive(Debug)]
+pub(super) struct Factor {
+    n: usize,
+    lower: Vec<f64>,
+}
+
+impl Factor {
+    /// Of a matrix of `n` rows; `None` if it is not positive definite.
+    pub(super) fn of(matrix: &[f64], n: usize) -> Option<Self> {
+        Some(Self { n, lower: cholesky(matrix, n)? })
+    }
+
+    /// Turns `right` into the solution of `matrix x = right`.
+    pub(super) fn solve(&self, right: &mut [f64]) {
+        let (n, lower) = (self.n, &self.lower);
+        for row in 0..n {
+            let (known, rest) = right.split_at_mut(row);
+            let sum: f64 = lower[row * n..][..row].iter().zip(&*known).map(|(l, x)| l * x).sum();
+            rest[0] = (rest[0] - sum) / lower[row * n + row];
+        }
+        for row in (0..n).rev() {
+            let (rest, known) = right.split_at_mut(row);
+            let value = known[0] / lower[row * n + row];
+            known[0] = value;
+            for (rest, l) in rest.iter_mut().zip(&lower[row * n..][..row]) {
+                *rest -= l * value;
+            }
+        }
+    }
+
+    /// The inverse, `n` to a row.
+    pub(super) fn inverse(&self) -> Vec<f64> {
+        let n = self.n;
+        let mut all = vec![0.0; n * n];
+        for (at, row) in all.chunks_exact_mut(n.max(1)).enumerate() {
+            row[at] = 1.0;
+            self.solve(row);
+        }
+        all
+    }
+}
+
 /// `L` of `A = L L'`; `None` if `A` is not positive definite.
 fn cholesky(a: &[f64], n: usize) -> Option<Vec<f64>> {
     let mut l = vec![0.0; n * n];

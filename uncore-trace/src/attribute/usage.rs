@@ -3,14 +3,15 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::Methods;
+use super::history::Source;
 use crate::log::Owner;
 use crate::plan::{Counter, Plan};
 
-/// Time on a far CPU counts as this part of time on a near one.
+/// Time on a far CPU counts as this part of time on a near one where a count is divided by time.
 ///
 /// Linux gives a page to the node of the CPU that first touches it
 /// (`Documentation/admin-guide/mm/numa_memory_policy.rst`, Linux 7.2), so a task's traffic to memory of
-/// another socket is the exception. The number is a prior: where methods learn, rates replace it.
+/// another socket is the exception. Where methods learn, near and far CPUs have rates of their own.
 const FAR_PART: u64 = 4;
 
 /// The CPUs that a counter sees.
@@ -28,10 +29,10 @@ impl CpuSet {
         Self { cpus: counter.sees.iter().collect(), far: counter.far.iter().collect() }
     }
 
-    /// What time on one of its CPUs counts as, ns; `None` for a CPU that is not seen.
-    fn weighed(&self, cpu: u32, ns: u64) -> Option<u64> {
+    /// Whether one of its CPUs is far; `None` for a CPU that is not seen.
+    fn is_far(&self, cpu: u32) -> Option<bool> {
         self.cpus.binary_search(&cpu).ok()?;
-        Some(if self.far.binary_search(&cpu).is_ok() { ns / FAR_PART } else { ns })
+        Some(self.far.binary_search(&cpu).is_ok())
     }
 }
 
@@ -44,8 +45,8 @@ pub(super) type Times = Vec<Vec<(Owner, u64)>>;
 pub(super) struct TickUse {
     /// The tick.
     pub tick: u64,
-    /// Time by owner, for each set of CPUs; empty where no method learns of the set.
-    pub times: Times,
+    /// Time by source, sorted, ns, for each set of CPUs; empty where no method learns of the set.
+    pub times: Vec<Vec<(Source, u64)>>,
 }
 
 /// The window that is being filled.
@@ -53,7 +54,7 @@ pub(super) struct TickUse {
 pub(super) struct Usage {
     sets: Vec<CpuSet>,
     /// Of the current tick, for each set of CPUs; empty where no method learns.
-    tick: Vec<Option<HashMap<Owner, u64>>>,
+    tick: Vec<Option<HashMap<Source, u64>>>,
     ticks: Vec<TickUse>,
     by_cpu: BTreeMap<u32, HashMap<Owner, u64>>,
 }
@@ -100,9 +101,9 @@ impl Usage {
         }
         for (tick, set) in self.tick.iter_mut().zip(&self.sets) {
             let Some(tick) = tick else { continue };
-            for (owner, ns) in parts {
-                let Some(ns) = set.weighed(cpu, *ns) else { break };
-                *tick.entry(*owner).or_default() += ns;
+            let Some(is_far) = set.is_far(cpu) else { continue };
+            for &(owner, ns) in parts {
+                *tick.entry(Source { owner, is_far }).or_default() += ns;
             }
         }
     }
@@ -132,8 +133,9 @@ impl Usage {
         let times = self.sets.iter().map(|set| {
             let mut sum: HashMap<Owner, u64> = HashMap::new();
             for (cpu, use_of) in by_cpu {
+                let Some(is_far) = set.is_far(*cpu) else { continue };
                 for (owner, ns) in use_of {
-                    let Some(ns) = set.weighed(*cpu, *ns) else { break };
+                    let ns = if is_far { ns / FAR_PART } else { *ns };
                     *sum.entry(*owner).or_default() += ns;
                 }
             }
@@ -161,8 +163,14 @@ mod tests {
             usage.add(cpu, &[(Owner::Irq(1), 100), (Owner::Idle, 300)]);
         }
         usage.end_tick(1);
-        let expected = [vec![(Owner::Irq(1), 225), (Owner::Idle, 675)]];
-        assert_eq!(usage.take_ticks()[0].times, expected);
-        assert_eq!(usage.take(), expected);
+        let source = |owner, is_far| Source { owner, is_far };
+        let by_source = [vec![
+            (source(Owner::Irq(1), false), 200),
+            (source(Owner::Irq(1), true), 100),
+            (source(Owner::Idle, false), 600),
+            (source(Owner::Idle, true), 300),
+        ]];
+        assert_eq!(usage.take_ticks()[0].times, by_source);
+        assert_eq!(usage.take(), [vec![(Owner::Irq(1), 225), (Owner::Idle, 675)]]);
     }
 }

@@ -7,10 +7,10 @@ use std::time::Duration;
 use anyhow::bail;
 
 use super::output::{self, ModeArg};
-use super::record::millis;
+use super::record::{millis, seconds};
 use super::report::print;
 use super::select::nanos;
-use crate::attribute::Choice;
+use crate::attribute::{Choice, Effort};
 use crate::replay::{self, Overrides};
 use crate::tables::lock::Act;
 use crate::tables::reader::Recording;
@@ -44,6 +44,15 @@ pub struct Args {
     #[arg(short = 'I', long, value_name = "TIME", value_parser = millis)]
     interval: Option<Duration>,
 
+    /// Divide a window with what was counted up to this long after it, where the method learns; a bare
+    /// number is seconds [default: as the recording did]
+    #[arg(long, value_name = "TIME", value_parser = seconds)]
+    lag: Option<Duration>,
+
+    /// How much work to put into what a method learns
+    #[arg(long, value_name = "EFFORT", default_value = "live")]
+    effort: Effort,
+
     /// Replace FILE if it exists; in DIR only fabric.parquet can be replaced
     #[arg(long)]
     force: bool,
@@ -60,7 +69,12 @@ pub fn run(args: &Args, _root: &Path) -> anyhow::Result<u8> {
     }
     let recording = Recording::open(&args.path)?;
     let target = Target::File(args.output.clone());
-    let overrides = Overrides { method: args.method, interval_ns: args.interval.map(nanos) };
+    let overrides = Overrides {
+        method: args.method,
+        interval_ns: args.interval.map(nanos),
+        lag_ns: args.lag.map(nanos),
+        effort: args.effort,
+    };
     let create = Create { overwrite: args.force, mode: args.permissions.mode, act: Act::Attribute };
     let finished = replay::attribute(&recording, overrides, target, create)?;
     let size = units::human(finished.bytes as f64, "bytes");

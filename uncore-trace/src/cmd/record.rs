@@ -21,6 +21,12 @@ use crate::tables::place;
 use crate::text::printable;
 use crate::workload::Workload;
 
+/// The default of --flush.
+const FLUSH: Duration = Duration::from_secs(2);
+
+/// The default of --lag.
+const LAG: Duration = Duration::from_secs(1);
+
 const EXAMPLES: &str = "\
 Examples:
   uncore-trace record -p pcie,c2c -o run.parquet -- ./train.sh
@@ -121,6 +127,12 @@ pub struct Args {
     #[arg(long, value_name = "METHOD", default_value = "auto")]
     method: Choice,
 
+    /// Divide a window with what was counted up to this long after it, where the method learns; 0:
+    /// with what was counted before only; a bare number is seconds [default: 1s, or half of --flush
+    /// if that is shorter]
+    #[arg(long, value_name = "TIME", value_parser = seconds)]
+    lag: Option<Duration>,
+
     #[command(flatten)]
     witness: WitnessArgs,
 
@@ -130,7 +142,7 @@ pub struct Args {
     io: bool,
 
     /// Time between flushes: a killed recording keeps everything up to the last one; a bare number is
-    /// seconds [default: 1s, or the interval if that is longer]
+    /// seconds [default: 2s, or the interval if that is longer]
     #[arg(long, value_name = "TIME", value_parser = seconds)]
     flush: Option<Duration>,
 
@@ -164,7 +176,7 @@ pub(super) fn millis(text: &str) -> Result<Duration, String> {
     parse_duration(text, Duration::from_millis(1))
 }
 
-fn seconds(text: &str) -> Result<Duration, String> {
+pub(super) fn seconds(text: &str) -> Result<Duration, String> {
     parse_duration(text, Duration::from_secs(1))
 }
 
@@ -255,12 +267,20 @@ fn options(
     if args.duration.is_some_and(|duration| duration.is_zero()) {
         bail!("--duration 0 records nothing: leave it out to record until Ctrl-C");
     }
-    let flush = args.flush.unwrap_or(Duration::from_secs(1).max(interval));
+    let flush = args.flush.unwrap_or(FLUSH.max(interval));
     if flush < interval || flush < Duration::from_millis(100) || flush > year {
         bail!(
             "--flush {} is out of range: choose at least 100ms and the interval ({})",
             show(flush),
             show(interval)
+        );
+    }
+    let lag = args.lag.unwrap_or(LAG.min(flush / 2));
+    if lag > flush / 2 {
+        bail!(
+            "--lag {} is too long: choose at most half of --flush ({}), or a longer --flush",
+            show(lag),
+            show(flush)
         );
     }
     let output = args
@@ -292,6 +312,7 @@ fn options(
         cgroups,
         cgroup_depth: args.cgroup_depth,
         method: args.method,
+        lag,
         witness_budget: args.witness.budget(args.method),
         io: args.io,
         timer: args.timer,

@@ -56,6 +56,8 @@ pub struct Options {
     pub cgroup_depth: Option<usize>,
     /// How counts are divided.
     pub method: Choice,
+    /// How long a window waits for what comes after it, where the method learns.
+    pub lag: Duration,
     /// What witnesses may cost, in percent of each CPU's time, where they are dropped above it; `None`:
     /// they are kept whatever they cost.
     pub witness_budget: Option<f64>,

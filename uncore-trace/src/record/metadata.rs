@@ -47,6 +47,7 @@ pub(super) fn at_start(
         (metadata::INTERVAL_NS, options.interval.as_nanos().to_string()),
         (metadata::TICK_NS, options.tick.as_nanos().to_string()),
         (metadata::METHOD, options.method.name().to_owned()),
+        (metadata::LAG_NS, options.lag.as_nanos().to_string()),
         (metadata::IO, options.io.to_string()),
         (metadata::PLAN, json(plan)?),
         (metadata::CATALOG, json(&options.catalog)?),

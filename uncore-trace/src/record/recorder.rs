@@ -14,7 +14,7 @@ use super::planned::{plan_rows, warn_of_unopened};
 use super::progress::Progress;
 use super::witness::Watch;
 use crate::assemble::{Setup, Sink, Timeline};
-use crate::attribute::{Attributor, Methods, RecordingFacts, order};
+use crate::attribute::{Attributor, Effort, Methods, RecordingFacts, order};
 use crate::clock::{Snapshot, mono_ns};
 use crate::count::Count;
 use crate::discover::Machine;
@@ -125,7 +125,12 @@ pub async fn record(
     let attributor = Attributor::new(&RecordingFacts {
         plan,
         counters: &order(plan, |id| !opened.contains(&id)),
-        methods: Methods { choice: options.method, io: options.io },
+        methods: Methods {
+            choice: options.method,
+            io: options.io,
+            lag_ns: options.lag.as_nanos() as u64,
+            effort: Effort::Live,
+        },
         start_tick,
         clock,
         origin: &sink.origin,
@@ -432,7 +437,8 @@ impl Recorder<'_> {
     fn seal_if_due(&mut self) -> Result<()> {
         // A drain is a period late at most, and a seal takes its time too.
         let margin = 2 * DRAIN + self.options.flush / 10;
-        let lag = margin + Duration::from_nanos(SETTLE_NS) + self.options.interval;
+        let options = &self.options;
+        let lag = margin + Duration::from_nanos(SETTLE_NS) + options.interval + options.lag;
         let due = self.options.flush.saturating_sub(lag).max(self.options.flush / 4);
         if self.sealed.elapsed() >= due {
             self.sealed = Instant::now();

@@ -12,6 +12,9 @@ use crate::schema::origin::Origin;
 use crate::schema::{columns, counters, fabric, metadata, runtime};
 use crate::tables::reader::Recording;
 
+/// The lag of a recording that does not name it, ns.
+const LAG_NS: u64 = 1_000_000_000;
+
 /// Everything but the entries of the log.
 #[derive(Debug)]
 pub(super) struct Facts {
@@ -54,6 +57,10 @@ impl Facts {
             pairs.insert(metadata::INTERVAL_NS.to_owned(), interval_ns.to_string());
             pairs.insert(metadata::PLAN.to_owned(), serde_json::to_string(&plan)?);
         }
+        let recorded = pairs.contains_key(metadata::LAG_NS);
+        let recorded = recorded.then(|| number(&pairs, metadata::LAG_NS)).transpose()?;
+        let lag_ns = overrides.lag_ns.or(recorded).unwrap_or(LAG_NS);
+        pairs.insert(metadata::LAG_NS.to_owned(), lag_ns.to_string());
         let io = pairs.get(metadata::IO).is_some_and(|io| io == "true");
         pairs.insert(metadata::METHOD.to_owned(), method.name().to_owned());
         let stop_tick = pairs.contains_key(metadata::STOP_TICK);
@@ -61,7 +68,12 @@ impl Facts {
         Ok(Self {
             opened: opened(recording, &plan)?,
             plan,
-            methods: Methods { choice: method, io },
+            methods: Methods {
+                choice: method,
+                io,
+                lag_ns,
+                effort: overrides.effort,
+            },
             start_tick: first_tick(recording)?.unwrap_or(0) / tick_ns,
             stop_tick,
             clock,

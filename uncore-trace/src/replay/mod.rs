@@ -24,7 +24,7 @@ use self::facts::Facts;
 use self::io::StoredIo;
 use self::readings::Readings;
 use self::time::Time;
-use crate::attribute::{Attributor, Choice, RecordingFacts};
+use crate::attribute::{Attributor, Choice, Effort, RecordingFacts};
 use crate::log::{Consumer as _, Entry};
 use crate::schema::{fabric, metadata};
 use crate::tables::manifest::Manifest;
@@ -42,6 +42,10 @@ pub struct Overrides {
     pub method: Option<Choice>,
     /// Time a row covers, ns.
     pub interval_ns: Option<u64>,
+    /// How long a window waits for what comes after it, ns.
+    pub lag_ns: Option<u64>,
+    /// How much work a solution is worth.
+    pub effort: Effort,
 }
 
 /// Makes `fabric` of `recording` again into `target`.

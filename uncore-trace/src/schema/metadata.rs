@@ -34,6 +34,8 @@ pub const TICK_NS: &str = "uncore_trace.tick_ns";
 pub const STOP_TICK: &str = "uncore_trace.stop_tick";
 /// How counts were to be divided: what `--method` takes.
 pub const METHOD: &str = "uncore_trace.method";
+/// How long a window of a counter whose method learns waited for what came after it, ns.
+pub const LAG_NS: &str = "uncore_trace.lag_ns";
 /// `true` when what block and network devices move was recorded.
 pub const IO: &str = "uncore_trace.io";
 /// JSON: every counter with its encoding.

@@ -40,6 +40,9 @@ const BATCHES: usize = 64;
 /// How often the recorder hands its rows on; an interval is printed this much late at most.
 const FLUSH: Duration = Duration::from_millis(250);
 
+/// How long a window waits for what comes after it; half of it where intervals are printed.
+const LAG: Duration = Duration::from_secs(1);
+
 /// How to measure.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -173,6 +176,7 @@ fn recorder(machine: &Machine, plan: &Plan, options: &Options) -> record::Option
         cgroup_depth: None,
         witness_budget: None,
         method: Choice::Auto,
+        lag: if interval.is_some() { LAG / 2 } else { LAG },
         io: Choice::Auto.sees_io(plan),
         timer: Timer::Auto,
         buffer: buffer_mib(machine.cpus.online.len(), false, at_switch) << 20,

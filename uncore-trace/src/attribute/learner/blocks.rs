@@ -1,0 +1,214 @@
+//! Counts, and what they say of the rates of one block: its normal equations.
+
+use super::prior::Kind;
+
+/// A count of one or more ticks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Observation {
+    /// The tick with which it begins, exclusive.
+    pub from: u64,
+    /// Its last tick.
+    pub to: u64,
+    /// The count.
+    pub count: f64,
+    /// It is of time in which the counter did not count, too: nothing is learnt from it.
+    pub restarts: bool,
+    /// Inverse of its variance when it was last used.
+    pub weight: f64,
+}
+
+/// Place and time, in ticks of one CPU, of what ran.
+pub(super) type Row = Vec<(usize, f64)>;
+
+/// Standard deviation of a step of a rate that stands still, in its own size.
+pub(super) const STEP: f64 = 0.003;
+
+/// Counts of a time in which rates are constant.
+#[derive(Clone, Debug)]
+pub(super) struct Block {
+    /// Its first tick, in blocks.
+    pub number: u64,
+    /// Places of the columns that ran.
+    active: Vec<usize>,
+    /// Where each place is in `active`.
+    index: Vec<u16>,
+    /// Sum over counts of weight x time x time, `active` to a row.
+    gram: Vec<f64>,
+    /// Sum over counts of weight x time x count.
+    right: Vec<f64>,
+    /// Sum of weights, and of counts.
+    pub weight: f64,
+    /// Number of counts.
+    pub counts: f64,
+    /// Sum of weight x count^2.
+    square: f64,
+    /// By place.
+    pub rate: Vec<f64>,
+    /// Precision of the step to the next block, by place.
+    pub step: Vec<f64>,
+    /// Variance of the rate, by place.
+    pub variance: Vec<f64>,
+}
+
+const NONE: u16 = u16::MAX;
+
+impl Block {
+    /// Without counts.
+    pub(super) fn new(number: u64, rate: Vec<f64>) -> Self {
+        let n = rate.len();
+        Self {
+            number,
+            active: Vec::new(),
+            index: vec![NONE; n],
+            gram: Vec::new(),
+            right: Vec::new(),
+            weight: 0.0,
+            counts: 0.0,
+            square: 0.0,
+            rate,
+            step: vec![1.0; n],
+            variance: vec![0.0; n],
+        }
+    }
+
+    /// The one after it.
+    pub(super) fn next(&self, number: u64) -> Self {
+        let mut next = Self::new(number, self.rate.clone());
+        next.variance.clone_from(&self.variance);
+        next
+    }
+
+    /// Steps of rates that stand still.
+    pub(super) fn steps_of(&mut self, kinds: &[Kind], mean: f64) {
+        for (place, kind) in kinds.iter().enumerate().take(self.rate.len()) {
+            let size = STEP * self.rate[place].max(0.1 * kind.mode(mean));
+            self.step[place] = 1.0 / (size * size);
+        }
+    }
+
+    /// Another column has this place.
+    pub(super) fn reset(&mut self, place: usize, rate: f64, kind: Kind, mean: f64) {
+        let n = self.rate.len().max(place + 1);
+        self.index.resize(n, NONE);
+        for row in [&mut self.rate, &mut self.step, &mut self.variance] {
+            row.resize(n, 0.0);
+        }
+        let size = STEP * rate.max(0.1 * kind.mode(mean));
+        self.rate[place] = rate;
+        self.step[place] = 1.0 / (size * size);
+        self.variance[place] = 0.0;
+    }
+
+    /// Rates are measured in another unit: they are multiplied by this, and so are counts.
+    pub(super) fn scale(&mut self, factor: f64) {
+        let square = factor * factor;
+        for (rate, variance) in self.rate.iter_mut().zip(&mut self.variance) {
+            *rate *= factor;
+            *variance *= square;
+        }
+        self.step.iter_mut().for_each(|step| *step /= square);
+        self.gram.iter_mut().for_each(|sum| *sum /= square);
+        self.right.iter_mut().for_each(|sum| *sum /= factor);
+        self.weight /= square;
+    }
+
+    /// Forgets its counts.
+    pub(super) fn clear(&mut self) {
+        for place in self.active.drain(..) {
+            self.index[place] = NONE;
+        }
+        self.gram.clear();
+        self.right.clear();
+        (self.weight, self.counts, self.square) = (0.0, 0.0, 0.0);
+    }
+
+    /// Adds a count.
+    pub(super) fn add(&mut self, row: &Row, count: f64, weight: f64) {
+        for &(place, _) in row {
+            if self.index[place] == NONE {
+                self.grow(place);
+            }
+        }
+        let k = self.active.len();
+        for &(place, time) in row {
+            let one = usize::from(self.index[place]);
+            let weighed = weight * time;
+            self.right[one] += weighed * count;
+            let sums = &mut self.gram[one * k..][..k];
+            for &(other, time) in row {
+                sums[usize::from(self.index[other])] += weighed * time;
+            }
+        }
+        self.weight += weight;
+        self.counts += 1.0;
+        self.square += weight * count * count;
+    }
+
+    fn grow(&mut self, place: usize) {
+        let k = self.active.len();
+        self.index[place] = k as u16;
+        self.active.push(place);
+        self.right.push(0.0);
+        let mut gram = vec![0.0; (k + 1) * (k + 1)];
+        for row in 0..k {
+            gram[row * (k + 1)..][..k].copy_from_slice(&self.gram[row * k..][..k]);
+        }
+        self.gram = gram;
+    }
+
+    /// All counts are added.
+    pub(super) const fn finish(&mut self) {}
+
+    /// Places of the columns that ran.
+    pub(super) fn active(&self) -> &[usize] {
+        &self.active
+    }
+
+    /// Adds `gram x rates` to `to`, both by place.
+    pub(super) fn apply(&self, rates: &[f64], to: &mut [f64]) {
+        let k = self.active.len();
+        for (row, &place) in self.gram.chunks_exact(k.max(1)).zip(&self.active) {
+            let sum: f64 =
+                row.iter().zip(&self.active).map(|(gram, at)| gram * rates[*at]).sum();
+            to[place] += sum;
+        }
+    }
+
+    /// Adds its sums to those of all blocks: `gram` has `n` to a row.
+    pub(super) fn add_to(&self, gram: &mut [f64], n: usize) {
+        let k = self.active.len();
+        for (row, &place) in self.gram.chunks_exact(k.max(1)).zip(&self.active) {
+            for (sum, &other) in row.iter().zip(&self.active) {
+                gram[place * n + other] += sum;
+            }
+        }
+    }
+
+    /// Adds the right side to `to`, by place.
+    pub(super) fn add_right(&self, to: &mut [f64]) {
+        for (right, &place) in self.right.iter().zip(&self.active) {
+            to[place] += right;
+        }
+    }
+
+    /// Calls `each` with the place and the diagonal of the sums.
+    pub(super) fn diagonal(&self, mut each: impl FnMut(usize, f64)) {
+        let k = self.active.len();
+        for (at, &place) in self.active.iter().enumerate() {
+            each(place, self.gram[at * k + at]);
+        }
+    }
+
+    /// Sum of weight x error^2 over its counts, by number of counts.
+    pub(super) fn misfit(&self) -> f64 {
+        let k = self.active.len();
+        let mut sum = self.square;
+        for (at, &place) in self.active.iter().enumerate() {
+            let row = &self.gram[at * k..][..k];
+            let of_gram: f64 =
+                row.iter().zip(&self.active).map(|(gram, other)| gram * self.rate[*other]).sum();
+            sum += self.rate[place] * (of_gram - 2.0 * self.right[at]);
+        }
+        if self.counts > 0.0 { sum.max(0.0) / self.counts } else { 0.0 }
+    }
+}

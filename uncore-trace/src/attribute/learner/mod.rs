@@ -1,0 +1,474 @@
+//! What each owner makes per unit of CPU time, learnt from the counts of ticks on both sides of a
+//! window.
+//!
+//! Count of a tick = baseline + sum over sources of rate x time. Rates follow a random walk over blocks
+//! of [`BLOCK_NS`], most of whose steps are near 0 and few are large ([`steps`]). The variance of a tick
+//! is the sum of what each source's traffic makes of it ([`noise`]). The rates of all blocks of the last
+//! [`SPAN_NS`] are found together ([`system`]), each time from those that were found before; what older
+//! ticks said of the first of these blocks is its prior ([`prior`]). At the end, what ticks cannot tell
+//! is moved toward the prior mean of rates ([`shift`]).
+
+mod blocks;
+mod noise;
+mod part;
+mod prior;
+mod shift;
+mod steps;
+mod system;
+
+use std::collections::{HashMap, VecDeque};
+
+use self::blocks::{Block, Observation, Row};
+use self::noise::Noise;
+pub(super) use self::part::{Part, Parts};
+use self::prior::{Kind, Prior};
+use self::shift::Shift;
+use self::system::System;
+use super::history::{BASELINE, FAR_REST, History, REST, Source};
+
+/// Length of a block, ns: rates are constant within it.
+const BLOCK_NS: u64 = 20_000_000;
+
+/// The ticks whose rates are found together, ns.
+const SPAN_NS: u64 = 3_000_000_000;
+
+/// Ticks before rates are used.
+const LEARN: u64 = 100;
+
+/// A rate that differs from the unit by this factor changes the unit.
+const UNIT: f64 = 4.0;
+
+/// Sources that are gone and whose rates are remembered.
+const REMEMBERED: usize = 256;
+
+/// How much work a solution is worth.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Effort {
+    /// As a recording does: from the last solution
+    #[default]
+    Live,
+    /// Until nothing changes any longer
+    Full,
+}
+
+/// How often a solution is improved.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Iterations {
+    /// Times that steps and bounds are renewed.
+    pub passes: usize,
+    /// Iterations of the solver in each.
+    pub solver: usize,
+    /// Iterations of the noise model.
+    pub noise: usize,
+    /// Times that all of it is repeated.
+    pub rounds: usize,
+}
+
+/// One counter's rates.
+#[derive(Debug)]
+pub(super) struct Learner {
+    /// Ticks of a block.
+    block_ticks: u64,
+    /// Blocks that are solved together.
+    span: usize,
+    /// Count per tick of CPU time that is the unit of rates; 0 until it is known.
+    unit: f64,
+    effort: Effort,
+    /// The column of each place of a vector of rates; `None` for a place that is free.
+    columns: Vec<Option<u32>>,
+    kinds: Vec<Kind>,
+    places: HashMap<u32, usize>,
+    /// Counts that are not divided yet, the oldest first, and before them those of blocks that are
+    /// still improved.
+    observations: VecDeque<Observation>,
+    /// Of these, the first that is not divided.
+    divided: usize,
+    /// Of these, the first that is in no block.
+    placed: usize,
+    /// Ticks in all.
+    ticks: u64,
+    blocks: VecDeque<Block>,
+    prior: Prior,
+    noise: Noise,
+    shift: Shift,
+    remembered: HashMap<Source, (f64, f64)>,
+    /// What was divided since parts were last taken.
+    parts: Parts,
+    /// The next count is of time that nobody saw.
+    skips: bool,
+    pending: Option<u64>,
+}
+
+impl Learner {
+    /// Before the first tick, all of this length, ns.
+    pub(super) fn new(tick_ns: u64, effort: Effort) -> Self {
+        let block_ticks = (BLOCK_NS / tick_ns).max(1);
+        Self {
+            block_ticks,
+            span: (SPAN_NS / (block_ticks * tick_ns)).clamp(10, 400) as usize,
+            unit: 0.0,
+            effort,
+            columns: vec![Some(BASELINE), Some(REST), Some(FAR_REST)],
+            kinds: vec![Kind::Baseline, Kind::Near, Kind::Far],
+            places: HashMap::from([(BASELINE, 0), (REST, 1), (FAR_REST, 2)]),
+            observations: VecDeque::new(),
+            divided: 0,
+            placed: 0,
+            ticks: 0,
+            blocks: VecDeque::new(),
+            prior: Prior::default(),
+            noise: Noise::default(),
+            shift: Shift::default(),
+            remembered: HashMap::new(),
+            parts: Parts::default(),
+            skips: false,
+            pending: None,
+        }
+    }
+
+    /// The count of the ticks since the last count, of which this one is the last; `None` where there is
+    /// no reading at its end.
+    pub(super) fn observe(&mut self, tick: u64, count: Option<f64>) {
+        let from = *self.pending.get_or_insert(tick - 1);
+        let Some(count) = count else { return };
+        self.pending = None;
+        let restarts = std::mem::take(&mut self.skips);
+        self.observations.push_back(Observation { from, to: tick, count, restarts, weight: 0.0 });
+        self.ticks += 1;
+    }
+
+    /// The counter starts again: its next count is of time in which it did not count, too.
+    pub(super) const fn restart(&mut self) {
+        self.skips = true;
+    }
+
+    /// Whether rates are known.
+    pub(super) fn is_ready(&self) -> bool {
+        self.ticks >= LEARN && !self.blocks.is_empty()
+    }
+
+    /// Learns from the counts since the last time.
+    pub(super) fn solve(&mut self, history: &History) {
+        if self.unit <= 0.0 && !self.begin(history) {
+            return;
+        }
+        let first_new = self.blocks.len();
+        self.place(history);
+        if self.blocks.is_empty() {
+            return;
+        }
+        self.rescale();
+        let improved = self.improved();
+        let iterations = self.iterations(first_new);
+        for _ in 0..iterations.rounds {
+            self.fill(history, improved);
+            let system = System::solve(
+                &mut self.blocks,
+                &self.prior,
+                &self.kinds,
+                self.noise.mean_count,
+                iterations,
+                improved,
+            );
+            if let Some(system) = system {
+                self.shift.find(&system, &self.blocks, &self.kinds, self.noise.mean_count);
+            }
+            self.fit(history, improved, iterations.noise);
+        }
+        self.drop_old();
+    }
+
+    fn iterations(&self, first_new: usize) -> Iterations {
+        let at_first = first_new * (self.block_ticks as usize) < 500;
+        match self.effort {
+            Effort::Live if at_first => Iterations { passes: 3, solver: 8, noise: 6, rounds: 3 },
+            Effort::Live => Iterations { passes: 3, solver: 6, noise: 3, rounds: 1 },
+            Effort::Full => Iterations { passes: 8, solver: 12, noise: 10, rounds: 3 },
+        }
+    }
+
+    /// Finds the unit of rates; `false` where nothing was counted yet.
+    fn begin(&mut self, history: &History) -> bool {
+        let (mut counts, mut busy, mut ticks) = (0.0, 0.0, 0.0);
+        for one in &self.observations {
+            counts += one.count;
+            ticks += (one.to - one.from) as f64;
+            for tick in one.from + 1..=one.to {
+                let near = |column| history.source(column).is_none_or(|source| !source.is_far);
+                let row = history.row(tick).iter();
+                busy += row
+                    .filter(|entry| entry.column != FAR_REST && near(entry.source))
+                    .map(|entry| f64::from(entry.time))
+                    .sum::<f64>();
+            }
+        }
+        if ticks < 64.0 || counts <= 0.0 {
+            // Nothing is learnt from a counter that counts nothing.
+            if ticks >= 64.0 && counts <= 0.0 && self.divided == self.observations.len() {
+                self.observations.clear();
+                self.divided = 0;
+            }
+            return false;
+        }
+        self.unit = counts / busy.max(0.1 * ticks);
+        self.noise = Noise::new(counts / ticks / self.unit);
+        true
+    }
+
+    /// The first block that is still improved: of the ticks that are not divided yet.
+    fn improved(&self) -> usize {
+        let divided = self.observations.get(self.divided).map_or(u64::MAX, |one| one.to);
+        let number = self.block_of(divided);
+        self.blocks.iter().position(|block| block.number >= number).unwrap_or(self.blocks.len())
+            .saturating_sub(1)
+    }
+
+    const fn block_of(&self, tick: u64) -> u64 {
+        tick.saturating_sub(1) / self.block_ticks
+    }
+
+    /// Gives new counts their blocks, and new columns their places.
+    fn place(&mut self, history: &History) {
+        let before = self.blocks.len();
+        while let Some(one) = self.observations.get(self.placed) {
+            if one.to > history.last() {
+                break;
+            }
+            let (from, to, number) = (one.from, one.to, self.block_of(one.to));
+            for tick in from + 1..=to {
+                for entry in history.row(tick) {
+                    self.place_of(entry.column, history);
+                }
+            }
+            if self.blocks.back().is_none_or(|block| block.number < number) {
+                let n = self.columns.len();
+                let block = match self.blocks.back() {
+                    Some(last) => last.next(number),
+                    None => self.first_block(number, n),
+                };
+                self.blocks.push_back(block);
+            }
+            self.placed += 1;
+        }
+        let (kinds, unit) = (&self.kinds, self.noise.mean_count);
+        for block in self.blocks.iter_mut().skip(before.saturating_sub(1)) {
+            block.steps_of(kinds, unit);
+        }
+    }
+
+    fn first_block(&self, number: u64, n: usize) -> Block {
+        let mean = self.noise.mean_count;
+        Block::new(number, (0..n).map(|at| self.kinds[at].mode(mean)).collect())
+    }
+
+    /// The place of a column, a new one where it has none.
+    fn place_of(&mut self, column: u32, history: &History) -> usize {
+        if let Some(place) = self.places.get(&column) {
+            return *place;
+        }
+        let source = history.source(column);
+        let is_far = source.is_some_and(|source| source.is_far);
+        let kind = if is_far { Kind::Far } else { Kind::Near };
+        let free = self.columns.iter().position(Option::is_none);
+        let place = free.unwrap_or(self.columns.len());
+        if free.is_none() {
+            self.columns.push(None);
+            self.kinds.push(kind);
+        }
+        self.columns[place] = Some(column);
+        self.kinds[place] = kind;
+        self.places.insert(column, place);
+        let mean = self.noise.mean_count;
+        let known = source.and_then(|source| self.remembered.remove(&source));
+        let (rate, variance) = known.unwrap_or((kind.mode(mean), 0.0));
+        for block in &mut self.blocks {
+            block.reset(place, rate, kind, mean);
+        }
+        self.prior.reset(place, rate, variance);
+        self.noise.reset(place);
+        self.shift.reset(place);
+        place
+    }
+
+    /// Rates stay near 1: their unit follows the counts.
+    fn rescale(&mut self) {
+        let (mut counts, mut expected) = (0.0, 0.0);
+        for one in self.observations.iter().take(self.placed) {
+            counts += one.count / self.unit;
+            expected += (one.to - one.from) as f64 * self.noise.mean_count;
+        }
+        let factor = counts / expected;
+        if expected > 0.0 && (factor > UNIT || factor < 1.0 / UNIT) && counts > 0.0 {
+            self.unit *= factor;
+            self.blocks.iter_mut().for_each(|block| block.scale(1.0 / factor));
+            self.prior.scale(1.0 / factor);
+            self.noise.scale(1.0 / factor);
+            self.shift.scale(1.0 / factor);
+            for (rate, variance) in self.remembered.values_mut() {
+                *rate /= factor;
+                *variance /= factor * factor;
+            }
+        }
+    }
+
+    /// The columns and times of a count.
+    fn row(places: &HashMap<u32, usize>, one: &Observation, history: &History, row: &mut Row) {
+        row.clear();
+        row.push((0, (one.to - one.from) as f64));
+        for tick in one.from + 1..=one.to {
+            for entry in history.row(tick) {
+                let place = places.get(&entry.column).copied().unwrap_or(1);
+                match row.iter_mut().find(|(at, _)| *at == place) {
+                    Some((_, time)) => *time += f64::from(entry.time),
+                    None => row.push((place, f64::from(entry.time))),
+                }
+            }
+        }
+    }
+
+    /// Sums up what the counts of the blocks from `improved` on say.
+    fn fill(&mut self, history: &History, improved: usize) {
+        let Some(first) = self.blocks.get(improved).map(|block| block.number) else { return };
+        for block in self.blocks.iter_mut().skip(improved) {
+            block.clear();
+        }
+        let mut row = Row::new();
+        let (block_ticks, unit) = (self.block_ticks, self.unit);
+        let mut at = improved;
+        for one in self.observations.iter_mut().take(self.placed) {
+            let number = one.to.saturating_sub(1) / block_ticks;
+            if number < first || one.restarts {
+                continue;
+            }
+            while self.blocks.get(at).is_some_and(|block| block.number < number) {
+                at += 1;
+            }
+            let Some(block) = self.blocks.get_mut(at) else { break };
+            Self::row(&self.places, one, history, &mut row);
+            one.weight = 1.0 / self.noise.variance(&row, &block.rate);
+            block.add(&row, one.count / unit, one.weight);
+        }
+        for block in self.blocks.iter_mut().skip(improved) {
+            block.finish();
+        }
+    }
+
+    /// Fits the noise model to what rates do not explain.
+    fn fit(&mut self, history: &History, improved: usize, iterations: usize) {
+        let Some(first) = self.blocks.get(improved).map(|block| block.number) else { return };
+        let mut row = Row::new();
+        let mut at = improved;
+        self.noise.begin(self.columns.len());
+        for one in self.observations.iter().take(self.placed) {
+            let number = self.block_of(one.to);
+            if number < first || one.restarts {
+                continue;
+            }
+            while self.blocks.get(at).is_some_and(|block| block.number < number) {
+                at += 1;
+            }
+            let Some(block) = self.blocks.get(at) else { break };
+            Self::row(&self.places, one, history, &mut row);
+            let expected: f64 = row.iter().map(|(at, time)| block.rate[*at] * time).sum();
+            let leverage = one.weight * self.shift.leverage(&row, block);
+            self.noise.add(&row, &block.rate, one.count / self.unit - expected, leverage);
+        }
+        self.noise.fit(iterations);
+    }
+
+    /// Blocks beyond the span become the prior of the first.
+    fn drop_old(&mut self) {
+        let over = self.blocks.len().saturating_sub(self.span);
+        // Blocks that are still improved stay.
+        let over = over.min(self.improved());
+        if over > 0 {
+            let mean = self.noise.mean_count;
+            self.prior.take(&self.blocks, over, &self.kinds, mean);
+            self.blocks.drain(..over);
+        }
+        let keep_from = self.blocks.get(self.improved()).map_or(0, |block| block.number);
+        let divided = self.observations.iter().take(self.divided);
+        let gone = divided.take_while(|one| self.block_of(one.to) < keep_from).count();
+        self.observations.drain(..gone);
+        self.divided -= gone;
+        self.placed = self.placed.saturating_sub(gone);
+    }
+
+    /// Columns that no block has any longer leave their places; what was learnt of them is remembered.
+    pub(super) fn tidy(&mut self, history: &History) {
+        let mut used = vec![false; self.columns.len()];
+        used[..3].fill(true);
+        for block in &self.blocks {
+            block.active().iter().for_each(|at| used[*at] = true);
+        }
+        for place in 3..self.columns.len() {
+            let Some(column) = self.columns[place] else { continue };
+            if used[place] {
+                continue;
+            }
+            if let (Some(source), Some(block)) = (history.source(column), self.blocks.back()) {
+                if self.remembered.len() >= REMEMBERED {
+                    self.remembered.clear();
+                }
+                let variance = self.prior.variance(place);
+                self.remembered.insert(source, (block.rate[place], variance));
+            }
+            self.places.remove(&column);
+            self.columns[place] = None;
+            self.prior.reset(place, 0.0, 0.0);
+        }
+    }
+
+    /// Divides the counts of the ticks up to `to`.
+    pub(super) fn advance(&mut self, history: &History, to: u64) {
+        let mut row = Row::new();
+        let mut at = 0;
+        let Some(block_of_first) = self.blocks.front().map(|block| block.number) else {
+            // Nothing is known: nothing is divided.
+            while self.observations.get(self.divided).is_some_and(|one| one.to <= to) {
+                self.divided += 1;
+            }
+            return;
+        };
+        while let Some(one) = self.observations.get(self.divided) {
+            if one.to > to {
+                break;
+            }
+            let number = self.block_of(one.to).max(block_of_first);
+            while at + 1 < self.blocks.len() && self.blocks[at].number < number {
+                at += 1;
+            }
+            if one.restarts {
+                self.parts.clear();
+            } else {
+                let block = &self.blocks[at];
+                Self::row(&self.places, one, history, &mut row);
+                let counted = one.count / self.unit;
+                self.parts.add(one, &row, history, &self.places, block, &self.shift, &self.noise, counted);
+            }
+            self.divided += 1;
+        }
+        self.parts.at = self.blocks.get(at).map_or(0, |block| block.number);
+    }
+
+    /// What was divided since this was last called.
+    pub(super) fn take_parts(&mut self) -> Parts {
+        std::mem::take(&mut self.parts)
+    }
+
+    /// Covariance of the rates of two places in a block, as it was last solved.
+    pub(super) fn covariance(&self, block: u64, one: usize, other: usize) -> f64 {
+        let block = self.blocks.iter().rev().find(|its| its.number <= block);
+        block.or(self.blocks.front()).map_or(0.0, |block| self.shift.covariance(block, one, other))
+    }
+
+    /// The place of a column; that of [`REST`] where it has none.
+    pub(super) fn place_of_column(&self, column: u32) -> usize {
+        self.places.get(&column).copied().unwrap_or(1)
+    }
+
+    /// The oldest tick that is still needed.
+    pub(super) fn needs(&self) -> u64 {
+        self.observations.front().map_or(u64::MAX, |one| one.from)
+    }
+}

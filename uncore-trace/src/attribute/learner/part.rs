@@ -1,0 +1,111 @@
+//! Counts divided by rates, summed up over the ticks of a window.
+
+use std::collections::HashMap;
+
+use super::super::history::{BASELINE, History, Source};
+use super::blocks::{Block, Observation, Row};
+use super::noise::Noise;
+use super::shift::Shift;
+
+/// What a source has of the counts of some ticks.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in super::super) struct Part {
+    /// Who; `None` for the baseline.
+    pub who: Option<Source>,
+    /// Its column.
+    pub column: u32,
+    /// Counts, in the unit of rates.
+    pub value: f64,
+    /// What its rate made expect.
+    pub expected: f64,
+    /// Its time, in ticks of one CPU.
+    pub time: f64,
+    /// What its traffic adds to the variance of the count.
+    pub noise: f64,
+}
+
+/// The parts of all sources.
+#[derive(Debug, Default)]
+pub(in super::super) struct Parts {
+    /// By number of the source.
+    pub of: HashMap<u32, Part>,
+    /// The block of the last of the ticks.
+    pub at: u64,
+}
+
+impl Parts {
+    /// Forgets all.
+    pub(super) fn clear(&mut self) {
+        self.of.clear();
+    }
+
+    /// Divides a count: what rates made expect, and the rest in proportion to the variance of each, so
+    /// that parts sum to the count and none is negative.
+    #[expect(clippy::too_many_arguments, reason = "the state of a learner")]
+    pub(super) fn add(
+        &mut self,
+        one: &Observation,
+        row: &Row,
+        history: &History,
+        places: &HashMap<u32, usize>,
+        block: &Block,
+        shift: &Shift,
+        noise: &Noise,
+        count: f64,
+    ) {
+        let mut expected = 0.0;
+        let mut variance = 1e-12;
+        let made: Vec<(f64, f64)> = row
+            .iter()
+            .map(|&(place, time)| {
+                let rate = shift.rate(block, place);
+                let part = (rate * time, noise.of_place(place, rate, time));
+                expected += part.0;
+                variance += part.1;
+                part
+            })
+            .collect();
+        let rest = count - expected;
+        let mut sum = 0.0;
+        let given: Vec<f64> = made
+            .iter()
+            .map(|(expected, its)| {
+                let part = (expected + its / variance * rest).max(0.0);
+                sum += part;
+                part
+            })
+            .collect();
+        let scale = if sum > 0.0 { count / sum } else { 0.0 };
+        for (at, &(place, time)) in row.iter().enumerate() {
+            let part = Part {
+                who: None,
+                column: BASELINE,
+                value: given[at] * scale,
+                expected: made[at].0,
+                time,
+                noise: made[at].1,
+            };
+            if at == 0 {
+                self.take(BASELINE, &part, 1.0, || None);
+                continue;
+            }
+            let entries = (one.from + 1..=one.to).flat_map(|tick| history.row(tick));
+            for entry in entries {
+                if places.get(&entry.column).copied().unwrap_or(1) == place {
+                    let part = Part { column: entry.column, ..part };
+                    let of = f64::from(entry.time) / time;
+                    self.take(entry.source, &part, of, || history.source(entry.source));
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, source: u32, part: &Part, of: f64, who: impl Fn() -> Option<Source>) {
+        let sum = self.of.entry(source).or_insert_with(|| Part { who: who(), ..Part::default() });
+        sum.column = part.column;
+        sum.value += part.value * of;
+        sum.expected += part.expected * of;
+        sum.time += part.time * of;
+        sum.noise += part.noise * of;
+    }
+}

@@ -1,0 +1,177 @@
+//! What is known of rates before the counts of the span: from the kind of a column, and from the
+//! counts of older blocks.
+
+use std::collections::VecDeque;
+
+use super::super::solve::inverse;
+use super::blocks::Block;
+
+/// What a column stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// What is always there.
+    Baseline,
+    /// Owners on near CPUs.
+    Near,
+    /// Owners on far CPUs.
+    Far,
+}
+
+/// What a far owner is expected to make of what a near one does. Linux gives a task memory of its own
+/// node (`Documentation/admin-guide/mm/numa_memory_policy.rst`, Linux 7.2).
+const FAR: f64 = 0.02;
+
+/// What the baseline is expected to be of a mean count.
+const BASELINE_PART: f64 = 0.01;
+
+/// Strength of the barrier that keeps rates above 0, per block, of the logarithm of a rate.
+const BARRIER: f64 = 1e-4;
+
+impl Kind {
+    /// The rate that is expected where nothing is known; `mean` is the mean count of a tick.
+    pub(super) const fn mode(self, mean: f64) -> f64 {
+        match self {
+            Self::Baseline => BASELINE_PART * mean,
+            Self::Near => 1.0,
+            Self::Far => FAR,
+        }
+    }
+
+    /// The strength of the barrier, per block.
+    pub(super) const fn barrier(self) -> f64 {
+        BARRIER
+    }
+}
+
+/// What older blocks say of the first of the span.
+#[derive(Debug, Default)]
+pub(super) struct Prior {
+    n: usize,
+    /// Inverse of the covariance, `n` to a row; empty where nothing is known.
+    information: Vec<f64>,
+    covariance: Vec<f64>,
+    /// `information` x mean.
+    vector: Vec<f64>,
+    mean: Vec<f64>,
+}
+
+impl Prior {
+    /// Number of places it knows.
+    pub(super) const fn len(&self) -> usize {
+        self.n
+    }
+
+    /// The information of a place and another.
+    pub(super) fn at(&self, one: usize, other: usize) -> f64 {
+        self.information[one * self.n + other]
+    }
+
+    /// Adds `information x rates` to `to`.
+    pub(super) fn apply(&self, rates: &[f64], to: &mut [f64]) {
+        for (row, to) in self.information.chunks_exact(self.n.max(1)).zip(to) {
+            *to += row.iter().zip(rates).map(|(one, rate)| one * rate).sum::<f64>();
+        }
+    }
+
+    /// Adds the right side.
+    pub(super) fn add_right(&self, to: &mut [f64]) {
+        for (to, one) in to.iter_mut().zip(&self.vector) {
+            *to += one;
+        }
+    }
+
+    /// Variance of the rate of a place; 0 where it is not known.
+    pub(super) fn variance(&self, place: usize) -> f64 {
+        self.covariance.get(place * self.n + place).copied().unwrap_or(0.0)
+    }
+
+    /// Another column has this place, with a rate of this variance; 0: nothing is known of it.
+    pub(super) fn reset(&mut self, place: usize, rate: f64, variance: f64) {
+        if place >= self.n {
+            let (before, n) = (self.n, place + 1);
+            let widen = |values: &[f64]| {
+                let mut all = vec![0.0; n * n];
+                for row in 0..before {
+                    all[row * n..][..before].copy_from_slice(&values[row * before..][..before]);
+                }
+                all
+            };
+            self.information = widen(&self.information);
+            self.covariance = widen(&self.covariance);
+            self.vector.resize(n, 0.0);
+            self.mean.resize(n, 0.0);
+            self.n = n;
+        }
+        let n = self.n;
+        // What is known of the others if nothing is known of it: the Schur complement.
+        let own = self.information[place * n + place];
+        if own > 0.0 {
+            let row: Vec<f64> = self.information[place * n..][..n].to_vec();
+            let right = self.vector[place];
+            for one in (0..n).filter(|one| *one != place && row[*one] != 0.0) {
+                let part = row[one] / own;
+                for other in 0..n {
+                    self.information[one * n + other] -= part * row[other];
+                }
+                self.vector[one] -= part * right;
+            }
+        }
+        for other in 0..n {
+            for at in [place * n + other, other * n + place] {
+                self.information[at] = 0.0;
+                self.covariance[at] = 0.0;
+            }
+        }
+        let information = if variance > 0.0 { 1.0 / variance } else { 0.0 };
+        self.information[place * n + place] = information;
+        self.covariance[place * n + place] = variance;
+        self.vector[place] = information * rate;
+        self.mean[place] = rate;
+    }
+
+    /// Rates are measured in another unit.
+    pub(super) fn scale(&mut self, factor: f64) {
+        let square = factor * factor;
+        self.information.iter_mut().for_each(|its| *its /= square);
+        self.covariance.iter_mut().for_each(|its| *its *= square);
+        self.vector.iter_mut().for_each(|its| *its /= factor);
+        self.mean.iter_mut().for_each(|its| *its *= factor);
+    }
+
+    /// Takes in the first `over` blocks, as if rates were constant in them, and their steps at the end.
+    pub(super) fn take(&mut self, blocks: &VecDeque<Block>, over: usize, kinds: &[Kind], mean: f64) {
+        let n = kinds.len();
+        if self.n < n {
+            self.reset(n - 1, 0.0, 0.0);
+        }
+        let mut information = self.information.clone();
+        let mut right = self.vector.clone();
+        let mut moves = vec![0.0; n];
+        for block in blocks.iter().take(over) {
+            block.add_to(&mut information, n);
+            block.add_right(&mut right);
+            for place in 0..n {
+                let (rate, barrier) = (block.rate[place].max(1e-4), kinds[place].barrier());
+                information[place * n + place] += barrier / (rate * rate);
+                right[place] += 2.0 * barrier / rate - barrier / kinds[place].mode(mean);
+                moves[place] += 1.0 / block.step[place];
+            }
+        }
+        let Some(mut covariance) = inverse(&information, n) else { return };
+        let rates: Vec<f64> = covariance
+            .chunks_exact(n)
+            .map(|row| row.iter().zip(&right).map(|(one, right)| one * right).sum())
+            .collect();
+        for place in 0..n {
+            covariance[place * n + place] += moves[place];
+        }
+        let Some(information) = inverse(&covariance, n) else { return };
+        self.vector = information
+            .chunks_exact(n)
+            .map(|row| row.iter().zip(&rates).map(|(one, rate)| one * rate).sum())
+            .collect();
+        self.mean = rates;
+        self.information = information;
+        self.covariance = covariance;
+    }
+}

@@ -1,0 +1,158 @@
+//! What ticks cannot tell: shifts of rates that change no count by more than a systematic error would.
+//!
+//! Tenants that never pause, or always run together, leave no trace of who makes how much: the fit of
+//! their rates follows the smallest error of the model. So the rates of all blocks are shifted by one
+//! vector: toward the rates that are expected where nothing is known, as far as the counts would not
+//! notice beside an error of [`SYSTEMATIC`] of the count that is the same in all ticks.
+
+use std::collections::VecDeque;
+
+use super::super::solve::Factor;
+use super::blocks::{Block, Row};
+use super::prior::Kind;
+use super::system::System;
+
+/// Systematic error of the counts of ticks, in mean rates.
+const SYSTEMATIC: f64 = 0.03;
+
+/// What is known of a rate before any count: one over the square of its relative deviation.
+const KNOWN: [f64; 3] = [1.0, 1.0, 0.16];
+
+/// Iterations of Newton's method.
+const ITERATIONS: usize = 6;
+
+/// No rate becomes less than this by the shift.
+const LEAST: f64 = 1e-4;
+
+/// The shift of each place, and how uncertain it is.
+#[derive(Debug, Default)]
+pub(super) struct Shift {
+    by: Vec<f64>,
+    /// Covariance of the shift, `n` to a row.
+    covariance: Vec<f64>,
+    /// Correlations of rates that never change.
+    correlation: Vec<f64>,
+    n: usize,
+}
+
+impl Shift {
+    /// Another column has this place.
+    pub(super) fn reset(&mut self, place: usize) {
+        if place < self.n {
+            self.by[place] = 0.0;
+            for other in 0..self.n {
+                for at in [place * self.n + other, other * self.n + place] {
+                    self.covariance[at] = 0.0;
+                    self.correlation[at] = 0.0;
+                }
+            }
+            self.correlation[place * self.n + place] = 1.0;
+        }
+    }
+
+    /// Rates are measured in another unit.
+    pub(super) fn scale(&mut self, factor: f64) {
+        self.by.iter_mut().for_each(|by| *by *= factor);
+        self.covariance.iter_mut().for_each(|its| *its *= factor * factor);
+    }
+
+    /// The rate of a place.
+    pub(super) fn rate(&self, block: &Block, place: usize) -> f64 {
+        let by = self.by.get(place).copied().unwrap_or(0.0);
+        (block.rate[place] - by).max(LEAST.min(block.rate[place]))
+    }
+
+    /// Covariance of the rates of two places in a block.
+    pub(super) fn covariance(&self, block: &Block, one: usize, other: usize) -> f64 {
+        let n = self.n;
+        if one >= n || other >= n {
+            return if one == other { block.variance[one] } else { 0.0 };
+        }
+        let deviation = (block.variance[one] * block.variance[other]).sqrt();
+        self.correlation[one * n + other] * deviation + self.covariance[one * n + other]
+    }
+
+    /// The variance of what is expected of a count, from what rates are uncertain by.
+    pub(super) fn leverage(&self, row: &Row, block: &Block) -> f64 {
+        let n = self.n;
+        let mut sum = 0.0;
+        for &(one, time) in row.iter().filter(|(at, _)| *at < n) {
+            for &(other, its) in row.iter().filter(|(at, _)| *at < n) {
+                let deviation = (block.variance[one] * block.variance[other]).sqrt();
+                sum += time * its * self.correlation[one * n + other] * deviation;
+            }
+        }
+        sum
+    }
+
+    /// Finds the shift for the rates of a solution.
+    pub(super) fn find(
+        &mut self,
+        system: &System,
+        blocks: &VecDeque<Block>,
+        kinds: &[Kind],
+        mean: f64,
+    ) {
+        let n = system.n;
+        let place = |one: usize, other: usize| one * n + other;
+        self.correlation = vec![0.0; n * n];
+        for one in 0..n {
+            for other in 0..n {
+                let of = |at: usize| system.covariance[place(at, at)];
+                let both = (of(one) * of(other)).sqrt();
+                self.correlation[place(one, other)] =
+                    if both > 0.0 { system.covariance[place(one, other)] / both } else { 0.0 };
+            }
+        }
+        if self.n != n {
+            self.by.resize(n, 0.0);
+            self.n = n;
+        }
+        let scale = 1.0 / (system.weight * SYSTEMATIC * SYSTEMATIC);
+        let mut told: Vec<f64> = system.gram.iter().map(|sum| sum * scale).collect();
+        for at in 0..n {
+            told[place(at, at)] += 0.1;
+        }
+        let known = |at: usize| KNOWN[kinds[at] as usize];
+        let count = blocks.len() as f64;
+        let least: Vec<f64> = (0..n)
+            .map(|at| blocks.iter().map(|block| block.rate[at]).fold(f64::MAX, f64::min))
+            .collect();
+        for at in 0..n {
+            self.by[at] = self.by[at].min(0.8 * least[at]);
+        }
+        let mut found = None;
+        for _ in 0..ITERATIONS {
+            let mut curvature = told.clone();
+            let mut slope = vec![0.0; n];
+            for at in 0..n {
+                let row = &told[at * n..][..n];
+                slope[at] = -row.iter().zip(&self.by).map(|(told, by)| told * by).sum::<f64>();
+                let (mut first, mut second) = (0.0, 0.0);
+                for block in blocks {
+                    let inverse = 1.0 / (block.rate[at] - self.by[at]).max(1e-9);
+                    first += inverse;
+                    second += inverse * inverse;
+                }
+                slope[at] -= known(at) * (first / count - 1.0 / kinds[at].mode(mean));
+                curvature[place(at, at)] += known(at) * second / count;
+            }
+            let Some(factor) = Factor::of(&curvature, n) else { return };
+            factor.solve(&mut slope);
+            let mut part: f64 = 1.0;
+            for at in 0..n {
+                let room = least[at] - self.by[at];
+                if slope[at] > 0.8 * room {
+                    part = part.min(0.8 * room / slope[at]);
+                }
+            }
+            for at in 0..n {
+                self.by[at] += part * slope[at];
+            }
+            found = Some(factor);
+        }
+        if let Some(factor) = found {
+            self.covariance = factor.inverse();
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! The rates of all blocks together: the equations and how they are solved.
+//!
+//! Unknown are the rates of each block. Their equations are those of the counts of each block, a
+//! random walk from block to block, the prior of the first block, and a barrier that keeps rates
+//! positive (Newton steps on `2 k ln rate - k rate / mode`). They are solved by conjugate gradients
+//! from the last solution. The preconditioner adds what each column would do alone, a tridiagonal
+//! system, and what a common shift of all blocks would do, one equation for each column: a two-level
+//! additive Schwarz method (Toselli and Widlund, "Domain Decomposition Methods", 2005, chapter 2). So
+//! the cost is that of the sums that are there, and not of all pairs of columns in all blocks.
+
+use std::collections::VecDeque;
+
+use super::super::solve::Factor;
+use super::Iterations;
+use super::blocks::Block;
+use super::prior::{Kind, Prior};
+use super::steps;
+
+/// A rate falls to no less than this part of itself in one pass.
+const LEAST_PART: f64 = 0.1;
+
+/// No rate is below this part of what is expected of its kind.
+const FLOOR: f64 = 1e-4;
+
+/// The solver stops when this little is left of the error, in the norm of the preconditioner, squared.
+const ENOUGH: f64 = 1e-6;
+
+/// What was solved.
+#[derive(Debug)]
+pub(super) struct System {
+    /// Number of places.
+    pub n: usize,
+    /// Covariance of a common shift of each column, `n` to a row: rates that never change.
+    pub covariance: Vec<f64>,
+    /// Sums of the counts of the span: weight x time x time, `n` to a row, and weights.
+    pub gram: Vec<f64>,
+    pub weight: f64,
+}
+
+/// Vectors have one value for each block and place.
+struct Equations<'a> {
+    n: usize,
+    blocks: &'a VecDeque<Block>,
+    prior: &'a Prior,
+    barrier: Vec<f64>,
+    /// By block and place: the inverse of the pivot, and the factor to the next block.
+    pivot: Vec<f64>,
+    factor: Vec<f64>,
+    coarse: &'a Factor,
+}
+
+impl System {
+    /// Improves the rates of the blocks; `None` where that failed, and rates are as they were.
+    pub(super) fn solve(
+        blocks: &mut VecDeque<Block>,
+        prior: &Prior,
+        kinds: &[Kind],
+        mean: f64,
+        iterations: Iterations,
+        improved: usize,
+    ) -> Option<Self> {
+        let n = kinds.len();
+        let count = blocks.len();
+        let mut gram = vec![0.0; n * n];
+        let mut weight = 0.0;
+        for block in &*blocks {
+            block.add_to(&mut gram, n);
+            weight += block.weight;
+        }
+        let mut all = gram.clone();
+        for one in 0..prior.len() {
+            for other in 0..prior.len() {
+                all[one * n + other] += prior.at(one, other);
+            }
+        }
+        for block in &*blocks {
+            for place in 0..n {
+                let rate = block.rate[place];
+                all[place * n + place] += kinds[place].barrier() / (rate * rate);
+            }
+        }
+        let coarse = Factor::of(&all, n)?;
+        let covariance = coarse.inverse();
+        // How much the other columns add to the variance of each.
+        let inflation: Vec<f64> = (0..n)
+            .map(|at| (all[at * n + at] * covariance[at * n + at]).max(1.0))
+            .collect();
+        let mut right = vec![0.0; count * n];
+        let mut rates = vec![0.0; count * n];
+        for pass in 0..iterations.passes {
+            steps::renew(blocks, prior, kinds, mean, &inflation, improved, pass);
+            right.fill(0.0);
+            let mut barrier = vec![0.0; count * n];
+            for (at, block) in blocks.iter().enumerate() {
+                let range = at * n..(at + 1) * n;
+                block.add_right(&mut right[range.clone()]);
+                if at == 0 {
+                    prior.add_right(&mut right[range.clone()]);
+                }
+                for place in 0..n {
+                    let (rate, strength) = (block.rate[place], kinds[place].barrier());
+                    barrier[range.start + place] = strength / (rate * rate);
+                    right[range.start + place] +=
+                        2.0 * strength / rate - strength / kinds[place].mode(mean);
+                }
+                rates[range].copy_from_slice(&block.rate);
+            }
+            let equations = Equations::new(n, blocks, prior, barrier, &coarse);
+            equations.solve(&mut rates, &right, iterations.solver);
+            if rates.iter().any(|rate| !rate.is_finite()) {
+                return None;
+            }
+            for (block, rates) in blocks.iter_mut().zip(rates.chunks_exact(n)) {
+                for ((rate, new), kind) in block.rate.iter_mut().zip(rates).zip(kinds) {
+                    *rate = new.max(LEAST_PART * *rate).max(FLOOR * kind.mode(mean));
+                }
+            }
+        }
+        steps::vary(blocks, prior, kinds, &inflation);
+        Some(Self { n, covariance, gram, weight })
+    }
+}
+
+impl<'a> Equations<'a> {
+    fn new(
+        n: usize,
+        blocks: &'a VecDeque<Block>,
+        prior: &'a Prior,
+        barrier: Vec<f64>,
+        coarse: &'a Factor,
+    ) -> Self {
+        let mut pivot = barrier.clone();
+        let mut factor = vec![0.0; pivot.len()];
+        let last = blocks.len() - 1;
+        for (at, block) in blocks.iter().enumerate() {
+            let from = at * n;
+            block.diagonal(|place, value| pivot[from + place] += value);
+            if at == 0 {
+                for place in 0..prior.len() {
+                    pivot[place] += prior.at(place, place);
+                }
+            }
+            if at < last {
+                for (place, step) in block.step.iter().enumerate().take(n) {
+                    pivot[from + place] += step;
+                    pivot[from + n + place] += step;
+                }
+            }
+        }
+        for at in 0..=last {
+            for place in 0..n {
+                let here = at * n + place;
+                if at > 0 {
+                    let before = here - n;
+                    pivot[here] -= factor[before] * blocks[at - 1].step[place];
+                }
+                if at < last {
+                    factor[here] = blocks[at].step[place] / pivot[here];
+                }
+            }
+        }
+        pivot.iter_mut().for_each(|pivot| *pivot = 1.0 / *pivot);
+        Self { n, blocks, prior, barrier, pivot, factor, coarse }
+    }
+
+    /// `to` = equations x `rates`.
+    fn apply(&self, rates: &[f64], to: &mut [f64]) {
+        let n = self.n;
+        for ((to, rate), barrier) in to.iter_mut().zip(rates).zip(&self.barrier) {
+            *to = barrier * rate;
+        }
+        self.prior.apply(&rates[..n], &mut to[..n]);
+        let last = self.blocks.len() - 1;
+        for (at, block) in self.blocks.iter().enumerate() {
+            let from = at * n;
+            block.apply(&rates[from..from + n], &mut to[from..from + n]);
+            if at < last {
+                for place in 0..n {
+                    let here = from + place;
+                    let pull = block.step[place] * (rates[here + n] - rates[here]);
+                    to[here] -= pull;
+                    to[here + n] += pull;
+                }
+            }
+        }
+    }
+
+    fn precondition(&self, error: &[f64], to: &mut [f64]) {
+        let n = self.n;
+        to.copy_from_slice(error);
+        for here in n..to.len() {
+            to[here] += self.factor[here - n] * to[here - n];
+        }
+        for here in (0..to.len()).rev() {
+            to[here] *= self.pivot[here];
+            if here + n < to.len() {
+                to[here] += self.factor[here] * to[here + n];
+            }
+        }
+        let mut sums = vec![0.0; n];
+        for error in error.chunks_exact(n) {
+            sums.iter_mut().zip(error).for_each(|(sum, error)| *sum += error);
+        }
+        self.coarse.solve(&mut sums);
+        for to in to.chunks_exact_mut(n) {
+            to.iter_mut().zip(&sums).for_each(|(to, sum)| *to += sum);
+        }
+    }
+
+    /// Conjugate gradients.
+    fn solve(&self, rates: &mut [f64], right: &[f64], iterations: usize) {
+        let len = rates.len();
+        let (mut error, mut better) = (vec![0.0; len], vec![0.0; len]);
+        let mut image = vec![0.0; len];
+        self.apply(rates, &mut image);
+        for ((error, right), image) in error.iter_mut().zip(right).zip(&image) {
+            *error = right - image;
+        }
+        self.precondition(&error, &mut better);
+        let mut direction = better.clone();
+        let mut size = dot(&error, &better);
+        let first = size;
+        for _ in 0..iterations {
+            if size.is_nan() || size <= ENOUGH * first || size <= f64::MIN_POSITIVE {
+                return;
+            }
+            self.apply(&direction, &mut image);
+            let curvature = dot(&direction, &image);
+            if curvature.is_nan() || curvature <= 0.0 {
+                return;
+            }
+            let by = size / curvature;
+            for at in 0..len {
+                rates[at] += by * direction[at];
+                error[at] -= by * image[at];
+            }
+            self.precondition(&error, &mut better);
+            let new = dot(&error, &better);
+            let kept = new / size;
+            size = new;
+            for (direction, better) in direction.iter_mut().zip(&better) {
+                *direction = better + kept * *direction;
+            }
+        }
+    }
+}
+
+fn dot(one: &[f64], other: &[f64]) -> f64 {
+    one.iter().zip(other).map(|(one, other)| one * other).sum()
+}

@@ -1,0 +1,150 @@
+//! Windows that wait for what comes after them.
+//!
+//! A method that learns knows more of a window when it has seen what came after it. So such a window
+//! waits, for the lag at most; its rows are made when all counters have divided it, in the order in
+//! which windows end. Each counter learns every half of the lag, one after the other, so that the
+//! work is spread; it then divides the windows that ended half a lag ago or before.
+
+use std::collections::VecDeque;
+
+use super::counter::{Divided, Span};
+use crate::log::Owner;
+
+/// Methods learn from ticks this often at most, ns. In windows that are longer, memory does not grow
+/// with their length.
+const LEARN_INTERVAL_NS: u64 = 100_000_000;
+
+/// The first intervals, at whose end every counter learns: rates are found from little.
+const FIRST: [u64; 5] = [1, 2, 3, 5, 7];
+
+/// When counters learn, and which windows they divide then. Times are ticks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Schedule {
+    start: u64,
+    interval: u64,
+    /// In how many intervals each counter learns once.
+    period: u64,
+    /// How long before the time of learning a window must have ended; `None`: windows do not wait.
+    lead: Option<u64>,
+}
+
+impl Schedule {
+    /// For a recording that begins with this tick; `lag_ns` below the interval of learning is no lag.
+    pub(super) fn new(start: u64, tick_ns: u64, lag_ns: u64) -> Self {
+        let interval = LEARN_INTERVAL_NS.div_ceil(tick_ns);
+        let lag = lag_ns / tick_ns;
+        let period = (lag / 2 / interval).max(1);
+        let lead = lag.checked_sub(period * interval);
+        Self { start, interval, period, lead }
+    }
+
+    /// Whether counters learn at the end of `tick`.
+    pub(super) const fn learns(&self, tick: u64) -> bool {
+        tick > self.start && (tick - self.start).is_multiple_of(self.interval)
+    }
+
+    /// Whether the counter with this place in the order learns at the end of `tick`.
+    pub(super) fn is_turn(&self, place: usize, tick: u64) -> bool {
+        let number = (tick - self.start) / self.interval;
+        FIRST.contains(&number) || (number + place as u64).is_multiple_of(self.period)
+    }
+
+    /// The last tick that a counter divides which learnt at the end of `tick`.
+    pub(super) fn divides(&self, tick: u64) -> u64 {
+        self.lead.map_or(tick, |lead| tick.saturating_sub(lead))
+    }
+
+    /// Whether windows wait.
+    pub(super) const fn waits(&self) -> bool {
+        self.lead.is_some()
+    }
+}
+
+/// What a counter has of a window.
+#[derive(Debug)]
+pub(super) enum Slot {
+    /// No rows.
+    Nothing,
+    /// It is not divided yet; with the misses of the CPUs, where they are known.
+    Waits(Box<Span>, Option<Vec<(Owner, u64)>>),
+    /// It is divided.
+    Divided(Divided),
+}
+
+/// A window that has ended, with a slot for each counter.
+#[derive(Debug)]
+pub(super) struct Ended {
+    /// The tick with which it ended.
+    pub tick: u64,
+    /// In the order of the counters.
+    pub slots: Vec<Slot>,
+}
+
+/// The windows that wait, the oldest first.
+#[derive(Debug, Default)]
+pub(super) struct Waiting(VecDeque<Ended>);
+
+impl Waiting {
+    /// A window has ended.
+    pub(super) fn push(&mut self, window: Ended) {
+        self.0.push_back(window);
+    }
+
+    /// The windows up to the tick `to`, from the oldest on.
+    pub(super) fn up_to(&mut self, to: u64) -> impl Iterator<Item = &mut Ended> {
+        self.0.iter_mut().take_while(move |window| window.tick <= to)
+    }
+
+    /// The oldest window, if every counter has divided it.
+    pub(super) fn pop(&mut self) -> Option<Ended> {
+        let is_divided = |window: &mut Ended| {
+            !window.slots.iter().any(|slot| matches!(slot, Slot::Waits(..)))
+        };
+        self.0.pop_front_if(is_divided)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    /// The longest time from a tick to when its counter divides it, in ticks of 1 ms.
+    fn longest(lag_ms: u64, place: usize) -> u64 {
+        let schedule = Schedule::new(7, MS, lag_ms * MS);
+        let mut longest = 0;
+        let mut divided = 7;
+        for tick in 8..20_000 {
+            if schedule.learns(tick) && schedule.is_turn(place, tick) {
+                let to = schedule.divides(tick);
+                if to > divided {
+                    longest = longest.max(tick - divided - 1);
+                    divided = to;
+                }
+            }
+        }
+        longest
+    }
+
+    #[test]
+    fn no_window_waits_longer_than_the_lag() {
+        for lag_ms in [100, 150, 200, 500, 1000, 1250, 5000] {
+            for place in 0..12 {
+                let longest = longest(lag_ms, place);
+                assert!(longest <= lag_ms, "{lag_ms} ms: {longest} ms at {place}");
+            }
+        }
+        assert!(!Schedule::new(0, MS, 50 * MS).waits());
+        assert!(!Schedule::new(0, MS, 0).waits());
+    }
+
+    #[test]
+    fn counters_learn_one_after_the_other() {
+        let schedule = Schedule::new(0, MS, 1000 * MS);
+        for tick in (1000..2000).filter(|tick| schedule.learns(*tick)) {
+            let turns = (0..10).filter(|place| schedule.is_turn(*place, tick)).count();
+            assert_eq!(turns, 2, "{tick}");
+        }
+    }
+}
