@@ -100,7 +100,12 @@ fuzz_target!(|input: &[u8]| {
     let mut attributor = Attributor::new(&RecordingFacts {
         plan: &plan,
         counters: &order(&plan, |_| false),
-        methods: Methods { choice: Choice::Auto, io: true, lag_ns: 5 * TICK_NS, effort: Effort::Live },
+        methods: Methods {
+            choice: Choice::Auto,
+            io: true,
+            lag_ns: 5 * TICK_NS,
+            effort: Effort::Live,
+        },
         start_tick: START,
         clock: Snapshot { mono_ns: 0, wall_ns: 0 },
         origin: &Origin::of(&BTreeMap::new()),

@@ -220,8 +220,7 @@ impl Attributor {
                 if let Slot::Waits(span, misses) = slot {
                     let misses = misses.as_deref();
                     let tick_ns = self.clock.tick_ns;
-                    let divided =
-                        track.divide(window.tick, tick_ns, span, misses, Some(history));
+                    let divided = track.divide(window.tick, tick_ns, span, misses, Some(history));
                     *slot = Slot::Divided(divided);
                 }
             }

@@ -23,7 +23,6 @@ const OWN: usize = 128;
 /// Part of a source's use that is left after a review, each 100 ms: the memory is about 2 s.
 const LEFT: f64 = 0.95;
 
-
 /// A source gets a column of its own from this much use on, in ticks of one CPU.
 const LEAST: f64 = 2.0;
 
@@ -298,8 +297,7 @@ mod tests {
             number
         };
         let row = history.row(tick).iter();
-        let mut own: Vec<u32> =
-            row.filter(|entry| entry.column == entry.source).map(of).collect();
+        let mut own: Vec<u32> = row.filter(|entry| entry.column == entry.source).map(of).collect();
         own.sort_unstable();
         own
     }
@@ -307,14 +305,12 @@ mod tests {
     #[test]
     fn who_uses_most_has_a_column_and_keeps_it() {
         let mut history = History::new(TICK);
-        let all: Vec<_> =
-            (0..200).map(|at| (near(at), TICK / 4 + u64::from(at))).collect();
+        let all: Vec<_> = (0..200).map(|at| (near(at), TICK / 4 + u64::from(at))).collect();
         run(&mut history, 1001, &all);
         let first = own(&history, 900);
         assert_eq!(first.len(), OWN);
         // A little more is no reason to learn anew, much more is.
-        let more: Vec<_> =
-            (0..200).map(|at| (near(at), TICK / 4 + 200 - u64::from(at))).collect();
+        let more: Vec<_> = (0..200).map(|at| (near(at), TICK / 4 + 200 - u64::from(at))).collect();
         run(&mut history, 5000, &more);
         assert_eq!(own(&history, 5900), first);
         run(&mut history, 5000, &[&all[..], &[(near(777), TICK)]].concat());
@@ -325,7 +321,11 @@ mod tests {
     #[test]
     fn who_is_gone_is_forgotten() {
         let mut history = History::new(TICK);
-        run(&mut history, 201, &[(near(1), TICK), (Source { owner: Owner::Idle, is_far: false }, TICK)]);
+        run(
+            &mut history,
+            201,
+            &[(near(1), TICK), (Source { owner: Owner::Idle, is_far: false }, TICK)],
+        );
         assert_eq!(own(&history, 150), [1]);
         run(&mut history, 20_000, &[(near(2), TICK)]);
         assert_eq!(history.known.len(), 1);
@@ -340,7 +340,8 @@ mod tests {
         assert!(history.of_edges(near(1), edge) > 0.99);
         for tick in 0..1000 {
             let odd = tick % 2;
-            history.push(tick, &[(near(1), odd * TICK), (near(2), TICK * 97 / 100 + odd * TICK / 33)]);
+            history
+                .push(tick, &[(near(1), odd * TICK), (near(2), TICK * 97 / 100 + odd * TICK / 33)]);
         }
         assert!(history.of_edges(near(1), edge) < 0.01);
         assert!(history.of_edges(near(2), edge) > 0.99);

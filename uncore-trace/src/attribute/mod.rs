@@ -282,7 +282,10 @@ mod tests {
         }))
         .unwrap();
         let choices = [Choice::Auto, Choice::Residency, Choice::Io, Choice::Misses];
-        let kind = |choice| Methods { choice, io: true, lag_ns: 0, effort: Effort::Live }.kind(&plan, &plan.counters[0]);
+        let kind = |choice| {
+            Methods { choice, io: true, lag_ns: 0, effort: Effort::Live }
+                .kind(&plan, &plan.counters[0])
+        };
         choices.map(kind).to_vec()
     }
 

@@ -245,7 +245,15 @@ fn run(mix: &Mix, truth: &[Truth], method: impl Attribution, spread: f64) -> Out
         while divided + (WINDOW as u64) <= to {
             let Some(window) = windows.next() else { break };
             divided += WINDOW as u64;
-            divide(mix, window, divided, spread, &mut method, &mut result, (&mut given, &mut moved));
+            divide(
+                mix,
+                window,
+                divided,
+                spread,
+                &mut method,
+                &mut result,
+                (&mut given, &mut moved),
+            );
         }
     }
     for at in 0..count {

@@ -97,9 +97,8 @@ impl Waiting {
 
     /// The oldest window, if every counter has divided it.
     pub(super) fn pop(&mut self) -> Option<Ended> {
-        let is_divided = |window: &mut Ended| {
-            !window.slots.iter().any(|slot| matches!(slot, Slot::Waits(..)))
-        };
+        let is_divided =
+            |window: &mut Ended| !window.slots.iter().any(|slot| matches!(slot, Slot::Waits(..)));
         self.0.pop_front_if(is_divided)
     }
 }

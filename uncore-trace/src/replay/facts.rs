@@ -68,12 +68,7 @@ impl Facts {
         Ok(Self {
             opened: opened(recording, &plan)?,
             plan,
-            methods: Methods {
-                choice: method,
-                io,
-                lag_ns,
-                effort: overrides.effort,
-            },
+            methods: Methods { choice: method, io, lag_ns, effort: overrides.effort },
             start_tick: first_tick(recording)?.unwrap_or(0) / tick_ns,
             stop_tick,
             clock,

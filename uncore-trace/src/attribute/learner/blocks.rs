@@ -34,10 +34,10 @@ pub(super) struct Block {
     index: Vec<u16>,
     /// Sum over counts of weight x time x time, `active` to a row.
     gram: Vec<f64>,
+    /// The same without weights.
+    times: Vec<f64>,
     /// Sum over counts of weight x time x count.
     right: Vec<f64>,
-    /// Sum of weights, and of counts.
-    pub weight: f64,
     /// Number of counts.
     pub counts: f64,
     /// Sum of weight x count^2.
@@ -61,8 +61,8 @@ impl Block {
             active: Vec::new(),
             index: vec![NONE; n],
             gram: Vec::new(),
+            times: Vec::new(),
             right: Vec::new(),
-            weight: 0.0,
             counts: 0.0,
             square: 0.0,
             rate,
@@ -109,7 +109,6 @@ impl Block {
         self.step.iter_mut().for_each(|step| *step /= square);
         self.gram.iter_mut().for_each(|sum| *sum /= square);
         self.right.iter_mut().for_each(|sum| *sum /= factor);
-        self.weight /= square;
     }
 
     /// Forgets its counts.
@@ -118,8 +117,9 @@ impl Block {
             self.index[place] = NONE;
         }
         self.gram.clear();
+        self.times.clear();
         self.right.clear();
-        (self.weight, self.counts, self.square) = (0.0, 0.0, 0.0);
+        (self.counts, self.square) = (0.0, 0.0);
     }
 
     /// Adds a count.
@@ -135,11 +135,13 @@ impl Block {
             let weighed = weight * time;
             self.right[one] += weighed * count;
             let sums = &mut self.gram[one * k..][..k];
-            for &(other, time) in row {
-                sums[usize::from(self.index[other])] += weighed * time;
+            let times = &mut self.times[one * k..][..k];
+            for &(other, its) in row {
+                let other = usize::from(self.index[other]);
+                sums[other] += weighed * its;
+                times[other] += time * its;
             }
         }
-        self.weight += weight;
         self.counts += 1.0;
         self.square += weight * count * count;
     }
@@ -149,15 +151,14 @@ impl Block {
         self.index[place] = k as u16;
         self.active.push(place);
         self.right.push(0.0);
-        let mut gram = vec![0.0; (k + 1) * (k + 1)];
-        for row in 0..k {
-            gram[row * (k + 1)..][..k].copy_from_slice(&self.gram[row * k..][..k]);
+        for sums in [&mut self.gram, &mut self.times] {
+            let mut wider = vec![0.0; (k + 1) * (k + 1)];
+            for row in 0..k {
+                wider[row * (k + 1)..][..k].copy_from_slice(&sums[row * k..][..k]);
+            }
+            *sums = wider;
         }
-        self.gram = gram;
     }
-
-    /// All counts are added.
-    pub(super) const fn finish(&mut self) {}
 
     /// Places of the columns that ran.
     pub(super) fn active(&self) -> &[usize] {
@@ -168,18 +169,26 @@ impl Block {
     pub(super) fn apply(&self, rates: &[f64], to: &mut [f64]) {
         let k = self.active.len();
         for (row, &place) in self.gram.chunks_exact(k.max(1)).zip(&self.active) {
-            let sum: f64 =
-                row.iter().zip(&self.active).map(|(gram, at)| gram * rates[*at]).sum();
+            let sum: f64 = row.iter().zip(&self.active).map(|(gram, at)| gram * rates[*at]).sum();
             to[place] += sum;
         }
     }
 
     /// Adds its sums to those of all blocks: `gram` has `n` to a row.
     pub(super) fn add_to(&self, gram: &mut [f64], n: usize) {
+        self.scatter(&self.gram, gram, n);
+    }
+
+    /// The same without weights.
+    pub(super) fn add_times_to(&self, times: &mut [f64], n: usize) {
+        self.scatter(&self.times, times, n);
+    }
+
+    fn scatter(&self, sums: &[f64], to: &mut [f64], n: usize) {
         let k = self.active.len();
-        for (row, &place) in self.gram.chunks_exact(k.max(1)).zip(&self.active) {
+        for (row, &place) in sums.chunks_exact(k.max(1)).zip(&self.active) {
             for (sum, &other) in row.iter().zip(&self.active) {
-                gram[place * n + other] += sum;
+                to[place * n + other] += sum;
             }
         }
     }

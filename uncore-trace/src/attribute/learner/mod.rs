@@ -54,8 +54,10 @@ pub enum Effort {
 /// How often a solution is improved.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Iterations {
-    /// Times that steps and bounds are renewed.
+    /// Times that steps and bounds are renewed, at most.
     pub passes: usize,
+    /// They are settled when rates move by less than this part of themselves.
+    pub settled: f64,
     /// Iterations of the solver in each.
     pub solver: usize,
     /// Iterations of the noise model.
@@ -181,9 +183,13 @@ impl Learner {
     fn iterations(&self, first_new: usize) -> Iterations {
         let at_first = first_new * (self.block_ticks as usize) < 500;
         match self.effort {
-            Effort::Live if at_first => Iterations { passes: 3, solver: 8, noise: 6, rounds: 3 },
-            Effort::Live => Iterations { passes: 3, solver: 6, noise: 3, rounds: 1 },
-            Effort::Full => Iterations { passes: 8, solver: 12, noise: 10, rounds: 3 },
+            Effort::Live if at_first => {
+                Iterations { passes: 3, settled: 1e-3, solver: 8, noise: 6, rounds: 3 }
+            }
+            Effort::Live => Iterations { passes: 6, settled: 2e-3, solver: 6, noise: 3, rounds: 1 },
+            Effort::Full => {
+                Iterations { passes: 12, settled: 1e-4, solver: 12, noise: 10, rounds: 3 }
+            }
         }
     }
 
@@ -219,7 +225,10 @@ impl Learner {
     fn improved(&self) -> usize {
         let divided = self.observations.get(self.divided).map_or(u64::MAX, |one| one.to);
         let number = self.block_of(divided);
-        self.blocks.iter().position(|block| block.number >= number).unwrap_or(self.blocks.len())
+        self.blocks
+            .iter()
+            .position(|block| block.number >= number)
+            .unwrap_or(self.blocks.len())
             .saturating_sub(1)
     }
 
@@ -298,7 +307,7 @@ impl Learner {
             expected += (one.to - one.from) as f64 * self.noise.mean_count;
         }
         let factor = counts / expected;
-        if expected > 0.0 && (factor > UNIT || factor < 1.0 / UNIT) && counts > 0.0 {
+        if expected > 0.0 && !(1.0 / UNIT..=UNIT).contains(&factor) && counts > 0.0 {
             self.unit *= factor;
             self.blocks.iter_mut().for_each(|block| block.scale(1.0 / factor));
             self.prior.scale(1.0 / factor);
@@ -347,9 +356,6 @@ impl Learner {
             Self::row(&self.places, one, history, &mut row);
             one.weight = 1.0 / self.noise.variance(&row, &block.rate);
             block.add(&row, one.count / unit, one.weight);
-        }
-        for block in self.blocks.iter_mut().skip(improved) {
-            block.finish();
         }
     }
 
@@ -401,11 +407,8 @@ impl Learner {
         for block in &self.blocks {
             block.active().iter().for_each(|at| used[*at] = true);
         }
-        for place in 3..self.columns.len() {
-            let Some(column) = self.columns[place] else { continue };
-            if used[place] {
-                continue;
-            }
+        for (place, used) in used.into_iter().enumerate() {
+            let Some(column) = self.columns[place].filter(|_| !used) else { continue };
             if let (Some(source), Some(block)) = (history.source(column), self.blocks.back()) {
                 if self.remembered.len() >= REMEMBERED {
                     self.remembered.clear();
@@ -444,7 +447,16 @@ impl Learner {
                 let block = &self.blocks[at];
                 Self::row(&self.places, one, history, &mut row);
                 let counted = one.count / self.unit;
-                self.parts.add(one, &row, history, &self.places, block, &self.shift, &self.noise, counted);
+                self.parts.add(
+                    one,
+                    &row,
+                    history,
+                    &self.places,
+                    block,
+                    &self.shift,
+                    &self.noise,
+                    counted,
+                );
             }
             self.divided += 1;
         }

@@ -25,7 +25,7 @@ const FAR: f64 = 0.02;
 const BASELINE_PART: f64 = 0.01;
 
 /// Strength of the barrier that keeps rates above 0, per block, of the logarithm of a rate.
-const BARRIER: f64 = 1e-4;
+pub(super) const BARRIER: f64 = 1e-4;
 
 impl Kind {
     /// The rate that is expected where nothing is known; `mean` is the mean count of a tick.
@@ -35,11 +35,6 @@ impl Kind {
             Self::Near => 1.0,
             Self::Far => FAR,
         }
-    }
-
-    /// The strength of the barrier, per block.
-    pub(super) const fn barrier(self) -> f64 {
-        BARRIER
     }
 }
 
@@ -110,9 +105,8 @@ impl Prior {
             let right = self.vector[place];
             for one in (0..n).filter(|one| *one != place && row[*one] != 0.0) {
                 let part = row[one] / own;
-                for other in 0..n {
-                    self.information[one * n + other] -= part * row[other];
-                }
+                let target = &mut self.information[one * n..][..n];
+                target.iter_mut().zip(&row).for_each(|(target, its)| *target -= part * its);
                 self.vector[one] -= part * right;
             }
         }
@@ -139,7 +133,13 @@ impl Prior {
     }
 
     /// Takes in the first `over` blocks, as if rates were constant in them, and their steps at the end.
-    pub(super) fn take(&mut self, blocks: &VecDeque<Block>, over: usize, kinds: &[Kind], mean: f64) {
+    pub(super) fn take(
+        &mut self,
+        blocks: &VecDeque<Block>,
+        over: usize,
+        kinds: &[Kind],
+        mean: f64,
+    ) {
         let n = kinds.len();
         if self.n < n {
             self.reset(n - 1, 0.0, 0.0);
@@ -151,7 +151,7 @@ impl Prior {
             block.add_to(&mut information, n);
             block.add_right(&mut right);
             for place in 0..n {
-                let (rate, barrier) = (block.rate[place].max(1e-4), kinds[place].barrier());
+                let (rate, barrier) = (block.rate[place].max(1e-4), BARRIER);
                 information[place * n + place] += barrier / (rate * rate);
                 right[place] += 2.0 * barrier / rate - barrier / kinds[place].mode(mean);
                 moves[place] += 1.0 / block.step[place];

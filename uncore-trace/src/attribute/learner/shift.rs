@@ -86,6 +86,7 @@ impl Shift {
     }
 
     /// Finds the shift for the rates of a solution.
+    #[expect(clippy::needless_range_loop, reason = "several vectors are walked side by side")]
     pub(super) fn find(
         &mut self,
         system: &System,
@@ -108,8 +109,15 @@ impl Shift {
             self.by.resize(n, 0.0);
             self.n = n;
         }
-        let scale = 1.0 / (system.weight * SYSTEMATIC * SYSTEMATIC);
-        let mut told: Vec<f64> = system.gram.iter().map(|sum| sum * scale).collect();
+        let scale = 1.0 / (SYSTEMATIC * SYSTEMATIC);
+        let information: Vec<f64> = system.times.iter().map(|sum| sum * scale).collect();
+        // Squared, it tells apart what counts say clearly and what they do not.
+        let mut told = vec![0.0; n * n];
+        for (row, told) in information.chunks_exact(n).zip(told.chunks_exact_mut(n)) {
+            for (part, other) in row.iter().zip(information.chunks_exact(n)) {
+                told.iter_mut().zip(other).for_each(|(told, other)| *told += part * other);
+            }
+        }
         for at in 0..n {
             told[place(at, at)] += 0.1;
         }

@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 
 use super::blocks::{Block, STEP};
-use super::prior::{Kind, Prior};
+use super::prior::{BARRIER, Kind, Prior};
 
 /// Blocks whose counts fit worse than this may be after a jump of all rates: mean of weight x error^2.
 const MISFIT: f64 = 3.0;
@@ -17,6 +17,7 @@ const MISFIT: f64 = 3.0;
 const JUMP: f64 = 0.1;
 
 /// Precisions of steps, from the last rates; those of the blocks before `improved` are kept.
+#[expect(clippy::needless_range_loop, reason = "several vectors are walked side by side")]
 pub(super) fn renew(
     blocks: &mut VecDeque<Block>,
     prior: &Prior,
@@ -59,12 +60,7 @@ pub(super) fn renew(
 }
 
 /// Variances of rates.
-pub(super) fn vary(
-    blocks: &mut VecDeque<Block>,
-    prior: &Prior,
-    kinds: &[Kind],
-    inflation: &[f64],
-) {
+pub(super) fn vary(blocks: &mut VecDeque<Block>, prior: &Prior, kinds: &[Kind], inflation: &[f64]) {
     let marginal = Marginal::of(blocks, prior, kinds, inflation);
     let n = kinds.len();
     for (block, variance) in blocks.iter_mut().zip(marginal.variance.chunks_exact(n)) {
@@ -80,19 +76,15 @@ struct Marginal {
 }
 
 impl Marginal {
-    fn of(
-        blocks: &VecDeque<Block>,
-        prior: &Prior,
-        kinds: &[Kind],
-        inflation: &[f64],
-    ) -> Self {
+    #[expect(clippy::needless_range_loop, reason = "several vectors are walked side by side")]
+    fn of(blocks: &VecDeque<Block>, prior: &Prior, kinds: &[Kind], inflation: &[f64]) -> Self {
         let (n, count) = (kinds.len(), blocks.len());
         let mut own = vec![0.0; count * n];
         for (at, block) in blocks.iter().enumerate() {
             let from = at * n;
             for place in 0..n {
                 let rate = block.rate[place];
-                own[from + place] = kinds[place].barrier() / (rate * rate);
+                own[from + place] = BARRIER / (rate * rate);
             }
             block.diagonal(|place, value| own[from + place] += value / inflation[place]);
             if at == 0 {

@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use super::super::solve::Factor;
 use super::Iterations;
 use super::blocks::Block;
-use super::prior::{Kind, Prior};
+use super::prior::{BARRIER, Kind, Prior};
 use super::steps;
 
 /// A rate falls to no less than this part of itself in one pass.
@@ -32,9 +32,8 @@ pub(super) struct System {
     pub n: usize,
     /// Covariance of a common shift of each column, `n` to a row: rates that never change.
     pub covariance: Vec<f64>,
-    /// Sums of the counts of the span: weight x time x time, `n` to a row, and weights.
-    pub gram: Vec<f64>,
-    pub weight: f64,
+    /// Mean over the counts of the span of time x time, `n` to a row.
+    pub times: Vec<f64>,
 }
 
 /// Vectors have one value for each block and place.
@@ -61,13 +60,16 @@ impl System {
     ) -> Option<Self> {
         let n = kinds.len();
         let count = blocks.len();
-        let mut gram = vec![0.0; n * n];
-        let mut weight = 0.0;
+        let (mut all, mut times) = (vec![0.0; n * n], vec![0.0; n * n]);
+        let mut counts = 0.0;
         for block in &*blocks {
-            block.add_to(&mut gram, n);
-            weight += block.weight;
+            block.add_to(&mut all, n);
+            block.add_times_to(&mut times, n);
+            counts += block.counts;
         }
-        let mut all = gram.clone();
+        for sum in &mut times {
+            *sum /= f64::max(counts, 1.0);
+        }
         for one in 0..prior.len() {
             for other in 0..prior.len() {
                 all[one * n + other] += prior.at(one, other);
@@ -76,15 +78,14 @@ impl System {
         for block in &*blocks {
             for place in 0..n {
                 let rate = block.rate[place];
-                all[place * n + place] += kinds[place].barrier() / (rate * rate);
+                all[place * n + place] += BARRIER / (rate * rate);
             }
         }
         let coarse = Factor::of(&all, n)?;
         let covariance = coarse.inverse();
         // How much the other columns add to the variance of each.
-        let inflation: Vec<f64> = (0..n)
-            .map(|at| (all[at * n + at] * covariance[at * n + at]).max(1.0))
-            .collect();
+        let inflation: Vec<f64> =
+            (0..n).map(|at| (all[at * n + at] * covariance[at * n + at]).max(1.0)).collect();
         let mut right = vec![0.0; count * n];
         let mut rates = vec![0.0; count * n];
         for pass in 0..iterations.passes {
@@ -98,7 +99,7 @@ impl System {
                     prior.add_right(&mut right[range.clone()]);
                 }
                 for place in 0..n {
-                    let (rate, strength) = (block.rate[place], kinds[place].barrier());
+                    let (rate, strength) = (block.rate[place], BARRIER);
                     barrier[range.start + place] = strength / (rate * rate);
                     right[range.start + place] +=
                         2.0 * strength / rate - strength / kinds[place].mode(mean);
@@ -110,14 +111,21 @@ impl System {
             if rates.iter().any(|rate| !rate.is_finite()) {
                 return None;
             }
+            let (mut moved, mut all) = (0.0, 0.0);
             for (block, rates) in blocks.iter_mut().zip(rates.chunks_exact(n)) {
                 for ((rate, new), kind) in block.rate.iter_mut().zip(rates).zip(kinds) {
-                    *rate = new.max(LEAST_PART * *rate).max(FLOOR * kind.mode(mean));
+                    let new = new.max(LEAST_PART * *rate).max(FLOOR * kind.mode(mean));
+                    moved += (new - *rate).abs();
+                    all += new;
+                    *rate = new;
                 }
+            }
+            if pass > 0 && moved < iterations.settled * all {
+                break;
             }
         }
         steps::vary(blocks, prior, kinds, &inflation);
-        Some(Self { n, covariance, gram, weight })
+        Some(Self { n, covariance, times })
     }
 }
 
@@ -136,8 +144,8 @@ impl<'a> Equations<'a> {
             let from = at * n;
             block.diagonal(|place, value| pivot[from + place] += value);
             if at == 0 {
-                for place in 0..prior.len() {
-                    pivot[place] += prior.at(place, place);
+                for (place, pivot) in pivot.iter_mut().enumerate().take(prior.len()) {
+                    *pivot += prior.at(place, place);
                 }
             }
             if at < last {
@@ -159,7 +167,9 @@ impl<'a> Equations<'a> {
                 }
             }
         }
-        pivot.iter_mut().for_each(|pivot| *pivot = 1.0 / *pivot);
+        for pivot in &mut pivot {
+            *pivot = 1.0 / *pivot;
+        }
         Self { n, blocks, prior, barrier, pivot, factor, coarse }
     }
 
