@@ -3,7 +3,7 @@
 use super::prior::Kind;
 
 /// A count of one or more ticks.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Observation {
     /// The tick with which it begins, exclusive.
     pub from: u64,
@@ -15,10 +15,45 @@ pub(super) struct Observation {
     pub restarts: bool,
     /// Inverse of its variance when it was last used.
     pub weight: f64,
+    /// Who ran; empty until the count has a block.
+    pub row: Row,
 }
 
-/// Place and time, in ticks of one CPU, of what ran.
-pub(super) type Row = Vec<(usize, f64)>;
+/// What ran: its places, ascending, and times in ticks of one CPU. The baseline is the first.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Row(Box<[(u16, f32)]>);
+
+impl Row {
+    /// Of places in any order, which may occur several times, in a count of so many ticks.
+    pub(super) fn of(ticks: u64, ran: impl Iterator<Item = (usize, f32)>) -> Self {
+        let ran = ran.map(|(place, time)| (place as u16, time));
+        let mut all: Vec<(u16, f32)> = std::iter::once((0, ticks as f32)).chain(ran).collect();
+        all.sort_unstable_by_key(|(place, _)| *place);
+        all.dedup_by(|next, sum| {
+            let same = next.0 == sum.0;
+            if same {
+                sum.1 += next.1;
+            }
+            same
+        });
+        Self(all.into())
+    }
+
+    /// Places and times.
+    pub(super) fn iter(&self) -> impl ExactSizeIterator<Item = (usize, f64)> + Clone {
+        self.0.iter().map(|&(place, time)| (usize::from(place), f64::from(time)))
+    }
+
+    /// Where a place is in it.
+    pub(super) fn find(&self, place: usize) -> Option<usize> {
+        self.0.binary_search_by_key(&place, |(at, _)| usize::from(*at)).ok()
+    }
+
+    /// Ticks of the count.
+    pub(super) fn ticks(&self) -> f64 {
+        self.0.first().map_or(1.0, |(_, ticks)| f64::from(*ticks))
+    }
+}
 
 /// Standard deviation of a step of a rate that stands still, in its own size.
 pub(super) const STEP: f64 = 0.003;
@@ -124,19 +159,19 @@ impl Block {
 
     /// Adds a count.
     pub(super) fn add(&mut self, row: &Row, count: f64, weight: f64) {
-        for &(place, _) in row {
+        for (place, _) in row.iter() {
             if self.index[place] == NONE {
                 self.grow(place);
             }
         }
         let k = self.active.len();
-        for &(place, time) in row {
+        for (place, time) in row.iter() {
             let one = usize::from(self.index[place]);
             let weighed = weight * time;
             self.right[one] += weighed * count;
             let sums = &mut self.gram[one * k..][..k];
             let times = &mut self.times[one * k..][..k];
-            for &(other, its) in row {
+            for (other, its) in row.iter() {
                 let other = usize::from(self.index[other]);
                 sums[other] += weighed * its;
                 times[other] += time * its;

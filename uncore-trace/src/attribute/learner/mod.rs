@@ -35,6 +35,16 @@ const SPAN_NS: u64 = 3_000_000_000;
 /// Ticks before rates are used.
 const LEARN: u64 = 100;
 
+/// Where the columns [`BASELINE`], [`REST`] and [`FAR_REST`] are.
+const FIXED: [(u32, Kind); 3] =
+    [(BASELINE, Kind::Baseline), (REST, Kind::Near), (FAR_REST, Kind::Far)];
+
+/// The place of [`REST`].
+const REST_PLACE: usize = 1;
+
+/// While there are less blocks, rates are found from little.
+const FIRST: usize = 25;
+
 /// A rate that differs from the unit by this factor changes the unit.
 const UNIT: f64 = 4.0;
 
@@ -110,9 +120,9 @@ impl Learner {
             span: (SPAN_NS / (block_ticks * tick_ns)).clamp(10, 400) as usize,
             unit: 0.0,
             effort,
-            columns: vec![Some(BASELINE), Some(REST), Some(FAR_REST)],
-            kinds: vec![Kind::Baseline, Kind::Near, Kind::Far],
-            places: HashMap::from([(BASELINE, 0), (REST, 1), (FAR_REST, 2)]),
+            columns: FIXED.iter().map(|(column, _)| Some(*column)).collect(),
+            kinds: FIXED.iter().map(|(_, kind)| *kind).collect(),
+            places: FIXED.iter().zip(0..).map(|((column, _), place)| (*column, place)).collect(),
             observations: VecDeque::new(),
             divided: 0,
             placed: 0,
@@ -135,7 +145,9 @@ impl Learner {
         let Some(count) = count else { return };
         self.pending = None;
         let restarts = std::mem::take(&mut self.skips);
-        self.observations.push_back(Observation { from, to: tick, count, restarts, weight: 0.0 });
+        let row = Row::default();
+        let one = Observation { from, to: tick, count, restarts, weight: 0.0, row };
+        self.observations.push_back(one);
         self.ticks += 1;
     }
 
@@ -163,7 +175,7 @@ impl Learner {
         let improved = self.improved();
         let iterations = self.iterations(first_new);
         for _ in 0..iterations.rounds {
-            self.fill(history, improved);
+            self.fill(improved);
             let system = System::solve(
                 &mut self.blocks,
                 &self.prior,
@@ -175,13 +187,13 @@ impl Learner {
             if let Some(system) = system {
                 self.shift.find(&system, &self.blocks, &self.kinds, self.noise.mean_count);
             }
-            self.fit(history, improved, iterations.noise);
+            self.fit(improved, iterations.noise);
         }
         self.drop_old();
     }
 
     fn iterations(&self, first_new: usize) -> Iterations {
-        let at_first = first_new * (self.block_ticks as usize) < 500;
+        let at_first = first_new < FIRST;
         match self.effort {
             Effort::Live if at_first => {
                 Iterations { passes: 3, settled: 1e-3, solver: 8, noise: 6, rounds: 3 }
@@ -244,10 +256,11 @@ impl Learner {
                 break;
             }
             let (from, to, number) = (one.from, one.to, self.block_of(one.to));
-            for tick in from + 1..=to {
-                for entry in history.row(tick) {
-                    self.place_of(entry.column, history);
-                }
+            let ran = (from + 1..=to).flat_map(|tick| history.row(tick));
+            let ran: Vec<(usize, f32)> =
+                ran.map(|entry| (self.place_of(entry.column, history), entry.time)).collect();
+            if let Some(one) = self.observations.get_mut(self.placed) {
+                one.row = Row::of(to - from, ran.into_iter());
             }
             if self.blocks.back().is_none_or(|block| block.number < number) {
                 let n = self.columns.len();
@@ -320,28 +333,12 @@ impl Learner {
         }
     }
 
-    /// The columns and times of a count.
-    fn row(places: &HashMap<u32, usize>, one: &Observation, history: &History, row: &mut Row) {
-        row.clear();
-        row.push((0, (one.to - one.from) as f64));
-        for tick in one.from + 1..=one.to {
-            for entry in history.row(tick) {
-                let place = places.get(&entry.column).copied().unwrap_or(1);
-                match row.iter_mut().find(|(at, _)| *at == place) {
-                    Some((_, time)) => *time += f64::from(entry.time),
-                    None => row.push((place, f64::from(entry.time))),
-                }
-            }
-        }
-    }
-
     /// Sums up what the counts of the blocks from `improved` on say.
-    fn fill(&mut self, history: &History, improved: usize) {
+    fn fill(&mut self, improved: usize) {
         let Some(first) = self.blocks.get(improved).map(|block| block.number) else { return };
         for block in self.blocks.iter_mut().skip(improved) {
             block.clear();
         }
-        let mut row = Row::new();
         let (block_ticks, unit) = (self.block_ticks, self.unit);
         let mut at = improved;
         for one in self.observations.iter_mut().take(self.placed) {
@@ -353,16 +350,14 @@ impl Learner {
                 at += 1;
             }
             let Some(block) = self.blocks.get_mut(at) else { break };
-            Self::row(&self.places, one, history, &mut row);
-            one.weight = 1.0 / self.noise.variance(&row, &block.rate);
-            block.add(&row, one.count / unit, one.weight);
+            one.weight = 1.0 / self.noise.variance(&one.row, &block.rate);
+            block.add(&one.row, one.count / unit, one.weight);
         }
     }
 
     /// Fits the noise model to what rates do not explain.
-    fn fit(&mut self, history: &History, improved: usize, iterations: usize) {
+    fn fit(&mut self, improved: usize, iterations: usize) {
         let Some(first) = self.blocks.get(improved).map(|block| block.number) else { return };
-        let mut row = Row::new();
         let mut at = improved;
         self.noise.begin(self.columns.len());
         for one in self.observations.iter().take(self.placed) {
@@ -374,10 +369,10 @@ impl Learner {
                 at += 1;
             }
             let Some(block) = self.blocks.get(at) else { break };
-            Self::row(&self.places, one, history, &mut row);
-            let expected: f64 = row.iter().map(|(at, time)| block.rate[*at] * time).sum();
-            let leverage = one.weight * self.shift.leverage(&row, block);
-            self.noise.add(&row, &block.rate, one.count / self.unit - expected, leverage);
+            let row = &one.row;
+            let expected: f64 = row.iter().map(|(at, time)| block.rate[at] * time).sum();
+            let leverage = one.weight * self.shift.leverage(row, block);
+            self.noise.add(row, &block.rate, one.count / self.unit - expected, leverage);
         }
         self.noise.fit(iterations);
     }
@@ -403,7 +398,7 @@ impl Learner {
     /// Columns that no block has any longer leave their places; what was learnt of them is remembered.
     pub(super) fn tidy(&mut self, history: &History) {
         let mut used = vec![false; self.columns.len()];
-        used[..3].fill(true);
+        used[..FIXED.len()].fill(true);
         for block in &self.blocks {
             block.active().iter().for_each(|at| used[*at] = true);
         }
@@ -424,7 +419,6 @@ impl Learner {
 
     /// Divides the counts of the ticks up to `to`.
     pub(super) fn advance(&mut self, history: &History, to: u64) {
-        let mut row = Row::new();
         let mut at = 0;
         let Some(block_of_first) = self.blocks.front().map(|block| block.number) else {
             // Nothing is known: nothing is divided.
@@ -445,11 +439,9 @@ impl Learner {
                 self.parts.clear();
             } else {
                 let block = &self.blocks[at];
-                Self::row(&self.places, one, history, &mut row);
                 let counted = one.count / self.unit;
                 self.parts.add(
                     one,
-                    &row,
                     history,
                     &self.places,
                     block,
@@ -476,7 +468,7 @@ impl Learner {
 
     /// The place of a column; that of [`REST`] where it has none.
     pub(super) fn place_of_column(&self, column: u32) -> usize {
-        self.places.get(&column).copied().unwrap_or(1)
+        self.places.get(&column).copied().unwrap_or(REST_PLACE)
     }
 
     /// The oldest tick that is still needed.

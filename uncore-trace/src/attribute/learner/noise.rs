@@ -69,10 +69,9 @@ impl Noise {
     /// The variance of a count.
     pub(super) fn variance(&self, row: &Row, rates: &[f64]) -> f64 {
         if self.mean <= 0.0 {
-            let ticks = row.first().map_or(1.0, |(_, ticks)| *ticks);
-            return (FIRST * self.mean_count.max(1e-9)).powi(2) * ticks;
+            return (FIRST * self.mean_count.max(1e-9)).powi(2) * row.ticks();
         }
-        let sum: f64 = row.iter().map(|&(at, time)| self.of_place(at, rates[at], time)).sum();
+        let sum: f64 = row.iter().map(|(at, time)| self.of_place(at, rates[at], time)).sum();
         (sum + self.constant).max(FLOOR * self.mean)
     }
 
@@ -89,7 +88,7 @@ impl Noise {
         let left = (1.0 - leverage.clamp(0.0, 0.9)).max(0.1);
         let least = LEAST * self.mean_count * self.mean_count;
         self.errors.push((self.places.len() as u32, (error * error / left).max(least)));
-        let part = |&(at, time): &(usize, f64)| (at as u32, rates[at].max(1e-6) * time);
+        let part = |(at, time): (usize, f64)| (at as u32, rates[at].max(1e-6) * time);
         self.places.extend(row.iter().map(part));
     }
 

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::super::history::{BASELINE, History, Source};
+use super::REST_PLACE;
 use super::blocks::{Block, Observation, Row};
 use super::noise::Noise;
 use super::shift::Shift;
@@ -45,7 +46,6 @@ impl Parts {
     pub(super) fn add(
         &mut self,
         one: &Observation,
-        row: &Row,
         history: &History,
         places: &HashMap<u32, usize>,
         block: &Block,
@@ -53,50 +53,39 @@ impl Parts {
         noise: &Noise,
         count: f64,
     ) {
+        let row =
+            if one.row.iter().len() > 0 { one.row.clone() } else { late_row(one, history, places) };
         let mut expected = 0.0;
         let mut variance = 1e-12;
-        let made: Vec<(f64, f64)> = row
+        let mut parts: Vec<Part> = row
             .iter()
-            .map(|&(place, time)| {
+            .map(|(place, time)| {
                 let rate = shift.rate(block, place);
-                let part = (rate * time, noise.of_place(place, rate, time));
-                expected += part.0;
-                variance += part.1;
-                part
+                let noise = noise.of_place(place, rate, time);
+                expected += rate * time;
+                variance += noise;
+                Part { who: None, column: BASELINE, value: 0.0, expected: rate * time, time, noise }
             })
             .collect();
         let rest = count - expected;
         let mut sum = 0.0;
-        let given: Vec<f64> = made
-            .iter()
-            .map(|(expected, its)| {
-                let part = (expected + its / variance * rest).max(0.0);
-                sum += part;
-                part
-            })
-            .collect();
+        for part in &mut parts {
+            part.value = (part.expected + part.noise / variance * rest).max(0.0);
+            sum += part.value;
+        }
         let scale = if sum > 0.0 { count / sum } else { 0.0 };
-        for (at, &(place, time)) in row.iter().enumerate() {
-            let part = Part {
-                who: None,
-                column: BASELINE,
-                value: given[at] * scale,
-                expected: made[at].0,
-                time,
-                noise: made[at].1,
-            };
-            if at == 0 {
-                self.take(BASELINE, &part, 1.0, || None);
-                continue;
-            }
-            let entries = (one.from + 1..=one.to).flat_map(|tick| history.row(tick));
-            for entry in entries {
-                if places.get(&entry.column).copied().unwrap_or(1) == place {
-                    let part = Part { column: entry.column, ..part };
-                    let of = f64::from(entry.time) / time;
-                    self.take(entry.source, &part, of, || history.source(entry.source));
-                }
-            }
+        for part in &mut parts {
+            part.value *= scale;
+        }
+        if let Some(baseline) = parts.first() {
+            self.take(BASELINE, baseline, 1.0, || None);
+        }
+        for entry in (one.from + 1..=one.to).flat_map(|tick| history.row(tick)) {
+            let place = places.get(&entry.column).copied().unwrap_or(REST_PLACE);
+            let Some(part) = row.find(place).and_then(|at| parts.get(at)) else { continue };
+            let part = Part { column: entry.column, ..*part };
+            let of = f64::from(entry.time) / part.time;
+            self.take(entry.source, &part, of, || history.source(entry.source));
         }
     }
 
@@ -108,4 +97,11 @@ impl Parts {
         sum.time += part.time * of;
         sum.noise += part.noise * of;
     }
+}
+
+/// Who ran in a count that has no block yet, among the columns that are known.
+fn late_row(one: &Observation, history: &History, places: &HashMap<u32, usize>) -> Row {
+    let ran = (one.from + 1..=one.to).flat_map(|tick| history.row(tick));
+    let place = |column: &u32| places.get(column).copied().unwrap_or(REST_PLACE);
+    Row::of(one.to - one.from, ran.map(|entry| (place(&entry.column), entry.time)))
 }

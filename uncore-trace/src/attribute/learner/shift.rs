@@ -76,8 +76,8 @@ impl Shift {
     pub(super) fn leverage(&self, row: &Row, block: &Block) -> f64 {
         let n = self.n;
         let mut sum = 0.0;
-        for &(one, time) in row.iter().filter(|(at, _)| *at < n) {
-            for &(other, its) in row.iter().filter(|(at, _)| *at < n) {
+        for (one, time) in row.iter().filter(|(at, _)| *at < n) {
+            for (other, its) in row.iter().filter(|(at, _)| *at < n) {
                 let deviation = (block.variance[one] * block.variance[other]).sqrt();
                 sum += time * its * self.correlation[one * n + other] * deviation;
             }
