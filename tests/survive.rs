@@ -22,7 +22,7 @@ use crate::harness::{
 use crate::sums::conserved;
 
 /// The default of `--flush`, ns.
-const FLUSH_NS: f64 = 1e9;
+const FLUSH_NS: f64 = 2e9;
 
 /// Milliseconds of life for each of `count` recorders, from the clock: other moments every time.
 fn moments(count: u64) -> Vec<u64> {
