@@ -19,13 +19,13 @@ pub(super) enum Kind {
 
 /// What a far owner is expected to make of what a near one does. Linux gives a task memory of its own
 /// node (`Documentation/admin-guide/mm/numa_memory_policy.rst`, Linux 7.2).
-const FAR: f64 = 0.02;
+const FAR: f64 = 0.003;
 
 /// What the baseline is expected to be of a mean count.
 const BASELINE_PART: f64 = 0.01;
 
 /// Strength of the barrier that keeps rates above 0, per block, of the logarithm of a rate.
-pub(super) const BARRIER: f64 = 1e-4;
+pub(super) const BARRIER: f64 = 1e-3;
 
 impl Kind {
     /// The rate that is expected where nothing is known; `mean` is the mean count of a tick.
