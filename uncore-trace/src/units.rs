@@ -10,18 +10,35 @@ const TIME: [(f64, &str); 3] = [(1e9, "s"), (1e6, "ms"), (1e3, "us")];
 
 /// `value` of `unit` with a prefix: `12.3 GB`, `4.56 ms`, `7.89 M cycles`; a `count` is a bare number.
 pub fn human(value: f64, unit: &str) -> String {
+    let (size, suffix) = scale(value, unit);
+    format!("{} {suffix}", digits(value / size)).trim_end().to_owned()
+}
+
+/// From `low` to `high`, in the unit that `high` has in [`human`]: `52.4–62.0 GB`. One number where both
+/// read the same.
+pub fn range(low: f64, high: f64, unit: &str, dash: &str) -> String {
+    let (size, suffix) = scale(high, unit);
+    // Next to the higher end less than that is nothing, and would be the longer number.
+    let low = if low / size < 0.01 && low < high * 0.01 { 0.0 } else { low };
+    let (from, to) = (digits(low / size), digits(high / size));
+    let range = if from == to { to } else { format!("{from}{dash}{to}") };
+    format!("{range} {suffix}").trim_end().to_owned()
+}
+
+/// How many of `unit` are one of what `value` is shown in, and what that is called.
+fn scale(value: f64, unit: &str) -> (f64, String) {
+    let fits = |(size, _): &&(f64, &str)| value.abs() >= *size;
+    let (size, prefix) = DECIMAL.iter().find(fits).copied().unwrap_or((1.0, ""));
     match unit {
-        "bytes" => prefixed(value, "B"),
-        "ns" => match TIME.iter().find(|(size, _)| value.abs() >= *size) {
-            Some((size, name)) => format!("{} {name}", digits(value / size)),
-            None => format!("{} ns", digits(value)),
-        },
-        "" | "count" => prefixed(value, "").trim_end().to_owned(),
-        "%" => format!("{} %", digits(value)),
-        other => match DECIMAL.iter().find(|(size, _)| value.abs() >= *size) {
-            Some((size, prefix)) => format!("{} {prefix} {other}", digits(value / size)),
-            None => format!("{} {other}", digits(value)),
-        },
+        "bytes" => (size, format!("{prefix}B")),
+        "ns" => {
+            let (size, name) = TIME.iter().find(fits).copied().unwrap_or((1.0, "ns"));
+            (size, name.to_owned())
+        }
+        "" | "count" => (size, prefix.to_owned()),
+        "%" => (1.0, "%".to_owned()),
+        other if prefix.is_empty() => (1.0, other.to_owned()),
+        other => (size, format!("{prefix} {other}")),
     }
 }
 
@@ -35,13 +52,6 @@ pub fn rate(per_second: f64, unit: &str) -> String {
     match unit {
         "" | "count" => format!("{} /s", human(per_second, unit)),
         _ => format!("{}/s", human(per_second, unit)),
-    }
-}
-
-fn prefixed(value: f64, symbol: &str) -> String {
-    match DECIMAL.iter().find(|(size, _)| value.abs() >= *size) {
-        Some((size, prefix)) => format!("{} {prefix}{symbol}", digits(value / size)),
-        None => format!("{} {symbol}", digits(value)),
     }
 }
 
@@ -79,5 +89,17 @@ mod tests {
             assert_eq!(has_symbol(unit), !human(1.0, unit).contains("cycles"), "{unit}");
         }
         assert_eq!(human(f64::NAN, "bytes"), "NaN B");
+    }
+
+    #[test]
+    fn a_range_has_one_unit() {
+        let range = |low: f64, high: f64, unit: &str| range(low, high, unit, "-");
+        assert_eq!(range(52.4e9, 62.04e9, "bytes"), "52.4-62.0 GB");
+        assert_eq!(range(750.0, 1500.0, "count"), "0.75-1.50 k");
+        assert_eq!(range(900.0, 1.5e6, "cycles"), "0-1.50 M cycles");
+        assert_eq!(range(0.0, 2e6, "ns"), "0-2.00 ms");
+        assert_eq!(range(57.21e9, 57.22e9, "bytes"), "57.2 GB");
+        assert_eq!(range(0.0, 0.0, "bytes"), "0 B");
+        assert_eq!(range(0.004, 0.005, ""), "4.0e-3-5.0e-3");
     }
 }
