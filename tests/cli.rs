@@ -327,7 +327,19 @@ fn small_recording_with(target: Target, more: &[(&str, &str)]) {
 
 /// A row of `fabric` with hostile names.
 fn one_row() -> RecordBatch {
+    rows(&[3.0], Some(1.0))
+}
+
+/// The rows of one window with these values, each of a process with hostile names.
+fn rows(values: &[f64], confidence: Option<f32>) -> RecordBatch {
     let mut rows = fabric::Builder::default();
+    for (pid, value) in (7..).zip(values) {
+        append(&mut rows, pid, *value, values.iter().sum(), confidence);
+    }
+    rows.finish()
+}
+
+fn append(rows: &mut fabric::Builder, pid: i32, value: f64, total: f64, confidence: Option<f32>) {
     rows.append(&fabric::Row {
         ts: 1_700_000_000_000_000_000,
         mono_ns: 10_000_000,
@@ -344,20 +356,19 @@ fn one_row() -> RecordBatch {
         filter: "",
         unit: "count",
         owner: "task",
-        pid: Some(7),
+        pid: Some(pid),
         number: None,
         comm: Some("a\u{1b}[2Jb\nc"),
         cgroup_id: Some(1),
         cgroup: Some("/x\u{1b}]0;title\u{7}\u{202e}"),
         container: Some("c\u{9b}31m,\"\n\u{1b}[2J"),
         pod: Some("p\u{202e}\r\n=1+1"),
-        value: Some(3.0),
-        total: Some(3.0),
+        value: Some(value),
+        total: Some(total),
         running: 1.0,
         method: "exact",
-        confidence: Some(1.0),
+        confidence,
     });
-    rows.finish()
 }
 
 #[test]
@@ -491,6 +502,42 @@ fn a_report_says_first_what_is_missing() {
         {"cause": "lost_sample", "count": 5286, "first_ns": 4_000_000}
     ]);
     assert_eq!(json["incomplete"]["losses"], loss);
+}
+
+/// A bill has them beside its amount.
+#[test]
+fn a_report_has_the_interval_of_each_value() {
+    let place = Place::new();
+    let interval = |confidence, form: &str| {
+        let pairs =
+            BTreeMap::from([(metadata::SCHEMA_VERSION.to_owned(), SCHEMA_VERSION.to_string())]);
+        let create = Create { overwrite: true, ..Create::default() };
+        let mut writer =
+            Writer::create(Target::File(place.path("x.parquet")), create, &pairs).unwrap();
+        writer.write(&fabric::TABLE, &rows(&[2.0, 1.0], confidence)).unwrap();
+        writer.finish(&pairs).unwrap();
+        place.typed(&format!("report x.parquet --by pid {form}")).ok()
+    };
+    for (confidence, ends, shown) in [
+        (Some(1.0), Some((2.0, 2.0)), " 2.00  "),
+        (Some(0.9), Some((1.8, 2.2)), " 1.80-2.20  "),
+        (Some(0.0), Some((0.0, 3.0)), " 0-3.00  "),
+        (None, None, " -  "),
+    ] {
+        let json = interval(confidence, "--json");
+        let json: serde_json::Value = serde_json::from_str(json.lines().next().unwrap()).unwrap();
+        let found = json["value_low"].as_f64().zip(json["value_high"].as_f64());
+        let near = |(a, b): (f64, f64), (c, d): (f64, f64)| (a - c).abs().max((b - d).abs()) < 1e-6;
+        let agree = found.zip(ends).map_or(found == ends, |(found, ends)| near(found, ends));
+        assert!(agree, "{confidence:?}: {json}");
+        let text = interval(confidence, "--ascii");
+        assert!(text.contains("90 % interval") && text.contains(shown), "{text}");
+        let csv = interval(confidence, "--csv");
+        let mut lines = csv.lines().map(|line| line.split(',').collect::<Vec<_>>());
+        let (names, first) = (lines.next().unwrap(), lines.next().unwrap());
+        let at = |name| first[names.iter().position(|it| *it == name).unwrap()].parse().ok();
+        assert_eq!(at("value_low").zip(at("value_high")), found, "{csv}");
+    }
 }
 
 fn foreign(path: &Path) {

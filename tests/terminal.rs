@@ -60,7 +60,15 @@ fn a_report_fits_the_terminal_and_is_whole_in_a_pipe() {
     for (columns, variable, most) in [(80, "", 80), (132, "", 132), (0, "", 80), (80, "100", 100)] {
         let text = report("", columns, variable);
         assert!(widest(&text) <= most, "{columns} {variable}: {text}");
-        for what in ["value", "share", "confidence", "100.0 %", "1.00 (min 1.00)", "with --wide"] {
+        for what in [
+            "value",
+            "90 % interval",
+            "share",
+            "confidence",
+            "100.0 %",
+            "1.00 (min 1.00)",
+            "with --wide",
+        ] {
             assert!(text.contains(what), "{what}: {text}");
         }
     }

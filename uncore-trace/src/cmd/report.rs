@@ -17,10 +17,11 @@ use crate::view::usage::{By, Question, Usage, top, usage};
 /// Show who used how much of each event
 ///
 /// For each event: its total, and a line for each cgroup (or container, pod, process, PMU, port,
-/// device, owner). A line has the value, the average rate, the highest rate of a window, the share of
-/// the total, the confidence (average and lowest), the method of the shares, the part of the time the
-/// counter ran, the number of rows without a value, the time of the first and the last value, and the
-/// value over time: the highest mark is the largest of the line, blank is 0, `?` is not known.
+/// device, owner). A line has the value, from where to where the truth lies in nine cases of ten
+/// (`90 % interval`), the average rate, the highest rate of a window, the share of the total, the
+/// confidence (average and lowest), the method of the shares, the part of the time the counter ran, the
+/// number of rows without a value, the time of the first and the last value, and the value over time:
+/// the highest mark is the largest of the line, blank is 0, `?` is not known.
 /// Interrupts, idle time and what belongs to no owner have lines of their own and are never hidden.
 ///
 /// On a terminal the tables fit its width: long names are shortened in the middle, and columns without
@@ -37,13 +38,13 @@ The time from 2 s to 3 s after the begin, as CSV, and one hour of a day:
   uncore-trace report run.parquet --from 2026-01-31T12:00:00Z \\
     --to 2026-01-31T13:00:00Z
 
-JSON: one object a line, with event, unit, by, key, owner, value, rate_per_s,
-peak_per_s, share (0 to 1), confidence_min, confidence_avg, methods, running (0
-to 1), rows, missing_rows, begin_ns, end_ns, active_begin_ns, active_end_ns
-(CLOCK_MONOTONIC), heat_step_ns, heat (the value of each step), complete,
-incomplete. What is not known is null, never 0. If complete is false, incomplete
-has killed, left_out, end_ns and losses, each with cause, count and first_ns;
-else it is null.
+JSON: one object a line, with event, unit, by, key, owner, value, value_low and
+value_high (the 90 % interval), rate_per_s, peak_per_s, share (0 to 1),
+confidence_min, confidence_avg, methods, running (0 to 1), rows, missing_rows,
+begin_ns, end_ns, active_begin_ns, active_end_ns (CLOCK_MONOTONIC),
+heat_step_ns, heat (the value of each step), complete, incomplete. What is not
+known is null, never 0. If complete is false, incomplete has killed, left_out,
+end_ns and losses, each with cause, count and first_ns; else it is null.
 CSV: the same without heat and incomplete; null is empty.
 With both, standard error says what an incomplete recording lacks.")]
 pub struct Args {

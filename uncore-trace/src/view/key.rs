@@ -1,7 +1,7 @@
 //! What the lines of a report are by, and the columns that tell the line of a row.
 
 use anyhow::Result;
-use arrow::array::{Float32Array, Float64Array, Int32Array, Int64Array, RecordBatch};
+use arrow::array::{Float32Array, Float64Array, Int16Array, Int32Array, Int64Array, RecordBatch};
 
 use crate::schema::cgroups::ancestor;
 use crate::schema::columns::{self, Bits, Words, get};
@@ -54,20 +54,22 @@ impl By {
     /// The columns that are read; no other is decoded.
     pub fn columns(self) -> Vec<&'static str> {
         let own: &[&str] = match self {
-            By::Cgroup => &["owner", "cgroup_id", "cgroup"],
-            By::Container => &["owner", "container"],
-            By::Pod => &["owner", "pod"],
-            By::Pid => &["owner", "pid", "comm"],
+            By::Cgroup => &["cgroup_id", "cgroup"],
+            By::Container => &["container"],
+            By::Pod => &["pod"],
+            By::Pid => &["pid"],
             By::Pmu | By::Port => &["pmu"],
-            By::Device => &["owner", "comm"],
-            By::Owner => &["owner"],
+            By::Device | By::Owner => &[],
         };
-        [&COMMON[..], own].concat()
+        let divided: &[&str] = if self.has_owner() { &DIVIDED } else { &[] };
+        [&COMMON[..], divided, own].concat()
     }
 }
 
 const COMMON: [&str; 9] =
     ["mono_ns", "window_ns", "event", "filter", "unit", "value", "running", "method", "confidence"];
+/// Where lines have one owner: whose a row is, and what tells how far it may be off.
+const DIVIDED: [&str; 5] = ["owner", "comm", "counter", "socket", "total"];
 
 /// Terms of a filter that choose root ports: of `nvidia_pcie` (Grace, Tegra410), of `intel_iio`,
 /// and of `hisi_pcie` (drivers/perf, Linux 7.2).
@@ -90,6 +92,8 @@ pub struct Columns<'a> {
     pub method: Words<'a>,
     /// How sure it is.
     pub confidence: &'a Float32Array,
+    /// What else tells how far it may be off; none where lines are of all owners.
+    pub divided: Option<Divided<'a>>,
     event: Words<'a>,
     filter: Words<'a>,
     unit: Words<'a>,
@@ -102,8 +106,33 @@ pub struct Columns<'a> {
     depth: Option<usize>,
 }
 
-/// Numbers that tell the row's line within one batch without touching a string.
-pub type Quick = ([i32; 3], i32, i32, i64);
+/// What a row's count was divided from.
+#[derive(Debug, Clone, Copy)]
+pub struct Divided<'a> {
+    /// The counter.
+    pub counter: &'a Int32Array,
+    /// Its socket.
+    pub socket: &'a Int16Array,
+    /// Its whole count in the window.
+    pub total: &'a Float64Array,
+    /// The owner's name.
+    pub comm: Words<'a>,
+}
+
+impl<'a> Divided<'a> {
+    fn new(batch: &'a RecordBatch) -> Result<Self> {
+        Ok(Self {
+            counter: columns::i32s(batch, "counter")?,
+            socket: columns::column(batch, "socket")?,
+            total: columns::f64s(batch, "total")?,
+            comm: columns::words(batch, "comm")?,
+        })
+    }
+}
+
+/// Numbers that tell the row's line, and the cause of its error, within one batch without touching a
+/// string.
+pub type Quick = ([i32; 3], i32, i32, i64, (i32, Option<i16>));
 
 impl<'a> Columns<'a> {
     /// The columns for lines that are by `by`, of cgroups at most `depth` deep.
@@ -124,6 +153,7 @@ impl<'a> Columns<'a> {
             running: columns::f32s(batch, "running")?,
             method: columns::words(batch, "method")?,
             confidence: columns::f32s(batch, "confidence")?,
+            divided: by.has_owner().then(|| Divided::new(batch)).transpose()?,
             event: columns::words(batch, "event")?,
             filter: columns::words(batch, "filter")?,
             unit: columns::words(batch, "unit")?,
@@ -196,7 +226,9 @@ impl<'a> Columns<'a> {
             _ => -1,
         };
         let event = [self.event.key(row), self.filter.key(row), self.unit.key(row)];
-        (event, self.owner.map_or(0, |owner| owner.key(row)), name, number)
+        let owner = self.owner.map_or(0, |owner| owner.key(row));
+        let cause = self.divided.map_or((0, None), |of| (of.comm.key(row), get(of.socket, row)));
+        (event, owner, name, number, cause)
     }
 }
 

@@ -21,6 +21,8 @@ pub(super) enum Kind {
     Name,
     /// Sum of the values.
     Value,
+    /// From where to where the truth lies.
+    Interval,
     /// Average rate.
     Average,
     /// Highest rate of a window.
@@ -45,11 +47,12 @@ pub(super) enum Kind {
 
 impl Kind {
     /// What a person calls it, where it is not shown.
-    const fn word(self) -> &'static str {
+    pub(super) const fn word(self) -> &'static str {
         match self {
             Self::Owner => "owner",
             Self::Name => "name",
             Self::Value => "value",
+            Self::Interval => "90 % interval",
             Self::Average => "average",
             Self::Peak => "peak",
             Self::Share => "share",
@@ -70,16 +73,18 @@ impl Kind {
             Self::Name | Self::Value | Self::Share | Self::Confidence => return None,
             // The values above it are too small.
             Self::Missing if noted => 0,
-            Self::Time => 1,
-            Self::Running if noted => 2,
-            Self::Average => 3,
-            Self::Peak => 4,
-            Self::Method => 5,
-            Self::From => 6,
-            Self::To => 7,
-            Self::Owner => 8,
-            Self::Running => 9,
-            Self::Missing => 10,
+            // A bill needs it.
+            Self::Interval => 1,
+            Self::Time => 2,
+            Self::Running if noted => 3,
+            Self::Average => 4,
+            Self::Peak => 5,
+            Self::Method => 6,
+            Self::From => 7,
+            Self::To => 8,
+            Self::Owner => 9,
+            Self::Running => 10,
+            Self::Missing => 11,
         })
     }
 }

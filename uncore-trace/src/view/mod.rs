@@ -1,12 +1,14 @@
 //! Stage 7, VIEWS: questions put to a recording's tables.
 //!
 //! Views read tables only, so live and recorded answers cannot disagree. One question per file.
-//! Guarantee: memory grows with the number of different answers, never with the recording's length.
+//! Guarantee: memory grows with the number of different answers, and of the names that they are made
+//! of, never with the recording's length.
 
 pub mod cgroups;
 pub mod check;
 pub mod heat;
 pub mod incomplete;
+pub mod interval;
 pub mod key;
 mod layout;
 mod losses;

@@ -20,6 +20,8 @@ struct Object<'a> {
     key: &'a str,
     owner: Option<&'a str>,
     value: Option<f64>,
+    value_low: Option<f64>,
+    value_high: Option<f64>,
     rate_per_s: Option<f64>,
     peak_per_s: Option<f64>,
     share: Option<f64>,
@@ -47,6 +49,7 @@ impl<'a> Object<'a> {
         incomplete: Option<&'a Incomplete>,
     ) -> Self {
         let value = (line.rows > 0).then_some(line.value);
+        let interval = line.interval(event);
         Self {
             event: &event.name,
             unit: &event.unit,
@@ -54,6 +57,8 @@ impl<'a> Object<'a> {
             key: &line.key,
             owner: usage.by.has_owner().then_some(&line.owner),
             value,
+            value_low: interval.map(|interval| interval.low),
+            value_high: interval.map(|interval| interval.high),
             rate_per_s: value.map(|value| value / event.seconds()).filter(|r| r.is_finite()),
             peak_per_s: line.peak.filter(|_| value.is_some()),
             share: value.map(|value| value / event.total).filter(|share| share.is_finite()),
@@ -96,13 +101,15 @@ pub fn json(usage: &Usage, incomplete: Option<&Incomplete>) -> serde_json::Resul
 
 /// The names of the CSV's fields: the keys of the JSON, without the heat and
 /// the details of what is incomplete.
-const FIELDS: [&str; 20] = [
+const FIELDS: [&str; 22] = [
     "event",
     "unit",
     "by",
     "key",
     "owner",
     "value",
+    "value_low",
+    "value_high",
     "rate_per_s",
     "peak_per_s",
     "share",
@@ -133,6 +140,8 @@ pub fn csv(usage: &Usage, incomplete: Option<&Incomplete>) -> String {
             text(object.key),
             text(object.owner.unwrap_or_default()),
             number(object.value),
+            number(object.value_low),
+            number(object.value_high),
             number(object.rate_per_s),
             number(object.peak_per_s),
             number(object.share),
@@ -184,6 +193,8 @@ mod tests {
             let faults = line["event"] == "page-faults";
             assert_eq!(line["value"].is_null(), faults);
             assert_eq!(line["peak_per_s"].is_null(), faults);
+            assert_eq!(line["value_low"].is_null(), faults);
+            assert_eq!(line["value_high"].is_null(), faults);
             assert_eq!(line["heat"][0].is_null(), faults);
             assert_eq!(line["missing_rows"] == 0, !faults);
         }

@@ -147,6 +147,7 @@ fn columns(usage: &Usage, event: &Event, style: Style, shape: Shape) -> Vec<Colu
     let word = !units::has_symbol(&event.unit) && !shape.units;
     let unit = if word { Cow::Borrowed("") } else { printable(&event.unit) };
     let mark_ns = usage.step_ns * STEPS as f64 / shape.marks as f64;
+    let dash = if style.ascii { "-" } else { "–" };
     let mut columns = Vec::new();
     if both(by) && shape.owner {
         columns.push(column(Kind::Owner, "owner", &|line| printable(&line.owner).into_owned()));
@@ -154,6 +155,10 @@ fn columns(usage: &Usage, event: &Event, style: Style, shape: Shape) -> Vec<Colu
     columns.extend([
         column(Kind::Name, by.name(), &|line| name(line, by, shape)),
         column(Kind::Value, "value", &|line| or_dash(value(line).map(|v| units::human(v, &unit)))),
+        column(Kind::Interval, Kind::Interval.word(), &|line| {
+            let interval = line.interval(event);
+            or_dash(interval.map(|it| units::range(it.low, it.high, &unit, dash)))
+        }),
         column(Kind::Average, "average", &|line| {
             or_dash(value(line).map(|value| units::rate(value / event.seconds(), &unit)))
         }),
@@ -186,6 +191,8 @@ fn columns(usage: &Usage, event: &Event, style: Style, shape: Shape) -> Vec<Colu
             line.heat.line(shape.marks, style.ascii)
         }),
     ]);
+    // What all owners have was not divided.
+    columns.retain(|column| column.kind != Kind::Interval || by.has_owner());
     columns
 }
 

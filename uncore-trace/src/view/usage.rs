@@ -11,6 +11,7 @@ use std::ops::RangeInclusive;
 use anyhow::Result;
 
 use super::heat::{Heat, Scale};
+use super::interval::{Claim, Interval, Width};
 pub use super::key::By;
 use super::key::{Columns, Quick};
 use super::span::{Moment, Span};
@@ -104,6 +105,8 @@ pub struct Line {
     pub active: Option<(i64, i64)>,
     /// The value over time.
     pub heat: Heat,
+    /// How far the value may be off; none where it is of all owners.
+    width: Option<Width>,
     /// The window that is being added: its end and the rate so far.
     window: (i64, f64),
 }
@@ -158,7 +161,7 @@ struct Sums {
 
 impl Sums {
     fn add(&mut self, columns: &Columns<'_>) {
-        let mut known: HashMap<Quick, (usize, usize)> = HashMap::new();
+        let mut known: HashMap<Quick, (usize, usize, usize)> = HashMap::new();
         let mut window = Window { end_ns: 0, length_ns: 0, place: (0.0, 0.0) };
         for row in 0..columns.rows {
             let (end_ns, length_ns) = (columns.mono_ns.value(row), columns.window_ns.value(row));
@@ -170,18 +173,19 @@ impl Sums {
                 window = Window { end_ns, length_ns, place };
             }
             let quick = columns.quick(row);
-            let (event, line) = *known.entry(quick).or_insert_with(|| self.find(columns, row));
+            let (event, line, cause) =
+                *known.entry(quick).or_insert_with(|| self.find(columns, row));
             let event = &mut self.events[event];
             event.end_ns = event.end_ns.max(end_ns);
             event.begin_ns = event.begin_ns.min(window.begin_ns());
             let value = get(columns.value, row);
             event.total += value.unwrap_or(0.0);
-            event.lines[line].add(columns, row, &window, value);
+            event.lines[line].add(columns, row, &window, value, cause);
         }
     }
 
-    /// The event and line of a row, made where they are new.
-    fn find(&mut self, columns: &Columns<'_>, row: usize) -> (usize, usize) {
+    /// The event and line of a row and the cause of its error, made where they are new.
+    fn find(&mut self, columns: &Columns<'_>, row: usize) -> (usize, usize, usize) {
         let name = columns.event(row);
         let unit = columns.unit(row).to_owned();
         let event = *self.index.entry((name.clone(), unit.clone())).or_insert_with(|| {
@@ -213,11 +217,15 @@ impl Sums {
                 peak: Some(0.0),
                 active: None,
                 heat: Heat::default(),
+                width: columns.divided.map(|_| Width::default()),
                 window: (i64::MIN, 0.0),
             });
             lines.len() - 1
         });
-        (event, line)
+        let cause = lines[line].width.as_mut().zip(columns.divided).map(|(width, of)| {
+            width.cause(get(of.socket, row), of.comm.get(row).unwrap_or_default())
+        });
+        (event, line, cause.unwrap_or_default())
     }
 
     fn finish(mut self) -> Vec<Event> {
@@ -236,13 +244,31 @@ impl Sums {
 }
 
 impl Line {
-    fn add(&mut self, columns: &Columns<'_>, row: usize, window: &Window, value: Option<f64>) {
+    fn add(
+        &mut self,
+        columns: &Columns<'_>,
+        row: usize,
+        window: &Window,
+        value: Option<f64>,
+        cause: usize,
+    ) {
         self.heat.add(window.place, value);
         match value {
             Some(value) => {
                 self.value += value;
                 self.rows += 1;
                 self.over_time(window, value);
+                if let Some((width, of)) = self.width.as_mut().zip(columns.divided) {
+                    width.add(
+                        cause,
+                        Claim {
+                            of: (of.counter.value(row), window.end_ns, window.length_ns),
+                            value,
+                            total: get(of.total, row).unwrap_or(value),
+                            confidence: get(columns.confidence, row),
+                        },
+                    );
+                }
             }
             None => self.missing += 1,
         }
@@ -265,6 +291,16 @@ impl Line {
 }
 
 impl Line {
+    /// From where to where the truth lies, by what its event counted in all; none where no row has
+    /// a value or a confidence. What all owners have is what was counted.
+    pub fn interval(&self, event: &Event) -> Option<Interval> {
+        match &self.width {
+            _ if self.rows == 0 => None,
+            None => Some(Interval { low: self.value, high: self.value }),
+            Some(width) => (self.claims > 0).then(|| width.interval(self.value, event.total)),
+        }
+    }
+
     /// Rows are in the order of their windows' ends, so one window at a time is enough for the
     /// peak; windows of different length that end together add up as rates.
     fn over_time(&mut self, window: &Window, value: f64) {
@@ -324,6 +360,9 @@ fn join(mut sum: Line, line: Line) -> Line {
     sum.missing += line.missing;
     sum.methods.extend(line.methods);
     sum.heat.join(&line.heat);
+    if let Some((sum, line)) = sum.width.as_mut().zip(line.width.as_ref()) {
+        sum.join(line);
+    }
     // When each had its peak is not kept.
     sum.peak = None;
     sum.active = match (sum.active, line.active) {

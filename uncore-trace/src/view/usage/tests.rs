@@ -48,6 +48,51 @@ fn the_peak_is_that_of_the_best_window() {
     assert_eq!(line.active, Some((BEGIN, BEGIN + WINDOWS * 10_000_000)));
 }
 
+/// By line: the ends of its interval, as parts of the value.
+fn intervals(sample: &Sample, by: By, most: usize) -> Vec<(String, Option<(f64, f64)>)> {
+    let mut usage = usage(&sample.open(), &Question::by(by)).unwrap();
+    top(&mut usage.events, most);
+    let event = &usage.events[1];
+    let part = |part: f64| (part * 1000.0).round() / 1000.0;
+    let line = |line: &Line| {
+        let interval = line.interval(event);
+        let parts = interval.map(|it| (part(it.low / line.value), part(it.high / line.value)));
+        (line.key.clone(), parts)
+    };
+    event.lines.iter().map(line).collect()
+}
+
+#[test]
+fn intervals_follow_from_the_rows() {
+    let broken = Broken {
+        fabric: |row, _| {
+            row.confidence = match (row.owner, row.pid) {
+                ("task", Some(100)) => Some(0.9),
+                ("task", _) => Some(0.5),
+                ("irq", _) => None,
+                _ => Some(0.0),
+            };
+            true
+        },
+        ..INTACT
+    };
+    let sample = Sample::new(false, &broken);
+    let tenant = "/tenant\u{1b}[2J".to_owned();
+    let by_cgroup = [
+        (tenant, Some((0.9, 1.1))),
+        ("/other".to_owned(), Some((0.732, 1.268))),
+        ("idle".to_owned(), Some((0.0, 8.0))),
+        ("irq".to_owned(), None),
+    ];
+    assert_eq!(intervals(&sample, By::Cgroup, 9), by_cgroup);
+    // Two programs of a container: 2 x 10 % and 1 x 27 %, in squares, of 3.
+    let by_container = intervals(&sample, By::Container, 9);
+    assert_eq!(by_container[0].1, Some((0.889, 1.111)));
+    assert_eq!(intervals(&sample, By::Pmu, 9), [("test_pmu_0".to_owned(), Some((1.0, 1.0)))]);
+    let joined = intervals(&sample, By::Cgroup, 0);
+    assert_eq!(joined.last(), Some(&("(2 others)".to_owned(), Some((0.889, 1.111)))));
+}
+
 #[test]
 fn cgroups_roll_up() {
     let broken = Broken {
@@ -113,10 +158,10 @@ fn recording(dir: &std::path::Path, rows: &[Drawn]) -> Recording {
             container: text.as_deref().filter(|_| name > 3),
             pod: text.as_deref().filter(|_| name > 4),
             value,
-            total: value,
+            total: value.map(|value| value * 3.0),
             running: 1.0,
             method: "residency",
-            confidence: None,
+            confidence: name.checked_sub(1).map(|sixths| sixths as f32 / 6.0),
         });
         if number % 20 == 19 {
             writer.write(&fabric::TABLE, &builder.finish()).unwrap();
@@ -163,6 +208,17 @@ proptest! {
             prop_assert!((heat - total).abs() <= total * 1e-9, "{by:?}: {heat} of {total}");
             let counted: u64 = lines().map(|line| line.rows + line.missing).sum();
             prop_assert_eq!(counted as usize, inside().count(), "{:?}", by);
+            for (event, line) in usage.events.iter().flat_map(|it| it.lines.iter().map(move |line| (it, line))) {
+                let claims = line.claims > 0 || !by.has_owner();
+                let Some(Interval { low, high }) = line.interval(event) else {
+                    prop_assert!(line.rows == 0 || !claims, "{line:?}");
+                    continue;
+                };
+                prop_assert!(line.rows > 0 && claims, "{line:?}");
+                let most = event.total * (1.0 + 1e-12);
+                let inside = 0.0 <= low && low <= line.value && line.value <= high && high <= most;
+                prop_assert!(inside, "{low} {high}: {line:?}");
+            }
         }
     }
 }
