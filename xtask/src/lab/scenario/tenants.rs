@@ -1,9 +1,9 @@
 //! Eight tenants in four cgroups, of every habit: in every window the parts add up to the whole, and
-//! the wholes to what moved.
+//! the wholes to what moved. `attribute` makes the same rows again.
 
 use anyhow::Result;
 
-use super::super::step::{Burst, Check, Move, Phase, Step, Tenant, Work};
+use super::super::step::{Burst, Check, Move, Phase, Step, Tenant, Work, recording};
 use super::super::traffic;
 use super::Setting;
 
@@ -40,7 +40,16 @@ pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
     let tenants = (0..8).map(|number| tenant(setting, number, &moves)).collect();
     let work = Work { tenants, settle_ms: 50, ..Work::default() };
     let options: Vec<&str> = options.iter().map(String::as_str).collect();
-    Ok(vec![Step::record("tenants", &options, work, checks)])
+    let name = "tenants";
+    let file = "attributed.parquet";
+    let (run, again) = (recording(name), format!("/out/tenants-attribute/{file}"));
+    let attribute = ["/bin/uncore-trace", "attribute", &run, "-o", &again];
+    let same = Check::SameRows { step: name.to_owned(), file: file.to_owned() };
+    let exit = Check::Exit { code: 0, says: Vec::new() };
+    Ok(vec![
+        Step::record(name, &options, work, checks),
+        Step::command("tenants-attribute", &attribute, vec![exit, same]),
+    ])
 }
 
 /// Two of each habit: one pinned, one free, in four cgroups.
