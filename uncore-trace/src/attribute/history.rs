@@ -114,6 +114,8 @@ pub struct History {
     /// The tick of the first row.
     first: u64,
     rows: VecDeque<Box<[Entry]>>,
+    /// Use of late, of all.
+    used: f64,
     /// Rows before this tick have their columns.
     reviewed: u64,
 }
@@ -128,6 +130,7 @@ impl History {
             next: FAR_REST + 1,
             first: 0,
             rows: VecDeque::new(),
+            used: 0.0,
             reviewed: 0,
         }
     }
@@ -191,6 +194,7 @@ impl History {
             Known { number, used: 0.0, last: tick, has_column: false, spread }
         });
         known.used += time;
+        self.used += time;
         known.last = tick;
         known.spread.take(tick, time);
         let column = match (known.has_column, source.is_far) {
@@ -204,7 +208,8 @@ impl History {
     /// Gives columns to the sources that use most; learners see ticks after this only. A source that
     /// has one keeps it until another uses twice as much.
     pub(super) fn review(&mut self) {
-        let all: f64 = self.known.values().map(|known| known.used).sum();
+        let all = self.used;
+        self.used *= LEFT;
         let mut waiting: Vec<(f64, Source)> = Vec::new();
         let mut own: Vec<(f64, Source)> = Vec::new();
         for (source, known) in &mut self.known {

@@ -67,10 +67,9 @@ pub(super) struct Block {
     active: Vec<usize>,
     /// Where each place is in `active`.
     index: Vec<u16>,
-    /// Sum over counts of weight x time x time, `active` to a row.
-    gram: Vec<f64>,
-    /// The same without weights.
-    times: Vec<f64>,
+    /// Sum over counts of weight x time x time, `active` to a row. There is one for each block: single
+    /// precision halves the memory.
+    gram: Vec<f32>,
     /// Sum over counts of weight x time x count.
     right: Vec<f64>,
     /// Number of counts.
@@ -96,7 +95,6 @@ impl Block {
             active: Vec::new(),
             index: vec![NONE; n],
             gram: Vec::new(),
-            times: Vec::new(),
             right: Vec::new(),
             counts: 0.0,
             square: 0.0,
@@ -142,7 +140,7 @@ impl Block {
             *variance *= square;
         }
         self.step.iter_mut().for_each(|step| *step /= square);
-        self.gram.iter_mut().for_each(|sum| *sum /= square);
+        self.gram.iter_mut().for_each(|sum| *sum /= square as f32);
         self.right.iter_mut().for_each(|sum| *sum /= factor);
     }
 
@@ -152,7 +150,6 @@ impl Block {
             self.index[place] = NONE;
         }
         self.gram.clear();
-        self.times.clear();
         self.right.clear();
         (self.counts, self.square) = (0.0, 0.0);
     }
@@ -170,11 +167,8 @@ impl Block {
             let weighed = weight * time;
             self.right[one] += weighed * count;
             let sums = &mut self.gram[one * k..][..k];
-            let times = &mut self.times[one * k..][..k];
             for (other, its) in row.iter() {
-                let other = usize::from(self.index[other]);
-                sums[other] += weighed * its;
-                times[other] += time * its;
+                sums[usize::from(self.index[other])] += (weighed * its) as f32;
             }
         }
         self.counts += 1.0;
@@ -186,13 +180,11 @@ impl Block {
         self.index[place] = k as u16;
         self.active.push(place);
         self.right.push(0.0);
-        for sums in [&mut self.gram, &mut self.times] {
-            let mut wider = vec![0.0; (k + 1) * (k + 1)];
-            for row in 0..k {
-                wider[row * (k + 1)..][..k].copy_from_slice(&sums[row * k..][..k]);
-            }
-            *sums = wider;
+        let mut wider = vec![0.0; (k + 1) * (k + 1)];
+        for row in 0..k {
+            wider[row * (k + 1)..][..k].copy_from_slice(&self.gram[row * k..][..k]);
         }
+        self.gram = wider;
     }
 
     /// Places of the columns that ran.
@@ -204,26 +196,18 @@ impl Block {
     pub(super) fn apply(&self, rates: &[f64], to: &mut [f64]) {
         let k = self.active.len();
         for (row, &place) in self.gram.chunks_exact(k.max(1)).zip(&self.active) {
-            let sum: f64 = row.iter().zip(&self.active).map(|(gram, at)| gram * rates[*at]).sum();
+            let sum: f64 =
+                row.iter().zip(&self.active).map(|(gram, at)| f64::from(*gram) * rates[*at]).sum();
             to[place] += sum;
         }
     }
 
     /// Adds its sums to those of all blocks: `gram` has `n` to a row.
     pub(super) fn add_to(&self, gram: &mut [f64], n: usize) {
-        self.scatter(&self.gram, gram, n);
-    }
-
-    /// The same without weights.
-    pub(super) fn add_times_to(&self, times: &mut [f64], n: usize) {
-        self.scatter(&self.times, times, n);
-    }
-
-    fn scatter(&self, sums: &[f64], to: &mut [f64], n: usize) {
         let k = self.active.len();
-        for (row, &place) in sums.chunks_exact(k.max(1)).zip(&self.active) {
+        for (row, &place) in self.gram.chunks_exact(k.max(1)).zip(&self.active) {
             for (sum, &other) in row.iter().zip(&self.active) {
-                to[place * n + other] += sum;
+                gram[place * n + other] += f64::from(*sum);
             }
         }
     }
@@ -239,7 +223,7 @@ impl Block {
     pub(super) fn diagonal(&self, mut each: impl FnMut(usize, f64)) {
         let k = self.active.len();
         for (at, &place) in self.active.iter().enumerate() {
-            each(place, self.gram[at * k + at]);
+            each(place, f64::from(self.gram[at * k + at]));
         }
     }
 
@@ -249,8 +233,11 @@ impl Block {
         let mut sum = self.square;
         for (at, &place) in self.active.iter().enumerate() {
             let row = &self.gram[at * k..][..k];
-            let of_gram: f64 =
-                row.iter().zip(&self.active).map(|(gram, other)| gram * self.rate[*other]).sum();
+            let of_gram: f64 = row
+                .iter()
+                .zip(&self.active)
+                .map(|(gram, other)| f64::from(*gram) * self.rate[*other])
+                .sum();
             sum += self.rate[place] * (of_gram - 2.0 * self.right[at]);
         }
         if self.counts > 0.0 { sum.max(0.0) / self.counts } else { 0.0 }

@@ -22,7 +22,7 @@ use self::blocks::{Block, Observation, Row};
 use self::noise::Noise;
 pub(super) use self::part::{Part, Parts};
 use self::prior::{Kind, Prior};
-use self::shift::Shift;
+use self::shift::{Shift, Together};
 use self::system::System;
 use super::history::{BASELINE, FAR_REST, History, REST, Source};
 
@@ -44,6 +44,12 @@ const REST_PLACE: usize = 1;
 
 /// While there are less blocks, rates are found from little.
 const FIRST: usize = 25;
+
+/// With twice as many columns, half of the iterations must do.
+const CROWD: usize = 48;
+
+/// Memory of the sums of all blocks, bytes: with many columns fewer blocks are solved together.
+const MEMORY: usize = 8 << 20;
 
 /// A rate that differs from the unit by this factor changes the unit.
 const UNIT: f64 = 4.0;
@@ -103,6 +109,7 @@ pub(super) struct Learner {
     prior: Prior,
     noise: Noise,
     shift: Shift,
+    together: Together,
     remembered: HashMap<Source, (f64, f64)>,
     /// What was divided since parts were last taken.
     parts: Parts,
@@ -131,6 +138,7 @@ impl Learner {
             prior: Prior::default(),
             noise: Noise::default(),
             shift: Shift::default(),
+            together: Together::default(),
             remembered: HashMap::new(),
             parts: Parts::default(),
             skips: false,
@@ -185,7 +193,13 @@ impl Learner {
                 improved,
             );
             if let Some(system) = system {
-                self.shift.find(&system, &self.blocks, &self.kinds, self.noise.mean_count);
+                self.shift.find(
+                    &system,
+                    &self.together,
+                    &self.blocks,
+                    &self.kinds,
+                    self.noise.mean_count,
+                );
             }
             self.fit(improved, iterations.noise);
         }
@@ -193,12 +207,20 @@ impl Learner {
     }
 
     fn iterations(&self, first_new: usize) -> Iterations {
+        // The work of an iteration grows with the square of the columns.
+        let crowd = (self.columns.len() / CROWD).clamp(1, 2);
         let at_first = first_new < FIRST;
         match self.effort {
             Effort::Live if at_first => {
                 Iterations { passes: 3, settled: 1e-3, solver: 8, noise: 6, rounds: 3 }
             }
-            Effort::Live => Iterations { passes: 6, settled: 2e-3, solver: 6, noise: 3, rounds: 1 },
+            Effort::Live => Iterations {
+                passes: 6 / crowd,
+                settled: 2e-3,
+                solver: 6 / crowd,
+                noise: 3,
+                rounds: 1,
+            },
             Effort::Full => {
                 Iterations { passes: 12, settled: 1e-4, solver: 12, noise: 10, rounds: 3 }
             }
@@ -261,6 +283,9 @@ impl Learner {
                 ran.map(|entry| (self.place_of(entry.column, history), entry.time)).collect();
             if let Some(one) = self.observations.get_mut(self.placed) {
                 one.row = Row::of(to - from, ran.into_iter());
+                if !one.restarts {
+                    self.together.add(&one.row, self.columns.len(), history.tick_ns());
+                }
             }
             if self.blocks.back().is_none_or(|block| block.number < number) {
                 let n = self.columns.len();
@@ -309,6 +334,7 @@ impl Learner {
         self.prior.reset(place, rate, variance);
         self.noise.reset(place);
         self.shift.reset(place);
+        self.together.reset(place);
         place
     }
 
@@ -379,7 +405,9 @@ impl Learner {
 
     /// Blocks beyond the span become the prior of the first.
     fn drop_old(&mut self) {
-        let over = self.blocks.len().saturating_sub(self.span);
+        let n = self.columns.len();
+        let span = self.span.min(MEMORY / (n * n * size_of::<f32>()));
+        let over = self.blocks.len().saturating_sub(span);
         // Blocks that are still improved stay.
         let over = over.min(self.improved());
         if over > 0 {

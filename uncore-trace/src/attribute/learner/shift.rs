@@ -24,6 +24,69 @@ const ITERATIONS: usize = 6;
 /// No rate becomes less than this by the shift.
 const LEAST: f64 = 1e-4;
 
+/// Memory of the times of ticks, ns.
+const MEMORY_NS: f64 = 3e9;
+
+/// How the times of the columns go together: mean over ticks of time x time, of late.
+#[derive(Debug, Default)]
+pub(super) struct Together {
+    n: usize,
+    sums: Vec<f64>,
+    /// Sum of the weights of ticks.
+    weights: f64,
+    /// Ticks since weights were 1.
+    ticks: f64,
+}
+
+impl Together {
+    /// Adds a count, of ticks of this length.
+    pub(super) fn add(&mut self, row: &Row, places: usize, tick_ns: u64) {
+        if places > self.n {
+            let mut sums = vec![0.0; places * places];
+            for (from, to) in
+                self.sums.chunks_exact(self.n.max(1)).zip(sums.chunks_exact_mut(places))
+            {
+                to[..self.n].copy_from_slice(from);
+            }
+            (self.sums, self.n) = (sums, places);
+        }
+        // To weigh what is new is cheaper than to forget what is old, until numbers grow large.
+        let weight = (self.ticks * tick_ns as f64 / MEMORY_NS).exp();
+        for (one, time) in row.iter() {
+            let sums = &mut self.sums[one * self.n..][..self.n];
+            for (other, its) in row.iter() {
+                sums[other] += weight * time * its;
+            }
+        }
+        self.weights += weight * row.ticks();
+        self.ticks += row.ticks();
+        if weight > 1e6 {
+            self.sums.iter_mut().for_each(|sum| *sum /= weight);
+            self.weights /= weight;
+            self.ticks = 0.0;
+        }
+    }
+
+    /// Another column has this place.
+    pub(super) fn reset(&mut self, place: usize) {
+        if place < self.n {
+            for other in 0..self.n {
+                self.sums[place * self.n + other] = 0.0;
+                self.sums[other * self.n + place] = 0.0;
+            }
+        }
+    }
+
+    /// Mean of the product, `n` to a row.
+    fn mean(&self, n: usize) -> Vec<f64> {
+        let mut mean = vec![0.0; n * n];
+        for (from, to) in self.sums.chunks_exact(self.n.max(1)).zip(mean.chunks_exact_mut(n)) {
+            to.iter_mut().zip(from).for_each(|(to, from)| *to = from / self.weights);
+        }
+        mean
+    }
+}
+
 /// The shift of each place, and how uncertain it is.
 #[derive(Debug, Default)]
 pub(super) struct Shift {
@@ -90,6 +153,7 @@ impl Shift {
     pub(super) fn find(
         &mut self,
         system: &System,
+        together: &Together,
         blocks: &VecDeque<Block>,
         kinds: &[Kind],
         mean: f64,
@@ -110,7 +174,7 @@ impl Shift {
             self.n = n;
         }
         let scale = 1.0 / (SYSTEMATIC * SYSTEMATIC);
-        let information: Vec<f64> = system.times.iter().map(|sum| sum * scale).collect();
+        let information: Vec<f64> = together.mean(n).iter().map(|mean| mean * scale).collect();
         // Squared, it tells apart what counts say clearly and what they do not.
         let mut told = vec![0.0; n * n];
         for (row, told) in information.chunks_exact(n).zip(told.chunks_exact_mut(n)) {

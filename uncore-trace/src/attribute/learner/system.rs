@@ -22,8 +22,9 @@ const LEAST_PART: f64 = 0.1;
 /// No rate is below this part of what is expected of its kind.
 const FLOOR: f64 = 1e-4;
 
-/// The solver stops when this little is left of the error, in the norm of the preconditioner, squared.
-const ENOUGH: f64 = 1e-6;
+/// The solver stops when this little is left of the error, in the norm of the preconditioner, squared,
+/// beside that of the solution.
+const ENOUGH: f64 = 1e-9;
 
 /// What was solved.
 #[derive(Debug)]
@@ -32,8 +33,6 @@ pub(super) struct System {
     pub n: usize,
     /// Covariance of a common shift of each column, `n` to a row: rates that never change.
     pub covariance: Vec<f64>,
-    /// Mean over the counts of the span of time x time, `n` to a row.
-    pub times: Vec<f64>,
 }
 
 /// Vectors have one value for each block and place.
@@ -60,15 +59,9 @@ impl System {
     ) -> Option<Self> {
         let n = kinds.len();
         let count = blocks.len();
-        let (mut all, mut times) = (vec![0.0; n * n], vec![0.0; n * n]);
-        let mut counts = 0.0;
+        let mut all = vec![0.0; n * n];
         for block in &*blocks {
             block.add_to(&mut all, n);
-            block.add_times_to(&mut times, n);
-            counts += block.counts;
-        }
-        for sum in &mut times {
-            *sum /= f64::max(counts, 1.0);
         }
         for one in 0..prior.len() {
             for other in 0..prior.len() {
@@ -125,7 +118,7 @@ impl System {
             }
         }
         steps::vary(blocks, prior, kinds, &inflation);
-        Some(Self { n, covariance, times })
+        Some(Self { n, covariance })
     }
 }
 
@@ -229,9 +222,9 @@ impl<'a> Equations<'a> {
         self.precondition(&error, &mut better);
         let mut direction = better.clone();
         let mut size = dot(&error, &better);
-        let first = size;
+        let whole = dot(rates, right).abs();
         for _ in 0..iterations {
-            if size.is_nan() || size <= ENOUGH * first || size <= f64::MIN_POSITIVE {
+            if size.is_nan() || size <= ENOUGH * whole {
                 return;
             }
             self.apply(&direction, &mut image);
