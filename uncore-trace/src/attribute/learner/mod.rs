@@ -26,8 +26,9 @@ use self::shift::{Shift, Together};
 use self::system::System;
 use super::history::{BASELINE, FAR_REST, History, REST, Source};
 
-/// Length of a block, ns: rates are constant within it.
+/// Length of a block, ns, and in ticks, at least: rates are constant within it.
 const BLOCK_NS: u64 = 20_000_000;
+const BLOCK_TICKS: u64 = 10;
 
 /// The ticks whose rates are found together, ns.
 const SPAN_NS: u64 = 3_000_000_000;
@@ -121,7 +122,7 @@ pub(super) struct Learner {
 impl Learner {
     /// Before the first tick, all of this length, ns.
     pub(super) fn new(tick_ns: u64, effort: Effort) -> Self {
-        let block_ticks = (BLOCK_NS / tick_ns).max(1);
+        let block_ticks = (BLOCK_NS / tick_ns).max(BLOCK_TICKS);
         Self {
             block_ticks,
             span: (SPAN_NS / (block_ticks * tick_ns)).clamp(10, 400) as usize,
@@ -209,7 +210,7 @@ impl Learner {
     fn iterations(&self, first_new: usize) -> Iterations {
         // The work of an iteration grows with the square of the columns.
         let crowd = (self.columns.len() / CROWD).clamp(1, 2);
-        let at_first = first_new < FIRST;
+        let at_first = first_new < FIRST.min(self.span / 2);
         match self.effort {
             Effort::Live if at_first => {
                 Iterations { passes: 3, settled: 1e-3, solver: 8, noise: 6, rounds: 3 }
