@@ -92,6 +92,7 @@ fn times_out_of_range_say_the_range() {
     record_refuses(&["-p", "host", "--duration", "0"], &["--duration 0", "Ctrl-C"]);
     record_refuses(&["-p", "host", "--duration", "2years"], &["--duration", "a year"]);
     record_refuses(&["-p", "host", "--flush", "1ms"], &["--flush 1ms", "at least 100ms"]);
+    record_refuses(&["-p", "host", "--lag", "1m"], &["--lag 1m", "at most 10s"]);
     record_refuses(&["-p", "host", "--lag", "2s"], &["--lag 2s", "half of --flush (2s)"]);
     record_refuses(&["-p", "host", "--buffer", "3"], &["--buffer 3", "power of two"]);
 }

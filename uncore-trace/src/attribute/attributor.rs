@@ -240,8 +240,10 @@ impl Attributor {
         let window = Close { tick, tick_ns: self.clock.tick_ns, is_last, moved: &moved };
         let mut ended = Vec::with_capacity(self.tracks.len());
         for track in &mut self.tracks {
-            let time = times.get(track.set).map(Vec::as_slice).unwrap_or_default();
-            let end = track.close(&window, time, &mut self.missing);
+            let end = match times.get(track.set) {
+                Some(time) => track.close(&window, time, &mut self.missing),
+                None => counter::Ended::No,
+            };
             if let counter::Ended::Read(span) = &end
                 && track.counter.role.weighs()
                 && let Some(factor) = span.factor()

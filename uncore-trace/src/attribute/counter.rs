@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::mem;
+use std::rc::Rc;
 
 use super::series::{Clock, End, Series};
 use super::{Attribution, History, Method, Methods, Share, Window};
@@ -26,7 +27,7 @@ pub(super) struct Track {
     last: (u64, Count),
     /// The count of the last tick that the method learnt from.
     last_tick: Option<Count>,
-    /// Time and raw counts by owner of the intervals of the window so far, where it goes on.
+    /// Time and raw counts by owner of the earlier intervals of the window, where it goes on.
     time: HashMap<Owner, u64>,
     counts: HashMap<Owner, u64>,
     /// Bytes by owner on the devices that it is for, likewise.
@@ -55,7 +56,7 @@ pub(super) struct Span {
     /// The count.
     delta: Count,
     /// Nanoseconds by owner, sorted.
-    time: Vec<(Owner, u64)>,
+    time: Rc<[(Owner, u64)]>,
     /// Raw counts by owner, sorted, where the counter is read at every context switch.
     pub counts: Vec<(Owner, u64)>,
     /// Bytes by owner on the devices below it, sorted.
@@ -157,10 +158,9 @@ impl Track {
     pub(super) fn close(
         &mut self,
         window: &Close<'_>,
-        time: &[(Owner, u64)],
+        time: &Rc<[(Owner, u64)]>,
         missing: &mut Vec<Missing>,
     ) -> Ended {
-        add(&mut self.time, time.iter().copied());
         self.add_io(window.moved);
         let after = match self.series.end(window.tick, self.last.1) {
             End::Counted(count, counts) => {
@@ -169,6 +169,7 @@ impl Track {
                 count
             }
             End::Missing { expected, errno } => {
+                add(&mut self.time, time.iter().copied());
                 self.tell_missing(window, expected, errno, missing);
                 return if window.is_last { Ended::Unread } else { Ended::No };
             }
@@ -185,7 +186,13 @@ impl Track {
             parts.sort_unstable();
             parts
         };
-        let (time, counts) = (sorted(&mut self.time), sorted(&mut self.counts));
+        let time = if self.time.is_empty() {
+            Rc::clone(time)
+        } else {
+            add(&mut self.time, time.iter().copied());
+            sorted(&mut self.time).into()
+        };
+        let counts = sorted(&mut self.counts);
         let io = mem::take(&mut self.io).into_iter();
         let io = io.map(|(owner, bytes)| (owner, bytes as f64)).collect();
         Ended::Read(Span { from, delta, time, counts, io, io_part: 1.0 })

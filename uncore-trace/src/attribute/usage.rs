@@ -1,6 +1,7 @@
 //! Who used the CPUs within a window, for each set of CPUs that counters see.
 
 use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
 
 use super::Methods;
 use super::history::Source;
@@ -37,8 +38,8 @@ impl CpuSet {
 }
 
 /// Time by owner, sorted, for each distinct set of CPUs that a counter sees, ns; see [`CpuSet`] for time
-/// on far CPUs.
-pub(super) type Times = Vec<Vec<(Owner, u64)>>;
+/// on far CPUs. Windows that wait share them.
+pub(super) type Times = Vec<Rc<[(Owner, u64)]>>;
 
 /// Who used the CPUs in one tick.
 #[derive(Debug)]
@@ -141,7 +142,7 @@ impl Usage {
             }
             let mut times: Vec<_> = sum.into_iter().collect();
             times.sort_unstable();
-            times
+            Rc::from(times)
         });
         let times = times.collect();
         for use_of in self.by_cpu.values_mut() {
@@ -171,6 +172,6 @@ mod tests {
             (source(Owner::Idle, true), 300),
         ]];
         assert_eq!(usage.take_ticks()[0].times, by_source);
-        assert_eq!(usage.take(), [vec![(Owner::Irq(1), 225), (Owner::Idle, 675)]]);
+        assert_eq!(*usage.take()[0], [(Owner::Irq(1), 225), (Owner::Idle, 675)]);
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::bail;
 
 use super::output::{self, ModeArg};
-use super::record::{millis, seconds};
+use super::record::{MOST_LAG, millis, seconds};
 use super::report::print;
 use super::select::nanos;
 use crate::attribute::{Choice, Effort};
@@ -69,6 +69,10 @@ pub fn run(args: &Args, _root: &Path) -> anyhow::Result<u8> {
     }
     let recording = Recording::open(&args.path)?;
     let target = Target::File(args.output.clone());
+    if let Some(lag) = args.lag.filter(|lag| *lag > MOST_LAG) {
+        let show = humantime::format_duration;
+        bail!("--lag {} is too long: choose at most {}", show(lag), show(MOST_LAG));
+    }
     let overrides = Overrides {
         method: args.method,
         interval_ns: args.interval.map(nanos),

@@ -27,6 +27,9 @@ const FLUSH: Duration = Duration::from_secs(2);
 /// The default of --lag.
 const LAG: Duration = Duration::from_secs(1);
 
+/// The longest --lag: all of it is in memory.
+pub(super) const MOST_LAG: Duration = Duration::from_secs(10);
+
 const EXAMPLES: &str = "\
 Examples:
   uncore-trace record -p pcie,c2c -o run.parquet -- ./train.sh
@@ -128,7 +131,8 @@ pub struct Args {
     method: Choice,
 
     /// Divide a window with what was counted up to this long after it, where the method learns; 0:
-    /// with what was counted before only; a bare number is seconds [default: 1s, or half of --flush
+    /// with what was counted before only; at most 10s and half of --flush; a bare number is seconds
+    /// [default: 1s, or half of --flush
     /// if that is shorter]
     #[arg(long, value_name = "TIME", value_parser = seconds)]
     lag: Option<Duration>,
@@ -276,6 +280,9 @@ fn options(
         );
     }
     let lag = args.lag.unwrap_or(LAG.min(flush / 2));
+    if lag > MOST_LAG {
+        bail!("--lag {} is too long: choose at most {}", show(lag), show(MOST_LAG));
+    }
     if lag > flush / 2 {
         bail!(
             "--lag {} is too long: choose at most half of --flush ({}), or a longer --flush",
