@@ -132,8 +132,7 @@ pub struct Args {
 
     /// Divide a window with what was counted up to this long after it, where the method learns; 0:
     /// with what was counted before only; at most 10s and half of --flush; a bare number is seconds
-    /// [default: 1s, or half of --flush
-    /// if that is shorter]
+    /// [default: 1s, or half of --flush if that is shorter]
     #[arg(long, value_name = "TIME", value_parser = seconds)]
     lag: Option<Duration>,
 
