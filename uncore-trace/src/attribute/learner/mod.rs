@@ -181,7 +181,8 @@ impl Learner {
             return;
         }
         self.rescale();
-        let improved = self.improved();
+        // The last block may have new counts, too.
+        let improved = self.improved().min(first_new.saturating_sub(1));
         let iterations = self.iterations(first_new);
         for _ in 0..iterations.rounds {
             self.fill(improved);
@@ -223,7 +224,7 @@ impl Learner {
                 rounds: 1,
             },
             Effort::Full => {
-                Iterations { passes: 12, settled: 1e-4, solver: 12, noise: 10, rounds: 3 }
+                Iterations { passes: 12, settled: 1e-4, solver: 12, noise: 10, rounds: 2 }
             }
         }
     }

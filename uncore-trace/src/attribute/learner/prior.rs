@@ -47,7 +47,6 @@ pub(super) struct Prior {
     covariance: Vec<f64>,
     /// `information` x mean.
     vector: Vec<f64>,
-    mean: Vec<f64>,
 }
 
 impl Prior {
@@ -94,7 +93,6 @@ impl Prior {
             self.information = widen(&self.information);
             self.covariance = widen(&self.covariance);
             self.vector.resize(n, 0.0);
-            self.mean.resize(n, 0.0);
             self.n = n;
         }
         let n = self.n;
@@ -120,7 +118,6 @@ impl Prior {
         self.information[place * n + place] = information;
         self.covariance[place * n + place] = variance;
         self.vector[place] = information * rate;
-        self.mean[place] = rate;
     }
 
     /// Rates are measured in another unit.
@@ -129,7 +126,6 @@ impl Prior {
         self.information.iter_mut().for_each(|its| *its /= square);
         self.covariance.iter_mut().for_each(|its| *its *= square);
         self.vector.iter_mut().for_each(|its| *its /= factor);
-        self.mean.iter_mut().for_each(|its| *its *= factor);
     }
 
     /// Takes in the first `over` blocks, as if rates were constant in them, and their steps at the end.
@@ -170,7 +166,6 @@ impl Prior {
             .chunks_exact(n)
             .map(|row| row.iter().zip(&rates).map(|(one, rate)| one * rate).sum())
             .collect();
-        self.mean = rates;
         self.information = information;
         self.covariance = covariance;
     }
