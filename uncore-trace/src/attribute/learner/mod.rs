@@ -217,10 +217,10 @@ impl Learner {
                 Iterations { passes: 3, settled: 1e-3, solver: 8, noise: 6, rounds: 3 }
             }
             Effort::Live => Iterations {
-                passes: 6 / crowd,
-                settled: 2e-3,
+                passes: 10 / crowd,
+                settled: 1e-3,
                 solver: 6 / crowd,
-                noise: 3,
+                noise: 6,
                 rounds: 1,
             },
             Effort::Full => {
