@@ -33,6 +33,9 @@ const BLOCK_TICKS: u64 = 10;
 /// The ticks whose rates are found together, ns.
 const SPAN_NS: u64 = 3_000_000_000;
 
+/// A count of a longer time teaches nothing, ns: who ran is kept until a tick is read.
+const LONGEST_NS: u64 = 1_000_000_000;
+
 /// Ticks before rates are used.
 const LEARN: u64 = 100;
 
@@ -90,6 +93,8 @@ pub(super) struct Learner {
     block_ticks: u64,
     /// Blocks that are solved together.
     span: usize,
+    /// Ticks of a count that something is learnt from, at most.
+    longest: u64,
     /// Count per tick of CPU time that is the unit of rates; 0 until it is known.
     unit: f64,
     effort: Effort,
@@ -126,6 +131,7 @@ impl Learner {
         Self {
             block_ticks,
             span: (SPAN_NS / (block_ticks * tick_ns)).clamp(10, 400) as usize,
+            longest: (LONGEST_NS / tick_ns).max(BLOCK_TICKS),
             unit: 0.0,
             effort,
             columns: FIXED.iter().map(|(column, _)| Some(*column)).collect(),
@@ -150,8 +156,13 @@ impl Learner {
     /// The count of the ticks since the last count, of which this one is the last; `None` where there is
     /// no reading at its end.
     pub(super) fn observe(&mut self, tick: u64, count: Option<f64>) {
-        let from = *self.pending.get_or_insert(tick - 1);
-        let Some(count) = count else { return };
+        let from = *self.pending.get_or_insert(tick.saturating_sub(1));
+        let Some(count) = count else {
+            if tick - from >= self.longest {
+                (self.pending, self.skips) = (None, true);
+            }
+            return;
+        };
         self.pending = None;
         let restarts = std::mem::take(&mut self.skips);
         let row = Row::default();
@@ -503,6 +514,7 @@ impl Learner {
 
     /// The oldest tick that is still needed.
     pub(super) fn needs(&self) -> u64 {
-        self.observations.front().map_or(u64::MAX, |one| one.from)
+        let first = self.observations.front().map(|one| one.from);
+        first.or(self.pending).unwrap_or(u64::MAX)
     }
 }

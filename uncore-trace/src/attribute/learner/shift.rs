@@ -51,7 +51,12 @@ impl Together {
             (self.sums, self.n) = (sums, places);
         }
         // To weigh what is new is cheaper than to forget what is old, until numbers grow large.
-        let weight = (self.ticks * tick_ns as f64 / MEMORY_NS).exp();
+        let mut weight = (self.ticks * tick_ns as f64 / MEMORY_NS).min(100.0).exp();
+        if weight > 1e6 {
+            self.sums.iter_mut().for_each(|sum| *sum /= weight);
+            self.weights /= weight;
+            (self.ticks, weight) = (0.0, 1.0);
+        }
         for (one, time) in row.iter() {
             let sums = &mut self.sums[one * self.n..][..self.n];
             for (other, its) in row.iter() {
@@ -60,11 +65,6 @@ impl Together {
         }
         self.weights += weight * row.ticks();
         self.ticks += row.ticks();
-        if weight > 1e6 {
-            self.sums.iter_mut().for_each(|sum| *sum /= weight);
-            self.weights /= weight;
-            self.ticks = 0.0;
-        }
     }
 
     /// Another column has this place.
