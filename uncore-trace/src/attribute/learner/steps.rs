@@ -4,6 +4,9 @@
 //! normal distribution whose precision is learnt, by expectation and maximisation, from the step and
 //! from how uncertain it is. The uncertainty is that of each column alone with its information
 //! divided by its variance inflation factor, for the other columns.
+//!
+//! Where a column jumps, another one that always runs with it may have jumped instead. So a jump is
+//! allowed to both, in proportion to a power of their correlation.
 
 use std::collections::VecDeque;
 
@@ -16,17 +19,39 @@ const MISFIT: f64 = 3.0;
 /// The step that is allowed there at first, in the size of the rate.
 const JUMP: f64 = 0.1;
 
+/// A step from this part of the rate on is a jump.
+const LEAST_JUMP: f64 = 0.1;
+
+/// Whose jump it was is not known among columns that go together. Power of the squared correlation by
+/// which a jump is allowed to others, and by which their variance grows. Chosen on simulated schedules
+/// and on mixes of the lab.
+const SHARED: i32 = 4;
+const UNCERTAIN: i32 = 2;
+
+/// What is known of the columns before rates of blocks are found.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Columns<'a> {
+    /// What each stands for.
+    pub kinds: &'a [Kind],
+    /// Mean count of a tick.
+    pub mean: f64,
+    /// What older blocks say.
+    pub prior: &'a Prior,
+    /// How much the other columns add to the variance of each.
+    pub inflation: &'a [f64],
+    /// How much each is mistaken for each other.
+    pub alike: &'a Alike,
+}
+
 /// Precisions of steps, from the last rates; those of the blocks before `improved` are kept.
 #[expect(clippy::needless_range_loop, reason = "several vectors are walked side by side")]
 pub(super) fn renew(
     blocks: &mut VecDeque<Block>,
-    prior: &Prior,
-    kinds: &[Kind],
-    mean: f64,
-    inflation: &[f64],
+    columns: Columns<'_>,
     improved: usize,
     pass: usize,
 ) {
+    let Columns { kinds, mean, .. } = columns;
     let n = kinds.len();
     let from = improved.saturating_sub(1);
     if pass == 0 {
@@ -43,7 +68,7 @@ pub(super) fn renew(
         }
         return;
     }
-    let marginal = Marginal::of(blocks, prior, kinds, inflation);
+    let marginal = Marginal::of(blocks, columns);
     let count = blocks.len();
     for place in 0..n {
         let sum: f64 = blocks.iter().map(|block| block.rate[place]).sum();
@@ -57,12 +82,56 @@ pub(super) fn renew(
             blocks[at].step[place] = 2.0 / (least + step * step + uncertain.max(0.0));
         }
     }
+    share_jumps(blocks, columns, from, SHARED);
+}
+
+/// How much each column is mistaken for each other: squares of their correlations.
+#[derive(Debug)]
+pub(super) struct Alike {
+    n: usize,
+    squares: Vec<f64>,
+}
+
+impl Alike {
+    /// From the covariance of rates that never change, `n` to a row.
+    pub(super) fn of(covariance: &[f64], n: usize) -> Self {
+        let variance: Vec<f64> = (0..n).map(|at| covariance[at * n + at]).collect();
+        let squares = covariance.chunks_exact(n).zip(&variance).flat_map(|(row, own)| {
+            row.iter().zip(&variance).map(move |(both, other)| both * both / (own * other))
+        });
+        Self { n, squares: squares.collect() }
+    }
+}
+
+/// Where a column jumps, those that are mistaken for it may have jumped as well.
+fn share_jumps(blocks: &mut VecDeque<Block>, columns: Columns<'_>, from: usize, power: i32) {
+    let Columns { kinds, mean, alike, .. } = columns;
+    for at in from..blocks.len().saturating_sub(1) {
+        let jump = |(place, kind): (usize, &Kind)| {
+            let (here, next) = (blocks[at].rate[place], blocks[at + 1].rate[place]);
+            let (step, level) = (next - here, 0.5 * (here + next));
+            let jumps = step.abs() > LEAST_JUMP * level.max(0.1 * kind.mode(mean));
+            jumps.then_some((place, step * step))
+        };
+        let jumps: Vec<(usize, f64)> = kinds.iter().enumerate().filter_map(jump).collect();
+        for (place, row) in alike.squares.chunks_exact(alike.n).enumerate() {
+            let others = jumps.iter().filter(|(other, _)| *other != place);
+            let more: f64 = others.map(|(other, square)| row[*other].powi(power) * square).sum();
+            let step = &mut blocks[at].step[place];
+            *step /= 1.0 + more * *step;
+        }
+    }
 }
 
 /// Variances of rates.
-pub(super) fn vary(blocks: &mut VecDeque<Block>, prior: &Prior, kinds: &[Kind], inflation: &[f64]) {
-    let marginal = Marginal::of(blocks, prior, kinds, inflation);
-    let n = kinds.len();
+pub(super) fn vary(blocks: &mut VecDeque<Block>, columns: Columns<'_>) {
+    let steps: Vec<Vec<f64>> = blocks.iter().map(|block| block.step.clone()).collect();
+    share_jumps(blocks, columns, 0, UNCERTAIN);
+    let marginal = Marginal::of(blocks, columns);
+    for (block, step) in blocks.iter_mut().zip(steps) {
+        block.step = step;
+    }
+    let n = columns.kinds.len();
     for (block, variance) in blocks.iter_mut().zip(marginal.variance.chunks_exact(n)) {
         block.variance.copy_from_slice(variance);
     }
@@ -77,7 +146,8 @@ struct Marginal {
 
 impl Marginal {
     #[expect(clippy::needless_range_loop, reason = "several vectors are walked side by side")]
-    fn of(blocks: &VecDeque<Block>, prior: &Prior, kinds: &[Kind], inflation: &[f64]) -> Self {
+    fn of(blocks: &VecDeque<Block>, columns: Columns<'_>) -> Self {
+        let Columns { kinds, prior, inflation, .. } = columns;
         let (n, count) = (kinds.len(), blocks.len());
         let mut own = vec![0.0; count * n];
         for (at, block) in blocks.iter().enumerate() {

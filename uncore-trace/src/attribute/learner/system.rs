@@ -14,7 +14,7 @@ use super::super::solve::Factor;
 use super::Iterations;
 use super::blocks::Block;
 use super::prior::{BARRIER, Kind, Prior};
-use super::steps;
+use super::steps::{self, Alike, Columns};
 
 /// A rate falls to no less than this part of itself in one pass.
 const LEAST_PART: f64 = 0.1;
@@ -79,10 +79,12 @@ impl System {
         // How much the other columns add to the variance of each.
         let inflation: Vec<f64> =
             (0..n).map(|at| (all[at * n + at] * covariance[at * n + at]).max(1.0)).collect();
+        let alike = Alike::of(&covariance, n);
+        let columns = Columns { kinds, mean, prior, inflation: &inflation, alike: &alike };
         let mut right = vec![0.0; count * n];
         let mut rates = vec![0.0; count * n];
         for pass in 0..iterations.passes {
-            steps::renew(blocks, prior, kinds, mean, &inflation, improved, pass);
+            steps::renew(blocks, columns, improved, pass);
             right.fill(0.0);
             let mut barrier = vec![0.0; count * n];
             for (at, block) in blocks.iter().enumerate() {
@@ -117,7 +119,7 @@ impl System {
                 break;
             }
         }
-        steps::vary(blocks, prior, kinds, &inflation);
+        steps::vary(blocks, columns);
         Some(Self { n, covariance })
     }
 }
