@@ -46,6 +46,8 @@ fn events(instance: &Instance) -> Vec<&str> {
 /// Windows that are long beside a rotation.
 fn scaled(setting: &Setting<'_>, instance: &Instance) -> Result<Step> {
     let mut options = times("10ms", "1s");
+    // An emulated recorder that learns takes enough of the host's time to make the tenant's pace uneven.
+    options.extend(["--method", "residency"].map(str::to_owned));
     // Its exit code depends on how long the last window is.
     let mut checks = vec![Check::Conserved];
     for (counter, event) in events(instance).into_iter().enumerate() {
