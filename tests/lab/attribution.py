@@ -146,9 +146,11 @@ class Found:
             totals[event] = totals.get(event, 0.0) + moved
         truth = {(event, paths.get(cgroup)): moved for (event, cgroup), moved in self.moved.items()}
         for line in report:
-            moved = truth.get((line["event"], line["key"]), 0.0)
+            # The report's name of an event has its filter, too: rd_bytes_loc[root_port=0x3ff].
+            event = line["event"].partition("[")[0]
+            moved = truth.get((event, line["key"]), 0.0)
             low, high = line.get("value_low"), line.get("value_high")
-            if low is not None and moved > LEAST * totals[line["event"]]:
+            if low is not None and moved > LEAST * totals.get(event, 0.0):
                 self.intervals += 1
                 self.held += low <= moved <= high
 
