@@ -13,7 +13,7 @@ use super::prior::Kind;
 use super::system::System;
 
 /// Systematic error of the counts of ticks, in mean rates.
-const SYSTEMATIC: f64 = 0.05;
+const SYSTEMATIC: f64 = 0.03;
 
 /// What is known of a rate before any count: one over the square of its relative deviation.
 const KNOWN: [f64; 3] = [1.0, 1.0, 0.16];
