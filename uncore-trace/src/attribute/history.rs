@@ -59,7 +59,7 @@ pub(super) struct Entry {
 #[derive(Clone, Debug)]
 struct Known {
     number: u32,
-    /// Use of late, in ticks of one CPU.
+    /// Use in the last 2 s or so, in ticks of one CPU.
     used: f64,
     /// The last tick it ran in.
     last: u64,
@@ -114,7 +114,7 @@ pub struct History {
     /// The tick of the first row.
     first: u64,
     rows: VecDeque<Box<[Entry]>>,
-    /// Use of late, of all.
+    /// The same of all sources together.
     used: f64,
     /// Rows before this tick have their columns.
     reviewed: u64,
@@ -155,7 +155,7 @@ impl History {
         (self.first + self.rows.len() as u64).saturating_sub(1)
     }
 
-    /// Who ran in a tick; nobody where it is not known any longer.
+    /// Who ran in a tick; empty for a tick that was forgotten.
     pub(super) fn row(&self, tick: u64) -> &[Entry] {
         let at = tick.checked_sub(self.first).and_then(|at| self.rows.get(at as usize));
         at.map_or(&[], |row| row)

@@ -36,11 +36,11 @@ fn settle(a: &[f64], b: &[f64], x: &mut [f64], passive: &mut [bool]) {
         let set: Vec<usize> = (0..n).filter(|&j| passive[j]).collect();
         let sub: Vec<f64> =
             set.iter().flat_map(|&j| set.iter().map(move |&k| a[j * n + k])).collect();
-        let right: Vec<f64> = set.iter().map(|&j| b[j]).collect();
-        let Some(factor) = cholesky(&sub, set.len()) else {
+        let Some(factor) = Factor::of(&sub, set.len()) else {
             return;
         };
-        let target = substitute(&factor, right);
+        let mut target: Vec<f64> = set.iter().map(|&j| b[j]).collect();
+        factor.solve(&mut target);
         let step = set
             .iter()
             .zip(&target)
@@ -65,16 +65,7 @@ fn settle(a: &[f64], b: &[f64], x: &mut [f64], passive: &mut [bool]) {
 
 /// The inverse of a symmetric positive definite matrix of `n` rows.
 pub(super) fn inverse(a: &[f64], n: usize) -> Option<Vec<f64>> {
-    let factor = cholesky(a, n)?;
-    let mut all = vec![0.0; n * n];
-    for column in 0..n {
-        let mut unit = vec![0.0; n];
-        unit[column] = 1.0;
-        for (row, value) in substitute(&factor, unit).into_iter().enumerate() {
-            all[row * n + column] = value;
-        }
-    }
-    Some(all)
+    Some(Factor::of(a, n)?.inverse())
 }
 
 /// A symmetric positive definite matrix, factored.
@@ -139,20 +130,6 @@ fn cholesky(a: &[f64], n: usize) -> Option<Vec<f64>> {
         }
     }
     Some(l)
-}
-
-/// Solves `L L' x = b`.
-fn substitute(l: &[f64], mut b: Vec<f64>) -> Vec<f64> {
-    let n = b.len();
-    for row in 0..n {
-        let known: f64 = (0..row).map(|k| l[row * n + k] * b[k]).sum();
-        b[row] = (b[row] - known) / l[row * n + row];
-    }
-    for row in (0..n).rev() {
-        let known: f64 = (row + 1..n).map(|k| l[k * n + row] * b[k]).sum();
-        b[row] = (b[row] - known) / l[row * n + row];
-    }
-    b
 }
 
 #[cfg(test)]

@@ -119,8 +119,9 @@ pub(super) struct Learner {
     remembered: HashMap<Source, (f64, f64)>,
     /// What was divided since parts were last taken.
     parts: Parts,
-    /// The next count is of time that nobody saw.
+    /// Nothing is learnt from the next count: it covers a time that was not observed.
     skips: bool,
+    /// The tick with which the next count begins, where ticks before it were not read.
     pending: Option<u64>,
 }
 

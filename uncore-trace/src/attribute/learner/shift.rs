@@ -27,7 +27,7 @@ const LEAST: f64 = 1e-4;
 /// Memory of the times of ticks, ns.
 const MEMORY_NS: f64 = 3e9;
 
-/// How the times of the columns go together: mean over ticks of time x time, of late.
+/// Mean over the last ticks of time x time, for each pair of columns.
 #[derive(Debug, Default)]
 pub(super) struct Together {
     n: usize,
