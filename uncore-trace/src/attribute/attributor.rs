@@ -4,13 +4,13 @@
 //! takes the same memory.
 
 use super::counter::{self, Close, Track};
-use super::history::History;
-use super::missed::Misses;
+use super::history::Histories;
 use super::names::Names;
 use super::pool::Pools;
 use super::series::Clock;
 use super::usage::{self, CpuSet, TickUse, Usage};
 use super::waiting::{Ended, Schedule, Slot, Waiting};
+use super::witnesses::Witnesses;
 use super::{Method, Methods, rows};
 use crate::clock::Snapshot;
 use crate::log::{Consumer, Disorder, Entry, Missing, Reading, Sum};
@@ -55,11 +55,11 @@ pub struct Attributor {
     /// The sets of CPUs that the counters see.
     sets: Vec<CpuSet>,
     usage: Usage,
-    misses: Misses,
+    witnesses: Witnesses,
     pools: Pools,
     moved: Sum,
-    /// The ticks of each set of CPUs, where a counter that sees it learns from them.
-    histories: Vec<Option<History>>,
+    /// What was used of each set of CPUs, where a counter that sees it learns from that.
+    histories: Vec<Option<Histories>>,
     schedule: Schedule,
     waiting: Waiting,
     names: Names,
@@ -122,6 +122,9 @@ impl Attributor {
         };
         let tracks: Vec<Track> = counters.iter().filter_map(track).collect();
         let learnt = usage::learnt(&sets, plan, methods);
+        let has_misses: Vec<bool> = (0..sets.len())
+            .map(|set| tracks.iter().any(|track| track.set == set && track.kind == Method::Misses))
+            .collect();
         let mut index_of = vec![None; plan.counters.len()];
         for (at, track) in tracks.iter().enumerate() {
             if let Some(index) = index_of.get_mut(track.counter.id as usize) {
@@ -134,13 +137,14 @@ impl Attributor {
             origin: origin.clone(),
             index_of,
             pools: Pools::new(&tracks),
-            tracks,
             usage: Usage::new(sets.clone(), &learnt),
-            misses: Misses::default(),
+            witnesses: Witnesses::of(&tracks, has_misses.contains(&true)),
+            tracks,
             moved: Sum::default(),
             histories: learnt
                 .into_iter()
-                .map(|learnt| learnt.then(|| History::new(plan.tick_ns)))
+                .zip(has_misses)
+                .map(|(learnt, has)| learnt.then(|| Histories::new(plan.tick_ns, has)))
                 .collect(),
             schedule: Schedule::new(start_tick, plan.tick_ns, methods.lag_ns),
             waiting: Waiting::default(),
@@ -189,47 +193,50 @@ impl Attributor {
         self.append(fabric);
     }
 
-    /// Gives the methods the ticks since they last had them: who ran, and what was counted.
+    /// Gives the methods the ticks since they last had them: what was used, and what was counted.
     fn count(&mut self, ticks: &[TickUse]) {
         for TickUse { tick, times } in ticks {
-            for (history, times) in self.histories.iter_mut().zip(times) {
-                if let Some(history) = history {
-                    history.push(*tick, times);
-                }
+            self.witnesses.take(*tick, &mut self.tracks);
+            let sets = self.histories.iter_mut().zip(times).zip(&self.sets);
+            for ((histories, times), set) in sets {
+                let Some(histories) = histories else { continue };
+                let (misses, is_whole) = self.witnesses.of_set(set);
+                histories.push(*tick, times, &misses, is_whole);
             }
             for track in self.tracks.iter_mut().filter(|track| track.learns) {
-                track.learn(*tick);
+                if let Some(Some(histories)) = self.histories.get(track.set) {
+                    track.learn(*tick, histories);
+                }
             }
         }
     }
 
     /// The methods whose turn it is learn, and divide what need not wait any longer.
     fn learn(&mut self, tick: u64, is_last: bool) {
-        self.histories.iter_mut().flatten().for_each(History::review);
+        self.histories.iter_mut().flatten().for_each(Histories::review);
         let learners = self.tracks.iter_mut().enumerate().filter(|(_, track)| track.learns);
         for (place, (at, track)) in learners.enumerate() {
-            let history = self.histories.get(track.set).and_then(Option::as_ref);
-            let Some(history) = history else { continue };
+            let histories = self.histories.get(track.set).and_then(Option::as_ref);
+            let Some(histories) = histories else { continue };
             if !is_last && !self.schedule.is_turn(place, tick) {
                 continue;
             }
-            track.solve(history);
+            track.solve(histories);
             let to = if is_last { tick } else { self.schedule.divides(tick) };
             for window in self.waiting.up_to(to) {
                 let Some(slot) = window.slots.get_mut(at) else { continue };
-                if let Slot::Waits(span, misses) = slot {
-                    let misses = misses.as_deref();
+                if let Slot::Waits(span) = slot {
                     let tick_ns = self.clock.tick_ns;
-                    let divided = track.divide(window.tick, tick_ns, span, misses, Some(history));
+                    let divided = track.divide(window.tick, tick_ns, span, Some(histories));
                     *slot = Slot::Divided(divided);
                 }
             }
-            track.advance(history, to);
+            track.advance(histories, to);
         }
-        for (set, history) in self.histories.iter_mut().enumerate() {
-            let Some(history) = history else { continue };
+        for (set, histories) in self.histories.iter_mut().enumerate() {
+            let Some(histories) = histories else { continue };
             let tracks = self.tracks.iter().filter(|track| track.learns && track.set == set);
-            history.forget(tracks.map(Track::needs).min().unwrap_or(tick).min(tick));
+            histories.forget(tracks.map(Track::needs).min().unwrap_or(tick).min(tick));
         }
     }
 
@@ -244,12 +251,6 @@ impl Attributor {
                 Some(time) => track.close(&window, time, &mut self.missing),
                 None => counter::Ended::No,
             };
-            if let counter::Ended::Read(span) = &end
-                && track.counter.role.weighs()
-                && let Some(factor) = span.factor()
-            {
-                self.misses.add(track.counter.cpu, (span.from, tick), &span.counts, factor);
-            }
             ended.push(end);
         }
         self.pools.divide(&self.tracks, &mut ended);
@@ -260,15 +261,12 @@ impl Attributor {
                 counter::Ended::No => Slot::Nothing,
                 counter::Ended::Unread => Slot::Divided(track.unread(&window)),
                 counter::Ended::Read(span) => {
-                    let history = self.histories.get(track.set).and_then(Option::as_ref);
-                    let cpus = self.sets.get(track.set).filter(|_| track.kind == Method::Misses);
-                    let misses =
-                        cpus.and_then(|cpus| self.misses.of(&cpus.cpus, (span.from, tick)));
+                    let histories = self.histories.get(track.set).and_then(Option::as_ref);
                     if track.learns && self.schedule.waits() {
-                        Slot::Waits(Box::new(span), misses)
+                        Slot::Waits(Box::new(span))
                     } else {
-                        let (misses, tick_ns) = (misses.as_deref(), self.clock.tick_ns);
-                        Slot::Divided(track.divide(tick, tick_ns, &span, misses, history))
+                        let tick_ns = self.clock.tick_ns;
+                        Slot::Divided(track.divide(tick, tick_ns, &span, histories))
                     }
                 }
             });

@@ -5,7 +5,7 @@ use std::mem;
 use std::rc::Rc;
 
 use super::series::{Clock, End, Series};
-use super::{Attribution, History, Method, Methods, Share, Window};
+use super::{Attribution, Histories, Method, Methods, Share, Window};
 use crate::count::Count;
 use crate::log::{Lack, Missing, Moved, Owner};
 use crate::plan::{Counter, Plan};
@@ -25,8 +25,10 @@ pub(super) struct Track {
     pub learns: bool,
     /// Tick and count with which its window began.
     last: (u64, Count),
-    /// The count of the last tick that the method learnt from.
+    /// The count of the last tick that was learnt from.
     last_tick: Option<Count>,
+    /// Raw counts by owner since then.
+    tick_counts: HashMap<Owner, u64>,
     /// Time and raw counts by owner of the earlier intervals of the window, where it goes on.
     time: HashMap<Owner, u64>,
     counts: HashMap<Owner, u64>,
@@ -58,7 +60,7 @@ pub(super) struct Span {
     /// Nanoseconds by owner, sorted.
     time: Rc<[(Owner, u64)]>,
     /// Raw counts by owner, sorted, where the counter is read at every context switch.
-    pub counts: Vec<(Owner, u64)>,
+    counts: Vec<(Owner, u64)>,
     /// Bytes by owner on the devices below it, sorted.
     io: Vec<(Owner, f64)>,
     /// The part of the traffic of these devices that this counter counted, 0 to 1.
@@ -72,11 +74,6 @@ impl Span {
         for (_, bytes) in &mut self.io {
             *bytes *= part;
         }
-    }
-
-    /// Factor for multiplexing; `None` if the counter never ran.
-    pub(super) fn factor(&self) -> Option<f64> {
-        self.delta.factor()
     }
 }
 
@@ -125,15 +122,17 @@ impl Track {
         let io = counter.io.clone().filter(|_| methods.io);
         let counter = Counter { io, ..counter };
         let learns = methods.learns(plan, &counter);
+        let is_learnt_from = counter.role.weighs() && methods.use_misses(plan);
         Self {
             set,
             kind: methods.kind(plan, &counter),
             method: methods.of(plan, &counter),
             learns,
-            series: Series::new(clock, learns),
+            series: Series::new(clock, learns || is_learnt_from),
             counter,
             last: (clock.start_tick, Count::default()),
             last_tick: None,
+            tick_counts: HashMap::new(),
             time: HashMap::new(),
             counts: HashMap::new(),
             io: BTreeMap::new(),
@@ -238,8 +237,7 @@ impl Track {
         to: u64,
         tick_ns: u64,
         span: &Span,
-        misses: Option<&[(Owner, u64)]>,
-        history: Option<&History>,
+        histories: Option<&Histories>,
     ) -> Divided {
         let Span { from, delta, ref time, ref counts, ref io, io_part } = *span;
         let running = delta.factor().map_or(0.0, |_| delta.running_part());
@@ -255,12 +253,11 @@ impl Track {
                 to,
                 time,
                 counts,
-                misses,
                 io: self.counter.io.is_some().then_some(io),
-                history,
+                histories,
             }),
             _ => {
-                self.method.skip(history, to);
+                self.method.skip(histories, to);
                 (Method::None, Vec::new())
             }
         };
@@ -297,27 +294,42 @@ impl Track {
     }
 
     /// Gives the method the count of a tick.
-    pub(super) fn learn(&mut self, tick: u64) {
-        let before = self.last_tick.unwrap_or_default();
-        let after = self.series.of_tick(tick).map(|after| after.not_below(before));
-        let count = after.and_then(|after| {
-            let delta = after.since(before);
-            Some(delta.value as f64 * self.counter.scale * delta.factor()?)
+    pub(super) fn learn(&mut self, tick: u64, histories: &Histories) {
+        let count = self.series.of_tick(tick).and_then(|(count, _)| {
+            let (delta, factor) = self.since_tick(count)?;
+            Some(delta as f64 * self.counter.scale * factor)
         });
-        if count.is_some() {
-            self.last_tick = after;
-        }
-        self.method.tick(tick, count);
+        self.method.tick(tick, count, histories);
+    }
+
+    /// Raw counts by owner since the last tick that gave any, and their factor for multiplexing; `None`
+    /// where there is no count at the end of this one.
+    pub(super) fn by_owner(&mut self, tick: u64) -> Option<(HashMap<Owner, u64>, f64)> {
+        let (count, by_owner) = self.series.of_tick(tick)?;
+        add(&mut self.tick_counts, by_owner);
+        let (_, factor) = self.since_tick(count)?;
+        Some((mem::take(&mut self.tick_counts), factor))
+    }
+
+    /// The count since the last tick that gave one, and its factor for multiplexing; `None` if it did not
+    /// run since.
+    fn since_tick(&mut self, count: Count) -> Option<(u64, f64)> {
+        let before = self.last_tick.unwrap_or_default();
+        let after = count.not_below(before);
+        let delta = after.since(before);
+        let factor = delta.factor()?;
+        self.last_tick = Some(after);
+        Some((delta.value, factor))
     }
 
     /// The method learns from the ticks so far.
-    pub(super) fn solve(&mut self, history: &History) {
-        self.method.solve(history);
+    pub(super) fn solve(&mut self, histories: &Histories) {
+        self.method.solve(histories);
     }
 
     /// The method divides the ticks up to `to`.
-    pub(super) fn advance(&mut self, history: &History, to: u64) {
-        self.method.advance(history, to);
+    pub(super) fn advance(&mut self, histories: &Histories, to: u64) {
+        self.method.advance(histories, to);
     }
 
     /// The oldest tick whose history the method needs.

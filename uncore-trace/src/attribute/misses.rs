@@ -1,88 +1,86 @@
-//! `misses`: by the last-level misses of each owner, counted by the core PMUs of the CPUs that the
-//! counter sees and read whenever one of them changes hands.
+//! `misses`: shares of what CPUs cause, by their misses of the last cache.
 //!
-//! A miss of the last cache that a core counts goes to the fabric, so it is a better weight than time
-//! for what CPUs cause:
-//!
-//! count of a window = rest + sum over owners of rate x misses
-//!
-//! Rates differ as owners store, prefetch and share lines; they and the rest are learnt from how
-//! counts differ when others miss ([`super::per_miss`]). Until then, and where that says nothing, every
-//! owner has the same rate: the count is divided in proportion to misses. The rest is there when
-//! nothing is missed, and `unattributed`. A window's count is divided in proportion to rate x misses
-//! and rest, so the parts sum to it.
+//! A miss of the last cache that a core counts goes to the fabric, so it is a better measure of what CPUs
+//! cause than time is, and less differs between owners: bytes of a miss, as they store and prefetch. The
+//! method is that of [`super::regression`] with misses in place of time, and with a prior that is much
+//! tighter (`learner/prior.rs`). Traffic without misses is the baseline and `unattributed`.
 //!
 //! Misses of interrupt handlers are counted for the task that they interrupted, those of an idle CPU
 //! (what handlers and prefetchers make there) are idle's, and those of nobody known are
-//! `unattributed`. Where a window lacks the misses of one of its CPUs, or nothing was missed, the
-//! method that it stands in for decides.
-//!
-//! # Confidence
-//!
-//! The chance that a share `s` is within 10 % of the truth, `tanh(0.1 pi / sqrt(12 v))` (errors have
-//! a logistic distribution), times the part of the window in which the counter ran. `v`, the variance
-//! of the relative error, is the sum of
-//!
-//! - what rates and rest are uncertain by: `g' C g`, with `C` their covariance and `g` the derivative
-//!   of `ln s` by them;
-//! - what the window differs by: `W (1 - s) / q`, `q` the sum of all shares squared, and `W` the
-//!   variance of windows around what rates say, or the square by which this window differs if that
-//!   is larger: nobody knows whose the difference is, so each owner is taken to differ by the same
-//!   part of its own;
-//! - `(1 - s) / n`: its misses `n` are few.
+//! `unattributed`. Where the misses of a CPU are not known at either end of a window, `regression` decides.
 
-use super::confidence::within_tenth;
-use super::per_miss::{REST, Rates, Row};
-use super::{Attribution, History, Method, Share, Window, leave_rest, trust};
-use crate::log::Owner;
+use super::history::{Histories, Use};
+use super::learner::Effort;
+use super::regression::Regression;
+use super::{Attribution, Method, Share, Window, trust};
 
 /// The method, with what it has learnt of one counter.
 #[derive(Debug)]
 pub(super) struct Misses {
     /// Decides where misses are not known.
-    other: Box<dyn Attribution>,
-    /// Whether it decides too where it is trusted more.
+    timed: Regression,
+    witnessed: Regression,
+    /// Whether time decides too where it is trusted more.
     compare: bool,
-    rates: Rates,
+    /// What was counted since misses were last known.
+    carried: f64,
 }
 
 impl Misses {
-    /// Stands in for `other`: wherever misses are known or, with `compare`, unless `other` is trusted
-    /// more.
-    pub(super) fn new(other: Box<dyn Attribution>, compare: bool) -> Self {
-        Self { other, compare, rates: Rates::default() }
+    /// For ticks of this length, ns. It divides wherever misses are known or, with `compare`, unless
+    /// rates of time are trusted more.
+    pub(super) fn new(tick_ns: u64, effort: Effort, compare: bool) -> Self {
+        Self {
+            timed: Regression::new(Use::Time, tick_ns, effort),
+            witnessed: Regression::new(Use::Misses, tick_ns, effort),
+            compare,
+            carried: 0.0,
+        }
     }
 }
 
 impl Attribution for Misses {
-    fn tick(&mut self, tick: u64, count: Option<f64>) {
-        self.other.tick(tick, count);
+    fn tick(&mut self, tick: u64, count: Option<f64>, histories: &Histories) {
+        self.timed.tick(tick, count, histories);
+        self.carried += count.unwrap_or(0.0);
+        let misses = histories.misses.as_ref();
+        let is_known = count.is_some() && misses.is_some_and(|misses| misses.is_whole(tick));
+        let count = is_known.then(|| std::mem::take(&mut self.carried));
+        self.witnessed.tick(tick, count, histories);
     }
 
     fn restart(&mut self) {
-        self.other.restart();
+        self.timed.restart();
+        self.witnessed.restart();
     }
 
-    fn solve(&mut self, history: &History) {
-        self.other.solve(history);
+    fn solve(&mut self, histories: &Histories) {
+        self.timed.solve(histories);
+        self.witnessed.solve(histories);
     }
 
-    fn advance(&mut self, history: &History, to: u64) {
-        self.other.advance(history, to);
+    fn advance(&mut self, histories: &Histories, to: u64) {
+        self.timed.advance(histories, to);
+        self.witnessed.advance(histories, to);
     }
 
     fn needs(&self) -> u64 {
-        self.other.needs()
+        self.timed.needs().min(self.witnessed.needs())
     }
 
-    fn skip(&mut self, history: Option<&History>, to: u64) {
-        self.other.skip(history, to);
+    fn skip(&mut self, histories: Option<&Histories>, to: u64) {
+        self.timed.skip(histories, to);
+        self.witnessed.skip(histories, to);
     }
 
     fn divide(&mut self, window: &Window<'_>) -> (Method, Vec<Share>) {
-        // It takes every window, whatever method divides it.
-        let other = self.other.divide(window);
-        match window.misses.and_then(|misses| self.shares(window, misses)) {
+        // Each takes every window, whichever divides it.
+        let other = self.timed.divide(window);
+        let misses = window.histories.and_then(|histories| histories.misses.as_ref());
+        let is_known = misses.is_some_and(|misses| {
+            misses.is_whole(window.to) && misses.is_whole(window.from(misses.tick_ns()))
+        });
+        match self.witnessed.learnt(window).filter(|_| is_known) {
             Some(shares) if !self.compare || trust(&shares) >= trust(&other.1) => {
                 (Method::Misses, shares)
             }
@@ -91,143 +89,96 @@ impl Attribution for Misses {
     }
 }
 
-/// An owner's part of what is expected of a window.
-struct Part {
-    who: Owner,
-    misses: f64,
-    column: usize,
-    /// Rate x misses.
-    expected: f64,
-}
-
-impl Misses {
-    /// Divides a window, and learns from it; `None` where nothing was missed.
-    fn shares(&mut self, window: &Window<'_>, misses: &[(Owner, u64)]) -> Option<Vec<Share>> {
-        let owners: Vec<(Owner, f64)> = misses
-            .iter()
-            .filter(|(_, count)| *count > 0)
-            .map(|&(who, count)| (who, count as f64))
-            .collect();
-        if owners.is_empty() {
-            return None;
-        }
-        let row = self.rates.row(&owners, window.total);
-        let part = |&(who, misses): &(Owner, f64)| {
-            let column = self.rates.column(who);
-            let expected = row.relative(misses) * self.rates.rate(column);
-            Part { who, misses, column, expected }
-        };
-        let parts: Vec<Part> = owners.iter().map(part).collect();
-        let all = self.rates.rate(REST) + parts.iter().map(|part| part.expected).sum::<f64>();
-        let shares =
-            (all > 0.0 && all.is_finite()).then(|| self.divided(window, &parts, all, &row));
-        self.rates.learn(&row, window.len_ns);
-        shares
-    }
-
-    fn divided(&self, window: &Window<'_>, parts: &[Part], all: f64, row: &Row) -> Vec<Share> {
-        let said = self.rates.prediction_of(row);
-        let squares: f64 = parts.iter().map(|part| (part.expected / all).powi(2)).sum();
-        let own = said.window.max((row.count - all).powi(2)) / (row.count.max(all)).powi(2);
-        let mut shares = Vec::with_capacity(parts.len() + 1);
-        for part in parts.iter().filter(|part| part.who != Owner::Unattributed) {
-            let s = part.expected / all;
-            let value = window.total * s;
-            if value <= 0.0 {
-                continue;
-            }
-            let lump = row.relative(part.misses) / row.units[part.column];
-            let of_rates = said.of_share(part.column, self.rates.rate(part.column), all)
-                + self.rates.within(part.column, lump);
-            let of_window = (own / squares + 1.0 / part.misses) * (1.0 - s).max(0.0);
-            let confidence = within_tenth(of_rates + of_window) as f32 * window.running;
-            shares.push(Share { who: part.who, value, confidence });
-        }
-        leave_rest(&mut shares, window.total);
-        shares
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
-    use super::super::residency::Residency;
+    use super::super::history::Source;
     use super::super::simulation::Random;
     use super::*;
+    use crate::log::Owner;
 
-    const LEN_NS: u64 = 10_000_000;
+    const TICK_NS: u64 = 1_000_000;
+    const TICKS: u64 = 3000;
 
-    fn method(compare: bool) -> Misses {
-        Misses::new(Box::new(Residency), compare)
-    }
-
-    fn window(total: f64, misses: Option<&[(Owner, u64)]>) -> Window<'_> {
-        Window {
+    /// Ticks of two owners that pause now and then, and miss more or less for 100 ms: the second makes `factor` times as many
+    /// bytes a miss, and `rest` bytes come without misses. `mixed` says whether they miss by themselves;
+    /// misses of the ticks `unknown` come with the next. Returns the misses of the last window, and its
+    /// shares.
+    fn learnt(
+        (factor, rest): (f64, f64),
+        mixed: bool,
+        unknown: impl Fn(u64) -> bool,
+    ) -> ([f64; 2], Method, Vec<Share>) {
+        let mut random = Random(7);
+        let mut histories = Histories::new(TICK_NS, true);
+        let mut method = Misses::new(TICK_NS, Effort::Live, false);
+        let (mut owed, mut levels) = ([0; 2], [0; 2]);
+        let (mut last, mut total) = ([0.0; 2], 0.0);
+        for tick in 1..=TICKS {
+            if tick % 100 == 1 {
+                levels = [1000 + random.below(9000) as u64, 1000 + random.below(9000) as u64];
+            }
+            let runs = [random.below(2) as u64, random.below(2) as u64];
+            let (runs, misses) = if mixed {
+                (runs, [runs[0] * levels[0], runs[1] * levels[1]])
+            } else {
+                ([runs[0]; 2], [runs[0] * levels[0]; 2])
+            };
+            let count = 64.0 * (misses[0] as f64 + factor * misses[1] as f64 + rest);
+            for at in 0..2 {
+                owed[at] += misses[at];
+                if tick > TICKS - 10 {
+                    last[at] += misses[at] as f64;
+                }
+            }
+            total += if tick > TICKS - 10 { count } else { 0.0 };
+            let near = |at: usize| Source { owner: Owner::Irq(at as u32), is_far: false };
+            let times = [(near(0), runs[0] * TICK_NS), (near(1), runs[1] * TICK_NS)];
+            let told = if unknown(tick) {
+                Vec::new()
+            } else {
+                let [one, other] = std::mem::take(&mut owed);
+                vec![(near(0), one), (near(1), other)]
+            };
+            histories.push(tick, &times, &told, !unknown(tick));
+            method.tick(tick, Some(count), &histories);
+            if tick.is_multiple_of(100) {
+                histories.review();
+                method.solve(&histories);
+                if tick < TICKS {
+                    method.skip(Some(&histories), tick);
+                    method.advance(&histories, tick);
+                    histories.forget(method.needs().min(tick));
+                }
+            }
+        }
+        method.skip(Some(&histories), TICKS - 10);
+        let time = [(Owner::Irq(0), 10 * TICK_NS), (Owner::Irq(1), 10 * TICK_NS)];
+        let (by, shares) = method.divide(&Window {
             total,
             factor: 1.0,
             running: 1.0,
             own_cpu: false,
-            len_ns: LEN_NS,
-            to: 0,
-            time: &[(Owner::Idle, 3), (Owner::Irq(1), 1)],
+            len_ns: 10 * TICK_NS,
+            to: TICKS,
+            time: &time,
             counts: &[],
-            misses,
             io: None,
-            history: None,
-        }
+            histories: Some(&histories),
+        });
+        let sum: f64 = shares.iter().map(|share| share.value).sum();
+        assert!((sum - total).abs() < 1e-9 * total, "{shares:?}");
+        (last, by, shares)
     }
 
     fn near(value: f64, expected: f64) -> bool {
-        (value / expected - 1.0).abs() < 0.03
-    }
-
-    /// Windows of two owners, of which the second moves `factor` times as many bytes a miss, and of
-    /// `rest` lines that nobody missed. Returns the last misses and what became of them; `mixed` says
-    /// whether the two miss by themselves.
-    fn learnt(factor: f64, rest: f64, mixed: bool) -> ([f64; 2], Vec<Share>) {
-        let mut random = Random(7);
-        let mut method = method(false);
-        let (mut last, mut shares) = ([0.0; 2], Vec::new());
-        for _ in 0..400 {
-            let one = 1000 + random.below(9000) as u64;
-            let other = if mixed { 1000 + random.below(9000) as u64 } else { one };
-            last = [one as f64, other as f64];
-            let total = 64.0 * (last[0] + factor * last[1] + rest);
-            let misses = [(Owner::Irq(0), one), (Owner::Irq(1), other)];
-            let by;
-            (by, shares) = method.divide(&window(total, Some(&misses)));
-            assert_eq!(by, Method::Misses);
-        }
-        (last, shares)
-    }
-
-    #[test]
-    fn at_first_parts_follow_misses() {
-        let misses =
-            [(Owner::Idle, 1), (Owner::Irq(1), 0), (Owner::Irq(2), 2), (Owner::Unattributed, 1)];
-        let (by, shares) = method(false).divide(&window(100.0, Some(&misses)));
-        let values: Vec<_> = shares.iter().map(|share| (share.who, share.value)).collect();
-        assert_eq!(by, Method::Misses);
-        assert_eq!(
-            values,
-            [(Owner::Idle, 25.0), (Owner::Irq(2), 50.0), (Owner::Unattributed, 25.0)]
-        );
-        assert_eq!(shares[2].confidence.to_bits(), 0f32.to_bits());
-    }
-
-    #[test]
-    fn without_misses_the_other_method_decides() {
-        for none in [None, Some(&[][..]), Some(&[(Owner::Idle, 0)][..])] {
-            let (by, shares) = method(false).divide(&window(100.0, none));
-            assert_eq!((by, shares.len()), (Method::Residency, 2));
-        }
+        (value / expected - 1.0).abs() < 0.06
     }
 
     #[test]
     fn bytes_per_miss_are_learnt() {
         for factor in [1.0, 2.0, 0.5] {
-            let (misses, shares) = learnt(factor, 0.0, true);
+            let (misses, by, shares) = learnt((factor, 0.0), true, |_| false);
+            assert_eq!(by, Method::Misses);
             assert!(near(shares[0].value, 64.0 * misses[0]), "{factor}: {shares:?}");
             assert!(near(shares[1].value, 64.0 * factor * misses[1]), "{factor}: {shares:?}");
             assert!(shares.iter().take(2).all(|share| share.confidence > 0.9), "{shares:?}");
@@ -235,53 +186,32 @@ mod tests {
     }
 
     #[test]
-    fn owners_that_miss_together_cannot_be_told_apart() {
-        let (misses, shares) = learnt(2.0, 0.0, false);
-        assert!(near(shares[0].value, 96.0 * misses[0]), "{shares:?}");
+    fn owners_that_miss_together_have_the_same_rate() {
+        let (misses, _, shares) = learnt((2.0, 0.0), false, |_| false);
+        assert!((shares[0].value / (96.0 * misses[0]) - 1.0).abs() < 0.1, "{shares:?}");
         assert!(shares[0].confidence < 0.7, "{shares:?}");
     }
 
     #[test]
     fn what_comes_without_misses_is_unattributed() {
-        let (misses, shares) = learnt(1.0, 8000.0, true);
+        let (misses, _, shares) = learnt((1.0, 8000.0), true, |_| false);
         assert!(near(shares[0].value, 64.0 * misses[0]), "{shares:?}");
-        assert!(near(shares[2].value, 64.0 * 8000.0), "{shares:?}");
+        assert!(near(shares[2].value, 64.0 * 80_000.0), "{shares:?}");
         assert_eq!(shares[2].who, Owner::Unattributed);
         assert!(shares[0].confidence > 0.9, "{shares:?}");
     }
 
     #[test]
-    fn the_method_that_is_trusted_more_decides() {
-        let sole = [(Owner::Irq(1), 100_000)];
-        assert_eq!(method(true).divide(&window(1.0, Some(&sole))).0, Method::Misses);
-        let few: Vec<_> = (0..100).map(|at| (Owner::Irq(at), 1)).collect();
-        assert_eq!(method(true).divide(&window(1.0, Some(&few))).0, Method::Residency);
-        assert_eq!(method(false).divide(&window(1.0, Some(&few))).0, Method::Misses);
+    fn ticks_whose_misses_come_late_are_learnt_from_with_the_next() {
+        let (misses, by, shares) = learnt((2.0, 0.0), true, |tick| tick % 3 == 1);
+        assert_eq!(by, Method::Misses);
+        assert!(near(shares[1].value, 128.0 * misses[1]), "{shares:?}");
     }
 
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(64))]
-
-        /// Whatever was counted and missed, by more owners than have rates of their own.
-        #[test]
-        fn parts_sum_to_the_whole(
-            windows in prop::collection::vec(
-                (1e-300f64..1e18, prop::collection::vec((0u32..60, 0u64..1 << 50), 1..40)), 1..60,
-            ),
-        ) {
-            let mut method = method(false);
-            for (total, counts) in windows {
-                let counts: std::collections::BTreeMap<_, _> =
-                    counts.into_iter().map(|(at, n)| (Owner::Irq(at), n)).collect();
-                let misses: Vec<_> = counts.into_iter().collect();
-                let (_, shares) = method.divide(&window(total, Some(&misses)));
-                let sum: f64 = shares.iter().map(|share| share.value).sum();
-                prop_assert!((sum - total).abs() <= total * 1e-9, "{} of {}", sum, total);
-                for share in shares {
-                    prop_assert!(share.value >= 0.0 && share.value.is_finite(), "{:?}", share);
-                    prop_assert!((0.0..=1.0).contains(&share.confidence), "{:?}", share);
-                }
-            }
+    #[test]
+    fn a_window_whose_misses_are_not_known_is_divided_otherwise() {
+        for unknown in [TICKS, TICKS - 10] {
+            assert_ne!(learnt((1.0, 0.0), true, |tick| tick == unknown).1, Method::Misses);
         }
     }
 }

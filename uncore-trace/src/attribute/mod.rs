@@ -5,16 +5,15 @@
 //! adds a file, and its lines in [`Method`], [`Choice`] and [`Methods`].
 
 mod attributor;
+mod calibration;
 mod confidence;
 mod counter;
 mod exact;
 mod history;
 mod io;
 mod learner;
-mod missed;
 mod misses;
 mod names;
-mod per_miss;
 mod pool;
 mod regression;
 mod residency;
@@ -26,10 +25,11 @@ mod solve;
 mod source;
 mod usage;
 mod waiting;
+mod witnesses;
 
 pub use self::attributor::{Attributor, RecordingFacts, order};
 use self::exact::Exact;
-pub use self::history::{History, Source as TrafficSource};
+use self::history::{Histories, Use};
 use self::io::Io;
 pub use self::learner::Effort;
 use self::misses::Misses;
@@ -51,7 +51,7 @@ pub enum Method {
     Residency,
     /// By the bytes moved on the devices that the counter is for.
     Io,
-    /// By misses of the last-level cache on the CPUs whose traffic the counter sees.
+    /// By what each owner makes per miss of its CPUs' witnesses, learnt from ticks.
     Misses,
     /// By what each owner makes per unit of time, learnt from ticks.
     Regression,
@@ -148,10 +148,10 @@ impl Methods {
             Method::Source => Box::new(Source::of(counter.cause)),
             Method::Io => Box::<Io>::default(),
             Method::Misses => {
-                let other = Box::new(Regression::new(plan.tick_ns, self.effort));
-                Box::new(Misses::new(other, self.choice == Choice::Auto))
+                let compare = self.choice == Choice::Auto;
+                Box::new(Misses::new(plan.tick_ns, self.effort, compare))
             }
-            Method::Regression => Box::new(Regression::new(plan.tick_ns, self.effort)),
+            Method::Regression => Box::new(Regression::new(Use::Time, plan.tick_ns, self.effort)),
             Method::Residency | Method::None => Box::new(Residency),
         }
     }
@@ -160,6 +160,11 @@ impl Methods {
     /// does.
     pub fn learns(self, plan: &Plan, counter: &Counter) -> bool {
         matches!(self.kind(plan, counter), Method::Misses | Method::Regression)
+    }
+
+    /// Whether misses divide a counter of the plan.
+    pub fn use_misses(self, plan: &Plan) -> bool {
+        plan.counters.iter().any(|its| self.kind(plan, its) == Method::Misses)
     }
 
     /// What divides a counter, where that can.
@@ -212,30 +217,34 @@ pub struct Window<'a> {
     pub time: &'a [(Owner, u64)],
     /// Raw counts by owner, where it is read at every switch, sorted.
     pub counts: &'a [(Owner, u64)],
-    /// Last-level misses by owner on the CPUs that it sees, sorted; `None` where those of one of them
-    /// are not known.
-    pub misses: Option<&'a [(Owner, u64)]>,
     /// Bytes by owner on the devices below the counter's root ports, in its direction, sorted;
     /// `None` where I/O is not seen.
     pub io: Option<&'a [(Owner, f64)]>,
-    /// Who ran in each of its ticks; `None` where no counter of these CPUs learns from them.
-    pub history: Option<&'a History>,
+    /// What was used in each of its ticks; `None` where no counter of these CPUs learns from them.
+    pub histories: Option<&'a Histories>,
+}
+
+impl Window<'_> {
+    /// The tick with which it begins.
+    fn from(&self, tick_ns: u64) -> u64 {
+        self.to.saturating_sub(self.len_ns / tick_ns)
+    }
 }
 
 /// A method, with what it has learnt of one counter.
 pub trait Attribution: std::fmt::Debug {
     /// Takes the count of a tick; `None` where there is no reading at its end: the next count is of
     /// both. Ticks come one after the other.
-    fn tick(&mut self, _tick: u64, _count: Option<f64>) {}
+    fn tick(&mut self, _tick: u64, _count: Option<f64>, _histories: &Histories) {}
 
     /// The counter starts again: its next count is of a time in which it did not count, too.
     fn restart(&mut self) {}
 
     /// Learns from the ticks so far.
-    fn solve(&mut self, _history: &History) {}
+    fn solve(&mut self, _histories: &Histories) {}
 
     /// Divides the ticks up to `to` by what it has learnt: parts of a window that goes on.
-    fn advance(&mut self, _history: &History, _to: u64) {}
+    fn advance(&mut self, _histories: &Histories, _to: u64) {}
 
     /// The oldest tick whose history it still needs.
     fn needs(&self) -> u64 {
@@ -243,7 +252,7 @@ pub trait Attribution: std::fmt::Debug {
     }
 
     /// Leaves out a window that there is nothing to divide of, and that ends with the tick `to`.
-    fn skip(&mut self, _history: Option<&History>, _to: u64) {}
+    fn skip(&mut self, _histories: Option<&Histories>, _to: u64) {}
 
     /// Divides a window, the next of those that are not divided: the shares sum to its total, and
     /// none is negative.
@@ -303,9 +312,8 @@ mod tests {
             to: 1,
             time: &[(Owner::Idle, 1)],
             counts: &[],
-            misses: None,
             io: None,
-            history: None,
+            histories: None,
         };
         let whose = |cause| Source::of(Some(cause)).divide(&window).1;
         let all = |who, confidence| vec![Share { who, value: 8.0, confidence }];

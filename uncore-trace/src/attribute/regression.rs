@@ -1,7 +1,7 @@
-//! `regression`: what each owner makes per unit of CPU time, learnt from how the counts of ticks
-//! differ when others run ([`super::learner`]).
+//! `regression` and `misses`: what each owner makes per unit of CPU time or per miss, learnt from how the
+//! counts of ticks differ when others run or miss ([`super::learner`]).
 //!
-//! The count of each tick of a window is divided by the rates of its time: each owner gets what its
+//! The count of each tick of a window is divided by the rates of its use: each owner gets what its
 //! rate makes expect, and of the difference to the count the part that its traffic has of the
 //! variance. So the parts and the baseline sum to the count; the baseline is `unattributed`. An owner
 //! has one rate on near CPUs and one on far CPUs, and its share is the sum of both.
@@ -15,11 +15,12 @@
 //! - what rates are uncertain by: [`OF_RATES`] `g' C g`, with `C` their covariance and `g` the derivative of
 //!   `ln s` by the rates. Owners that always run together have large ones, since only their sum is
 //!   known, and so has one whose rate changed just now;
-//! - what traffic differs by from rate x time within the window: of the variance of the count, the
+//! - what traffic differs by from rate x use within the window: of the variance of the count, the
 //!   part that this owner's traffic and that of the others have in common;
-//! - `(e / t)^2`, with `t` the time it ran in the window and `e` twice [`EDGE_NS`], for a time has
-//!   two ends;
-//! - `(e^2 / U)^2`, with `U` the variance of its time from tick to tick, and at most 1: where that
+//! - of misses, one over their number in the window;
+//! - of time, `(e / t)^2`, with `t` the time it ran in the window and `e` twice [`EDGE_NS`], for a time
+//!   has two ends;
+//! - of time, `(e^2 / U)^2`, with `U` the variance of its time from tick to tick, and at most 1: where that
 //!   is no more than what the edges of ticks make of it, as for who has a CPU without a pause, a rate
 //!   is learnt from errors, and nobody knows what it is (regression dilution; Fuller, "Measurement
 //!   Error Models", 1987, 1.1).
@@ -27,7 +28,7 @@
 use std::collections::BTreeMap;
 
 use super::confidence::within_tenth;
-use super::history::History;
+use super::history::{Histories, History, Source, Use};
 use super::learner::{Effort, Learner, Part, Parts};
 use super::residency::residency;
 use super::{Attribution, Method, Share, Window, leave_rest, trust};
@@ -48,18 +49,27 @@ const EDGE_NS: f64 = 15_000.0;
 /// One counter's rates.
 #[derive(Debug)]
 pub(super) struct Regression {
+    by: Use,
     learner: Learner,
 }
 
 impl Regression {
     /// For ticks of this length, ns.
-    pub(super) fn new(tick_ns: u64, effort: Effort) -> Self {
-        Self { learner: Learner::new(tick_ns, effort) }
+    pub(super) fn new(by: Use, tick_ns: u64, effort: Effort) -> Self {
+        Self { by, learner: Learner::new(by, tick_ns, effort) }
+    }
+
+    /// The parts of a window's count; `None` where nothing was learnt that divides it.
+    pub(super) fn learnt(&mut self, window: &Window<'_>) -> Option<Vec<Share>> {
+        let history = window.histories?.of(self.by)?;
+        self.learner.advance(history, window.to);
+        let parts = self.learner.take_parts();
+        self.learner.is_ready().then(|| self.shares(&parts, history, window)).flatten()
     }
 }
 
 impl Attribution for Regression {
-    fn tick(&mut self, tick: u64, count: Option<f64>) {
+    fn tick(&mut self, tick: u64, count: Option<f64>, _histories: &Histories) {
         self.learner.observe(tick, count);
     }
 
@@ -67,21 +77,25 @@ impl Attribution for Regression {
         self.learner.restart();
     }
 
-    fn solve(&mut self, history: &History) {
-        self.learner.solve(history);
+    fn solve(&mut self, histories: &Histories) {
+        if let Some(history) = histories.of(self.by) {
+            self.learner.solve(history);
+        }
     }
 
-    fn advance(&mut self, history: &History, to: u64) {
-        self.learner.advance(history, to);
-        self.learner.tidy(history);
+    fn advance(&mut self, histories: &Histories, to: u64) {
+        if let Some(history) = histories.of(self.by) {
+            self.learner.advance(history, to);
+            self.learner.tidy(history);
+        }
     }
 
     fn needs(&self) -> u64 {
         self.learner.needs()
     }
 
-    fn skip(&mut self, history: Option<&History>, to: u64) {
-        if let Some(history) = history {
+    fn skip(&mut self, histories: Option<&Histories>, to: u64) {
+        if let Some(history) = histories.and_then(|histories| histories.of(self.by)) {
             self.learner.advance(history, to);
         }
         self.learner.take_parts();
@@ -89,12 +103,7 @@ impl Attribution for Regression {
 
     fn divide(&mut self, window: &Window<'_>) -> (Method, Vec<Share>) {
         let by_time = residency(window.total, window.time, window.own_cpu, window.running);
-        let shares = window.history.and_then(|history| {
-            self.learner.advance(history, window.to);
-            let parts = self.learner.take_parts();
-            self.learner.is_ready().then(|| self.shares(&parts, history, window)).flatten()
-        });
-        match shares {
+        match self.learnt(window) {
             Some(shares) if 2.0 * trust(&shares) > trust(&by_time) => (Method::Regression, shares),
             _ => (Method::Residency, by_time),
         }
@@ -106,18 +115,30 @@ impl Attribution for Regression {
 struct Uncertain {
     /// Rates are not known better.
     rates: f64,
-    /// Traffic differs from rate x time.
+    /// Traffic differs from rate x use.
     noise: f64,
-    /// Times are not known better.
-    edge: f64,
-    /// Times hardly differ from tick to tick.
+    /// What was used is not known better.
+    measure: f64,
+    /// It hardly differs from tick to tick.
     unseen: f64,
 }
 
 impl Uncertain {
+    /// With what `amount`, used by a source in the window, is uncertain by.
+    fn with_measure(self, history: &History, source: Source, amount: f64) -> Self {
+        match history.kind() {
+            Use::Time => {
+                let edges = 2.0 * EDGE_NS / history.tick_ns() as f64;
+                let unseen = history.of_edges(source, edges);
+                Self { measure: (edges / amount).powi(2), unseen: unseen * unseen, ..self }
+            }
+            Use::Misses => Self { measure: 1.0 / amount, ..self },
+        }
+    }
+
     /// The chance that the share is within 10 %.
     fn confidence(self) -> f64 {
-        CALIBRATION * within_tenth(OF_RATES * self.rates + self.noise + self.edge + self.unseen)
+        CALIBRATION * within_tenth(OF_RATES * self.rates + self.noise + self.measure + self.unseen)
     }
 }
 
@@ -145,7 +166,6 @@ impl Regression {
             return None;
         }
         let uncertain = self.uncertain(&found, parts.at);
-        let edges = 2.0 * EDGE_NS / history.tick_ns() as f64;
         // By owner: value, and the sum over its sources of value x confidence.
         let mut owners: BTreeMap<Owner, (f64, f64)> = BTreeMap::new();
         for (one, variance) in found.iter().zip(uncertain) {
@@ -157,18 +177,16 @@ impl Regression {
                 continue;
             }
             let share = window.total * one.part.value / value;
-            let edge = edges / one.part.time;
-            let unseen = history.of_edges(source, edges);
-            let uncertain = Uncertain { edge: edge * edge, unseen: unseen * unseen, ..variance };
-            let mut confidence = uncertain.confidence();
+            let mut confidence =
+                variance.with_measure(history, source, one.part.amount).confidence();
             if one.part.column != one.source {
                 // Among those without a column of their own it is residency again.
                 let all: f64 = found
                     .iter()
                     .filter(|other| other.part.column == one.part.column)
-                    .map(|other| other.part.time)
+                    .map(|other| other.part.amount)
                     .sum();
-                let within = one.part.time / all;
+                let within = one.part.amount / all;
                 if within < 0.999 {
                     confidence *= 0.2 * within;
                 }
@@ -200,7 +218,7 @@ impl Regression {
             .map(|one| {
                 let with = |other: &Found| {
                     let covariance = self.learner.covariance(block, one.place, other.place);
-                    covariance * one.part.time * other.part.time / (all * all)
+                    covariance * one.part.amount * other.part.amount / (all * all)
                 };
                 (with(one), found.iter().map(with).sum())
             })

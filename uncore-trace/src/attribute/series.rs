@@ -87,8 +87,11 @@ pub(super) struct Series {
     previous: Option<u64>,
     /// The counter was not read for a while: the owner of the next count is not known.
     has_gap: bool,
-    /// Readings of ticks that no method has learnt from yet.
-    ticks: VecDeque<(u64, Option<Count>)>,
+    /// Readings of ticks that no method has learnt from yet, and raw counts by owner since the reading
+    /// before.
+    ticks: VecDeque<(u64, Option<Count>, HashMap<Owner, u64>)>,
+    /// Raw counts by owner since the last of them.
+    of_tick: HashMap<Owner, u64>,
     /// The first window begins with this reading.
     begin: Option<(u64, Count)>,
     /// Counts from before this tick do not belong to the counter's owners of now.
@@ -111,6 +114,7 @@ impl Series {
             previous: None,
             has_gap: false,
             ticks: VecDeque::new(),
+            of_tick: HashMap::new(),
             begin: None,
             restarted: false,
         }
@@ -169,12 +173,14 @@ impl Series {
     /// Gives what was counted since the last reading to its owner.
     fn give(&mut self, value: u64, owner: Owner) {
         let owner = if mem::take(&mut self.has_gap) { Owner::Unattributed } else { owner };
-        match self.previous.replace(value) {
-            Some(before) => {
-                *self.exact.entry(owner).or_default() += value.saturating_sub(before);
-            }
+        let (owner, count) = match self.previous.replace(value) {
+            Some(before) => (owner, value.saturating_sub(before)),
             // Nobody saw who ran before the first reading.
-            None => *self.exact.entry(Owner::Unattributed).or_default() += value,
+            None => (Owner::Unattributed, value),
+        };
+        *self.exact.entry(owner).or_default() += count;
+        if self.learns {
+            *self.of_tick.entry(owner).or_default() += count;
         }
     }
 
@@ -189,6 +195,7 @@ impl Series {
             if let Ok(count) = count {
                 self.begin = Some((tick, count));
                 self.exact.clear();
+                self.of_tick.clear();
             }
         } else if ends_window {
             self.boundary = match count {
@@ -197,7 +204,9 @@ impl Series {
             };
         }
         if self.learns {
-            self.ticks.push_back((tick, count.ok()));
+            let by_owner =
+                if count.is_ok() { mem::take(&mut self.of_tick) } else { HashMap::new() };
+            self.ticks.push_back((tick, count.ok(), by_owner));
         }
     }
 
@@ -247,11 +256,12 @@ impl Series {
         }
     }
 
-    /// The timer's reading of `tick`, for methods that learn from ticks. Those of earlier ticks are
-    /// dropped.
-    pub(super) fn of_tick(&mut self, tick: u64) -> Option<Count> {
-        while self.ticks.pop_front_if(|(read, _)| *read < tick).is_some() {}
-        self.ticks.pop_front_if(|(read, _)| *read == tick)?.1
+    /// The timer's reading of `tick`, for methods that learn from ticks, and raw counts by owner since the
+    /// reading before. Those of earlier ticks are dropped.
+    pub(super) fn of_tick(&mut self, tick: u64) -> Option<(Count, HashMap<Owner, u64>)> {
+        while self.ticks.pop_front_if(|(read, ..)| *read < tick).is_some() {}
+        let (_, count, by_owner) = self.ticks.pop_front_if(|(read, ..)| *read == tick)?;
+        Some((count?, by_owner))
     }
 }
 

@@ -31,7 +31,7 @@ impl CpuSet {
     }
 
     /// Whether one of its CPUs is far; `None` for a CPU that is not seen.
-    fn is_far(&self, cpu: u32) -> Option<bool> {
+    pub(super) fn is_far(&self, cpu: u32) -> Option<bool> {
         self.cpus.binary_search(&cpu).ok()?;
         Some(self.far.binary_search(&cpu).is_ok())
     }

@@ -8,7 +8,6 @@
 use std::collections::VecDeque;
 
 use super::counter::{Divided, Span};
-use crate::log::Owner;
 
 /// Methods learn from ticks this often at most, ns. In windows that are longer, memory does not grow
 /// with their length.
@@ -65,8 +64,8 @@ impl Schedule {
 pub(super) enum Slot {
     /// No rows.
     Nothing,
-    /// It is not divided yet; with the misses of the CPUs, where they are known.
-    Waits(Box<Span>, Option<Vec<(Owner, u64)>>),
+    /// It is not divided yet.
+    Waits(Box<Span>),
     /// It is divided.
     Divided(Divided),
 }

@@ -1,6 +1,6 @@
 //! Counts, and what they say of the rates of one block: its normal equations.
 
-use super::prior::Kind;
+use super::prior::{Expected, Kind};
 
 /// A count of one or more ticks.
 #[derive(Clone, Debug)]
@@ -15,19 +15,25 @@ pub(super) struct Observation {
     pub restarts: bool,
     /// Inverse of its variance when it was last used.
     pub weight: f64,
-    /// Who ran; empty until the count has a block.
+    /// What was used; empty until the count has a block.
     pub row: Row,
 }
 
-/// What ran: its places, ascending, and times in ticks of one CPU. The baseline is the first.
+/// What was used: places, ascending, and amounts. The baseline is the first.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Row(Box<[(u16, f32)]>);
+pub(super) struct Row {
+    ticks: f32,
+    used: Box<[(u16, f32)]>,
+}
 
 impl Row {
-    /// Of places in any order, which may occur several times, in a count of so many ticks.
-    pub(super) fn of(ticks: u64, ran: impl Iterator<Item = (usize, f32)>) -> Self {
-        let ran = ran.map(|(place, time)| (place as u16, time));
-        let mut all: Vec<(u16, f32)> = std::iter::once((0, ticks as f32)).chain(ran).collect();
+    /// Of places in any order, which may occur several times, in a count of so many ticks; the baseline's
+    /// amount of each is `always`.
+    pub(super) fn of(ticks: u64, always: f64, used: impl Iterator<Item = (usize, f32)>) -> Self {
+        let ticks = ticks as f32;
+        let used = used.map(|(place, amount)| (place as u16, amount));
+        let mut all: Vec<(u16, f32)> =
+            std::iter::once((0, ticks * always as f32)).chain(used).collect();
         all.sort_unstable_by_key(|(place, _)| *place);
         all.dedup_by(|next, sum| {
             let same = next.0 == sum.0;
@@ -36,22 +42,22 @@ impl Row {
             }
             same
         });
-        Self(all.into())
+        Self { ticks, used: all.into() }
     }
 
-    /// Places and times.
+    /// Places and amounts.
     pub(super) fn iter(&self) -> impl ExactSizeIterator<Item = (usize, f64)> + Clone {
-        self.0.iter().map(|&(place, time)| (usize::from(place), f64::from(time)))
+        self.used.iter().map(|&(place, amount)| (usize::from(place), f64::from(amount)))
     }
 
     /// Where a place is in it.
     pub(super) fn find(&self, place: usize) -> Option<usize> {
-        self.0.binary_search_by_key(&place, |(at, _)| usize::from(*at)).ok()
+        self.used.binary_search_by_key(&place, |(at, _)| usize::from(*at)).ok()
     }
 
     /// Ticks of the count.
     pub(super) fn ticks(&self) -> f64 {
-        self.0.first().map_or(1.0, |(_, ticks)| f64::from(*ticks))
+        f64::from(self.ticks)
     }
 }
 
@@ -67,10 +73,10 @@ pub(super) struct Block {
     active: Vec<usize>,
     /// Where each place is in `active`.
     index: Vec<u16>,
-    /// Sum over counts of weight x time x time, `active` to a row. There is one for each block: single
+    /// Sum over counts of weight x amount x amount, `active` to a row. There is one for each block: single
     /// precision halves the memory.
     gram: Vec<f32>,
-    /// Sum over counts of weight x time x count.
+    /// Sum over counts of weight x amount x count.
     right: Vec<f64>,
     /// Number of counts.
     pub counts: f64,
@@ -112,21 +118,21 @@ impl Block {
     }
 
     /// Steps of rates that stand still.
-    pub(super) fn steps_of(&mut self, kinds: &[Kind], mean: f64) {
-        for (place, kind) in kinds.iter().enumerate().take(self.rate.len()) {
-            let size = STEP * self.rate[place].max(0.1 * kind.mode(mean));
+    pub(super) fn steps_of(&mut self, kinds: &[Kind], expected: Expected) {
+        for (place, &kind) in kinds.iter().enumerate().take(self.rate.len()) {
+            let size = STEP * self.rate[place].max(0.1 * expected.mode(kind));
             self.step[place] = 1.0 / (size * size);
         }
     }
 
     /// Another column has this place.
-    pub(super) fn reset(&mut self, place: usize, rate: f64, kind: Kind, mean: f64) {
+    pub(super) fn reset(&mut self, place: usize, rate: f64, kind: Kind, expected: Expected) {
         let n = self.rate.len().max(place + 1);
         self.index.resize(n, NONE);
         for row in [&mut self.rate, &mut self.step, &mut self.variance] {
             row.resize(n, 0.0);
         }
-        let size = STEP * rate.max(0.1 * kind.mode(mean));
+        let size = STEP * rate.max(0.1 * expected.mode(kind));
         self.rate[place] = rate;
         self.step[place] = 1.0 / (size * size);
         self.variance[place] = 0.0;
@@ -162,9 +168,9 @@ impl Block {
             }
         }
         let k = self.active.len();
-        for (place, time) in row.iter() {
+        for (place, amount) in row.iter() {
             let one = usize::from(self.index[place]);
-            let weighed = weight * time;
+            let weighed = weight * amount;
             self.right[one] += weighed * count;
             let sums = &mut self.gram[one * k..][..k];
             for (other, its) in row.iter() {

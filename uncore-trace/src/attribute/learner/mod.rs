@@ -1,7 +1,7 @@
-//! What each owner makes per unit of CPU time, learnt from the counts of ticks on both sides of a
-//! window.
+//! What each owner makes per unit of what it uses, learnt from the counts of ticks on both sides of a
+//! window. It uses CPU time, or it makes misses that are counted ([`Use`]).
 //!
-//! Count of a tick = baseline + sum over sources of rate x time. Rates follow a random walk over blocks
+//! Count of a tick = baseline + sum over sources of rate x use. Rates follow a random walk over blocks
 //! of [`BLOCK_NS`], most of whose steps are near 0 and few are large ([`steps`]). The variance of a tick
 //! is the sum of what each source's traffic makes of it ([`noise`]). The rates of all blocks of the last
 //! [`SPAN_NS`] are found together ([`system`]), each time from those that were found before; what older
@@ -21,10 +21,10 @@ use std::collections::{HashMap, VecDeque};
 use self::blocks::{Block, Observation, Row};
 use self::noise::Noise;
 pub(super) use self::part::{Part, Parts};
-use self::prior::{Kind, Prior};
+use self::prior::{Expected, Kind, Prior};
 use self::shift::{Shift, Together};
 use self::system::System;
-use super::history::{BASELINE, FAR_REST, History, REST, Source};
+use super::history::{BASELINE, FAR_REST, History, REST, Source, Use};
 
 /// Length of a block, ns, and in ticks, at least: rates are constant within it.
 const BLOCK_NS: u64 = 20_000_000;
@@ -55,8 +55,11 @@ const CROWD: usize = 48;
 /// Memory of the sums of all blocks, bytes: with many columns fewer blocks are solved together.
 const MEMORY: usize = 8 << 20;
 
-/// A rate that differs from the unit by this factor changes the unit.
+/// When what is counted per use differs from the unit of rates by this factor, the unit changes.
 const UNIT: f64 = 4.0;
+
+/// How fast the mean count follows counts, each time that rates are found.
+const MEAN_GAIN: f64 = 0.2;
 
 /// Sources that are gone and whose rates are remembered.
 const REMEMBERED: usize = 256;
@@ -89,14 +92,18 @@ pub(super) struct Iterations {
 /// One counter's rates.
 #[derive(Debug)]
 pub(super) struct Learner {
+    by: Use,
     /// Ticks of a block.
     block_ticks: u64,
     /// Blocks that are solved together.
     span: usize,
     /// Ticks of a count that something is learnt from, at most.
     longest: u64,
-    /// Count per tick of CPU time that is the unit of rates; 0 until it is known.
+    /// Count per unit of use that is the unit of rates; 0 until it is known.
     unit: f64,
+    /// The use of the baseline in a tick: 1, or the misses of a tick when the first were seen. It keeps
+    /// the rate of the baseline beside those of owners.
+    always: f64,
     effort: Effort,
     /// The column of each place of a vector of rates; `None` for a place that is free.
     columns: Vec<Option<u32>>,
@@ -127,13 +134,15 @@ pub(super) struct Learner {
 
 impl Learner {
     /// Before the first tick, all of this length, ns.
-    pub(super) fn new(tick_ns: u64, effort: Effort) -> Self {
+    pub(super) fn new(by: Use, tick_ns: u64, effort: Effort) -> Self {
         let block_ticks = (BLOCK_NS / tick_ns).max(BLOCK_TICKS);
         Self {
+            by,
             block_ticks,
             span: (SPAN_NS / (block_ticks * tick_ns)).clamp(10, 400) as usize,
             longest: (LONGEST_NS / tick_ns).max(BLOCK_TICKS),
             unit: 0.0,
+            always: 1.0,
             effort,
             columns: FIXED.iter().map(|(column, _)| Some(*column)).collect(),
             kinds: FIXED.iter().map(|(_, kind)| *kind).collect(),
@@ -196,28 +205,28 @@ impl Learner {
         // The last block may have new counts, too.
         let improved = self.improved().min(first_new.saturating_sub(1));
         let iterations = self.iterations(first_new);
+        let expected = self.expected();
         for _ in 0..iterations.rounds {
             self.fill(improved);
             let system = System::solve(
                 &mut self.blocks,
                 &self.prior,
                 &self.kinds,
-                self.noise.mean_count,
+                expected,
                 iterations,
                 improved,
             );
             if let Some(system) = system {
-                self.shift.find(
-                    &system,
-                    &self.together,
-                    &self.blocks,
-                    &self.kinds,
-                    self.noise.mean_count,
-                );
+                self.shift.find(&system, &self.together, &self.blocks, &self.kinds, expected);
             }
             self.fit(improved, iterations.noise);
         }
         self.drop_old();
+    }
+
+    /// What is expected of rates before any count.
+    fn expected(&self) -> Expected {
+        Expected { by: self.by, mean_count: self.noise.mean_count, always: self.always }
     }
 
     fn iterations(&self, first_new: usize) -> Iterations {
@@ -243,28 +252,32 @@ impl Learner {
 
     /// Finds the unit of rates; `false` where nothing was counted yet.
     fn begin(&mut self, history: &History) -> bool {
-        let (mut counts, mut busy, mut ticks) = (0.0, 0.0, 0.0);
+        let (mut counts, mut used, mut ticks) = (0.0, 0.0, 0.0);
         for one in &self.observations {
             counts += one.count;
             ticks += (one.to - one.from) as f64;
             for tick in one.from + 1..=one.to {
                 let near = |column| history.source(column).is_none_or(|source| !source.is_far);
                 let row = history.row(tick).iter();
-                busy += row
+                used += row
                     .filter(|entry| entry.column != FAR_REST && near(entry.source))
-                    .map(|entry| f64::from(entry.time))
+                    .map(|entry| f64::from(entry.amount))
                     .sum::<f64>();
             }
         }
-        if ticks < 64.0 || counts <= 0.0 {
+        let used = least_use(self.by, used, ticks);
+        if ticks < 64.0 || counts <= 0.0 || used <= 0.0 {
             // Nothing is learnt from a counter that counts nothing.
-            if ticks >= 64.0 && counts <= 0.0 && self.divided == self.observations.len() {
+            if ticks >= 64.0 && self.divided == self.observations.len() {
                 self.observations.clear();
                 self.divided = 0;
             }
             return false;
         }
-        self.unit = counts / busy.max(0.1 * ticks);
+        self.unit = counts / used;
+        if self.by == Use::Misses {
+            self.always = used / ticks;
+        }
         self.noise = Noise::new(counts / ticks / self.unit);
         true
     }
@@ -294,9 +307,9 @@ impl Learner {
             let (from, to, number) = (one.from, one.to, self.block_of(one.to));
             let ran = (from + 1..=to).flat_map(|tick| history.row(tick));
             let ran: Vec<(usize, f32)> =
-                ran.map(|entry| (self.place_of(entry.column, history), entry.time)).collect();
+                ran.map(|entry| (self.place_of(entry.column, history), entry.amount)).collect();
             if let Some(one) = self.observations.get_mut(self.placed) {
-                one.row = Row::of(to - from, ran.into_iter());
+                one.row = Row::of(to - from, self.always, ran.into_iter());
                 if !one.restarts {
                     self.together.add(&one.row, self.columns.len(), history.tick_ns());
                 }
@@ -311,15 +324,15 @@ impl Learner {
             }
             self.placed += 1;
         }
-        let (kinds, unit) = (&self.kinds, self.noise.mean_count);
+        let (kinds, expected) = (&self.kinds, self.expected());
         for block in self.blocks.iter_mut().skip(before.saturating_sub(1)) {
-            block.steps_of(kinds, unit);
+            block.steps_of(kinds, expected);
         }
     }
 
     fn first_block(&self, number: u64, n: usize) -> Block {
-        let mean = self.noise.mean_count;
-        Block::new(number, (0..n).map(|at| self.kinds[at].mode(mean)).collect())
+        let expected = self.expected();
+        Block::new(number, (0..n).map(|at| expected.mode(self.kinds[at])).collect())
     }
 
     /// The place of a column, a new one where it has none.
@@ -339,11 +352,11 @@ impl Learner {
         self.columns[place] = Some(column);
         self.kinds[place] = kind;
         self.places.insert(column, place);
-        let mean = self.noise.mean_count;
+        let expected = self.expected();
         let known = source.and_then(|source| self.remembered.remove(&source));
-        let (rate, variance) = known.unwrap_or((kind.mode(mean), 0.0));
+        let (rate, variance) = known.unwrap_or((expected.mode(kind), 0.0));
         for block in &mut self.blocks {
-            block.reset(place, rate, kind, mean);
+            block.reset(place, rate, kind, expected);
         }
         self.prior.reset(place, rate, variance);
         self.noise.reset(place);
@@ -352,15 +365,23 @@ impl Learner {
         place
     }
 
-    /// Rates stay near 1: their unit follows the counts.
+    /// Rates stay near 1: their unit follows what is counted per use, and the mean count follows counts.
     fn rescale(&mut self) {
-        let (mut counts, mut expected) = (0.0, 0.0);
-        for one in self.observations.iter().take(self.placed) {
+        let (mut counts, mut used, mut ticks) = (0.0, 0.0, 0.0);
+        for one in self.observations.iter().take(self.placed).filter(|one| !one.restarts) {
             counts += one.count / self.unit;
-            expected += (one.to - one.from) as f64 * self.noise.mean_count;
+            ticks += one.row.ticks();
+            let near = one.row.iter().skip(1).filter(|(at, _)| self.kinds[*at] != Kind::Far);
+            used += near.map(|(_, amount)| amount).sum::<f64>();
         }
-        let factor = counts / expected;
-        if expected > 0.0 && !(1.0 / UNIT..=UNIT).contains(&factor) && counts > 0.0 {
+        let used = least_use(self.by, used, ticks);
+        if counts <= 0.0 || used <= 0.0 {
+            return;
+        }
+        let mean = &mut self.noise.mean_count;
+        *mean += MEAN_GAIN * (counts / ticks - *mean);
+        let factor = counts / used;
+        if !(1.0 / UNIT..=UNIT).contains(&factor) {
             self.unit *= factor;
             self.blocks.iter_mut().for_each(|block| block.scale(1.0 / factor));
             self.prior.scale(1.0 / factor);
@@ -410,7 +431,7 @@ impl Learner {
             }
             let Some(block) = self.blocks.get(at) else { break };
             let row = &one.row;
-            let expected: f64 = row.iter().map(|(at, time)| block.rate[at] * time).sum();
+            let expected: f64 = row.iter().map(|(at, amount)| block.rate[at] * amount).sum();
             let leverage = one.weight * self.shift.leverage(row, block);
             self.noise.add(row, &block.rate, one.count / self.unit - expected, leverage);
         }
@@ -425,8 +446,8 @@ impl Learner {
         // Blocks that are still improved stay.
         let over = over.min(self.improved());
         if over > 0 {
-            let mean = self.noise.mean_count;
-            self.prior.take(&self.blocks, over, &self.kinds, mean);
+            let expected = self.expected();
+            self.prior.take(&self.blocks, over, &self.kinds, expected);
             self.blocks.drain(..over);
         }
         let keep_from = self.blocks.get(self.improved()).map_or(0, |block| block.number);
@@ -489,7 +510,7 @@ impl Learner {
                     block,
                     &self.shift,
                     &self.noise,
-                    counted,
+                    (counted, self.always),
                 );
             }
             self.divided += 1;
@@ -517,5 +538,13 @@ impl Learner {
     pub(super) fn needs(&self) -> u64 {
         let first = self.observations.front().map(|one| one.from);
         first.or(self.pending).unwrap_or(u64::MAX)
+    }
+}
+
+/// Counts per use are not taken from less use than this: idle CPUs say nothing of the rates of busy ones.
+fn least_use(by: Use, used: f64, ticks: f64) -> f64 {
+    match by {
+        Use::Time => used.max(0.1 * ticks),
+        Use::Misses => used,
     }
 }

@@ -1,6 +1,6 @@
 //! The variance of a count: the sum of what each column's traffic makes of it, and a constant.
 //!
-//! Variance = sum over columns of factor x rate x time + constant, with factors that make it likely
+//! Variance = sum over columns of factor x rate x amount + constant, with factors that make it likely
 //! beside the squared errors of counts: maximum likelihood of normal errors, which is the
 //! Itakura-Saito divergence, by multiplicative updates that keep factors positive (Fevotte, Bertin,
 //! Durrieu, "Nonnegative Matrix Factorization with the Itakura-Saito Divergence", 2009, with the
@@ -62,8 +62,8 @@ impl Noise {
     }
 
     /// What the traffic of a place adds to the variance of a count.
-    pub(super) fn of_place(&self, place: usize, rate: f64, time: f64) -> f64 {
-        self.factors.get(place).copied().unwrap_or(0.0) * rate.max(1e-6) * time
+    pub(super) fn of_place(&self, place: usize, rate: f64, amount: f64) -> f64 {
+        self.factors.get(place).copied().unwrap_or(0.0) * rate.max(1e-6) * amount
     }
 
     /// The variance of a count.
@@ -71,7 +71,7 @@ impl Noise {
         if self.mean <= 0.0 {
             return (FIRST * self.mean_count.max(1e-9)).powi(2) * row.ticks();
         }
-        let sum: f64 = row.iter().map(|(at, time)| self.of_place(at, rates[at], time)).sum();
+        let sum: f64 = row.iter().map(|(at, amount)| self.of_place(at, rates[at], amount)).sum();
         (sum + self.constant).max(FLOOR * self.mean)
     }
 
@@ -88,7 +88,7 @@ impl Noise {
         let left = (1.0 - leverage.clamp(0.0, 0.9)).max(0.1);
         let least = LEAST * self.mean_count * self.mean_count;
         self.errors.push((self.places.len() as u32, (error * error / left).max(least)));
-        let part = |(at, time): (usize, f64)| (at as u32, rates[at].max(1e-6) * time);
+        let part = |(at, amount): (usize, f64)| (at as u32, rates[at].max(1e-6) * amount);
         self.places.extend(row.iter().map(part));
     }
 

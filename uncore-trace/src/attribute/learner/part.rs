@@ -19,8 +19,8 @@ pub(in super::super) struct Part {
     pub value: f64,
     /// What its rate made expect.
     pub expected: f64,
-    /// Its time, in ticks of one CPU.
-    pub time: f64,
+    /// What it used.
+    pub amount: f64,
     /// What its traffic adds to the variance of the count.
     pub noise: f64,
 }
@@ -40,8 +40,8 @@ impl Parts {
         self.of.clear();
     }
 
-    /// Divides a count: what rates made expect, and the rest in proportion to the variance of each, so
-    /// that parts sum to the count and none is negative.
+    /// Divides a count: what rates made expect, and of the rest what is expected of each given the count, by
+    /// its covariance with it, so that parts sum to the count. None is negative.
     #[expect(clippy::too_many_arguments, reason = "the state of a learner")]
     pub(super) fn add(
         &mut self,
@@ -51,26 +51,41 @@ impl Parts {
         block: &Block,
         shift: &Shift,
         noise: &Noise,
-        count: f64,
+        (count, always): (f64, f64),
     ) {
-        let row =
-            if one.row.iter().len() > 0 { one.row.clone() } else { late_row(one, history, places) };
+        let row = if one.row.iter().len() > 0 {
+            one.row.clone()
+        } else {
+            late_row(one, always, history, places)
+        };
         let mut expected = 0.0;
-        let mut variance = 1e-12;
         let mut parts: Vec<Part> = row
             .iter()
-            .map(|(place, time)| {
+            .map(|(place, amount)| {
                 let rate = shift.rate(block, place);
-                let noise = noise.of_place(place, rate, time);
-                expected += rate * time;
-                variance += noise;
-                Part { who: None, column: BASELINE, value: 0.0, expected: rate * time, time, noise }
+                let noise = noise.of_place(place, rate, amount);
+                expected += rate * amount;
+                Part {
+                    who: None,
+                    column: BASELINE,
+                    value: 0.0,
+                    expected: rate * amount,
+                    amount,
+                    noise,
+                }
             })
             .collect();
+        // What each has in common with the count.
+        let gain = |((one, amount), part): ((usize, f64), &Part)| {
+            let of = |(other, its)| its * shift.covariance(block, one, other);
+            part.noise + amount * row.iter().map(of).sum::<f64>()
+        };
+        let gains: Vec<f64> = row.iter().zip(&parts).map(gain).collect();
+        let variance = gains.iter().sum::<f64>().max(1e-12);
         let rest = count - expected;
         let mut sum = 0.0;
-        for part in &mut parts {
-            part.value = (part.expected + part.noise / variance * rest).max(0.0);
+        for (part, gain) in parts.iter_mut().zip(&gains) {
+            part.value = (part.expected + gain / variance * rest).max(0.0);
             sum += part.value;
         }
         let scale = if sum > 0.0 { count / sum } else { 0.0 };
@@ -84,7 +99,7 @@ impl Parts {
             let place = places.get(&entry.column).copied().unwrap_or(REST_PLACE);
             let Some(part) = row.find(place).and_then(|at| parts.get(at)) else { continue };
             let part = Part { column: entry.column, ..*part };
-            let of = f64::from(entry.time) / part.time;
+            let of = f64::from(entry.amount) / part.amount;
             self.take(entry.source, &part, of, || history.source(entry.source));
         }
     }
@@ -94,14 +109,19 @@ impl Parts {
         sum.column = part.column;
         sum.value += part.value * of;
         sum.expected += part.expected * of;
-        sum.time += part.time * of;
+        sum.amount += part.amount * of;
         sum.noise += part.noise * of;
     }
 }
 
 /// Who ran in a count that has no block yet, among the columns that are known.
-fn late_row(one: &Observation, history: &History, places: &HashMap<u32, usize>) -> Row {
+fn late_row(
+    one: &Observation,
+    always: f64,
+    history: &History,
+    places: &HashMap<u32, usize>,
+) -> Row {
     let ran = (one.from + 1..=one.to).flat_map(|tick| history.row(tick));
     let place = |column: &u32| places.get(column).copied().unwrap_or(REST_PLACE);
-    Row::of(one.to - one.from, ran.map(|entry| (place(&entry.column), entry.time)))
+    Row::of(one.to - one.from, always, ran.map(|entry| (place(&entry.column), entry.amount)))
 }

@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 
+use super::super::history::Use;
 use super::super::solve::inverse;
 use super::blocks::Block;
 
@@ -25,15 +26,68 @@ const FAR: f64 = 0.003;
 const BASELINE_PART: f64 = 0.01;
 
 /// Strength of the barrier that keeps rates above 0, per block, of the logarithm of a rate.
-pub(super) const BARRIER: f64 = 1e-3;
+const BARRIER: f64 = 1e-3;
 
-impl Kind {
-    /// The rate that is expected where nothing is known; `mean` is the mean count of a tick.
-    pub(super) const fn mode(self, mean: f64) -> f64 {
-        match self {
-            Self::Baseline => BASELINE_PART * mean,
-            Self::Near => 1.0,
-            Self::Far => FAR,
+/// The same of owners where misses are counted: bytes of a miss are known before, which is as good as some
+/// ticks. The traffic of devices comes without misses, and of the baseline no more is known.
+const OF_MISSES: f64 = 1.0;
+
+/// What is known of a rate before any count, of the logarithm of a rate: one over the square of its
+/// relative deviation, for the baseline, near and far owners.
+const KNOWN: [f64; 3] = [1.0, 1.0, 0.16];
+
+/// The same for near owners where misses are counted: 64 bytes a line, up to as many again that are
+/// written back, and what is prefetched.
+const KNOWN_OF_MISSES: f64 = 4.0;
+
+/// Systematic error of the counts of ticks, in what one CPU makes on average.
+const OF_CPU: f64 = 0.03;
+
+/// The same where misses are counted, in mean counts.
+const OF_COUNT: f64 = 0.02;
+
+/// What is expected of rates before any count.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Expected {
+    /// What rates are of.
+    pub by: Use,
+    /// Mean count of a tick, in the unit of rates.
+    pub mean_count: f64,
+    /// The use of the baseline in a tick.
+    pub always: f64,
+}
+
+impl Expected {
+    /// The rate of a kind of column.
+    pub(super) fn mode(self, kind: Kind) -> f64 {
+        match kind {
+            Kind::Baseline => BASELINE_PART * self.mean_count / self.always,
+            Kind::Near => 1.0,
+            Kind::Far => FAR,
+        }
+    }
+
+    /// How strongly it is expected in each block.
+    pub(super) const fn strength(self, kind: Kind) -> f64 {
+        match (self.by, kind) {
+            (Use::Misses, Kind::Near | Kind::Far) => OF_MISSES,
+            (Use::Misses, Kind::Baseline) | (Use::Time, _) => BARRIER,
+        }
+    }
+
+    /// How strongly it is expected of all blocks, where counts do not tell.
+    pub(super) const fn known(self, kind: Kind) -> f64 {
+        match (self.by, kind) {
+            (Use::Misses, Kind::Near) => KNOWN_OF_MISSES,
+            _ => KNOWN[kind as usize],
+        }
+    }
+
+    /// Error of the counts of ticks that is the same in all of them, in the unit of rates.
+    pub(super) fn systematic(self) -> f64 {
+        match self.by {
+            Use::Time => OF_CPU,
+            Use::Misses => OF_COUNT * self.mean_count,
         }
     }
 }
@@ -134,7 +188,7 @@ impl Prior {
         blocks: &VecDeque<Block>,
         over: usize,
         kinds: &[Kind],
-        mean: f64,
+        expected: Expected,
     ) {
         let n = kinds.len();
         if self.n < n {
@@ -147,9 +201,10 @@ impl Prior {
             block.add_to(&mut information, n);
             block.add_right(&mut right);
             for place in 0..n {
-                let (rate, barrier) = (block.rate[place].max(1e-4), BARRIER);
+                let (rate, barrier) =
+                    (block.rate[place].max(1e-4), expected.strength(kinds[place]));
                 information[place * n + place] += barrier / (rate * rate);
-                right[place] += 2.0 * barrier / rate - barrier / kinds[place].mode(mean);
+                right[place] += 2.0 * barrier / rate - barrier / expected.mode(kinds[place]);
                 moves[place] += 1.0 / block.step[place];
             }
         }

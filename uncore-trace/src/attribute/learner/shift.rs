@@ -3,20 +3,14 @@
 //! Tenants that never pause, or always run together, leave no trace of who makes how much: the fit of
 //! their rates follows the smallest error of the model. So the rates of all blocks are shifted by one
 //! vector: toward the rates that are expected where nothing is known, as far as the counts would not
-//! notice beside an error of [`SYSTEMATIC`] of the count that is the same in all ticks.
+//! notice beside an error of a few percent of the count that is the same in all ticks.
 
 use std::collections::VecDeque;
 
 use super::super::solve::Factor;
 use super::blocks::{Block, Row};
-use super::prior::Kind;
+use super::prior::{Expected, Kind};
 use super::system::System;
-
-/// Systematic error of the counts of ticks, in mean rates.
-const SYSTEMATIC: f64 = 0.03;
-
-/// What is known of a rate before any count: one over the square of its relative deviation.
-const KNOWN: [f64; 3] = [1.0, 1.0, 0.16];
 
 /// Iterations of Newton's method.
 const ITERATIONS: usize = 6;
@@ -27,7 +21,7 @@ const LEAST: f64 = 1e-4;
 /// Memory of the times of ticks, ns.
 const MEMORY_NS: f64 = 3e9;
 
-/// Mean over the last ticks of time x time, for each pair of columns.
+/// Mean over the last ticks of amount x amount, for each pair of columns.
 #[derive(Debug, Default)]
 pub(super) struct Together {
     n: usize,
@@ -57,10 +51,10 @@ impl Together {
             self.weights /= weight;
             (self.ticks, weight) = (0.0, 1.0);
         }
-        for (one, time) in row.iter() {
+        for (one, amount) in row.iter() {
             let sums = &mut self.sums[one * self.n..][..self.n];
             for (other, its) in row.iter() {
-                sums[other] += weight * time * its;
+                sums[other] += weight * amount * its;
             }
         }
         self.weights += weight * row.ticks();
@@ -139,10 +133,10 @@ impl Shift {
     pub(super) fn leverage(&self, row: &Row, block: &Block) -> f64 {
         let n = self.n;
         let mut sum = 0.0;
-        for (one, time) in row.iter().filter(|(at, _)| *at < n) {
+        for (one, amount) in row.iter().filter(|(at, _)| *at < n) {
             for (other, its) in row.iter().filter(|(at, _)| *at < n) {
                 let deviation = (block.variance[one] * block.variance[other]).sqrt();
-                sum += time * its * self.correlation[one * n + other] * deviation;
+                sum += amount * its * self.correlation[one * n + other] * deviation;
             }
         }
         sum
@@ -156,7 +150,7 @@ impl Shift {
         together: &Together,
         blocks: &VecDeque<Block>,
         kinds: &[Kind],
-        mean: f64,
+        expected: Expected,
     ) {
         let n = system.n;
         let place = |one: usize, other: usize| one * n + other;
@@ -173,7 +167,7 @@ impl Shift {
             self.by.resize(n, 0.0);
             self.n = n;
         }
-        let scale = 1.0 / (SYSTEMATIC * SYSTEMATIC);
+        let scale = expected.systematic().powi(-2);
         let information: Vec<f64> = together.mean(n).iter().map(|mean| mean * scale).collect();
         // Squared, it tells apart what counts say clearly and what they do not.
         let mut told = vec![0.0; n * n];
@@ -185,7 +179,7 @@ impl Shift {
         for at in 0..n {
             told[place(at, at)] += 0.1;
         }
-        let known = |at: usize| KNOWN[kinds[at] as usize];
+        let known = |at: usize| expected.known(kinds[at]);
         let count = blocks.len() as f64;
         let least: Vec<f64> = (0..n)
             .map(|at| blocks.iter().map(|block| block.rate[at]).fold(f64::MAX, f64::min))
@@ -206,8 +200,9 @@ impl Shift {
                     first += inverse;
                     second += inverse * inverse;
                 }
-                slope[at] -= known(at) * (first / count - 1.0 / kinds[at].mode(mean));
-                curvature[place(at, at)] += known(at) * second / count;
+                slope[at] -= known(at) * (first / count - 1.0 / expected.mode(kinds[at]));
+                let steep = second.max(first / expected.mode(kinds[at]));
+                curvature[place(at, at)] += known(at) * steep / count;
             }
             let Some(factor) = Factor::of(&curvature, n) else { return };
             factor.solve(&mut slope);

@@ -11,7 +11,7 @@
 use std::collections::VecDeque;
 
 use super::blocks::{Block, STEP};
-use super::prior::{BARRIER, Kind, Prior};
+use super::prior::{Expected, Kind, Prior};
 
 /// Blocks whose counts fit worse than this may be after a jump of all rates: mean of weight x error^2.
 const MISFIT: f64 = 3.0;
@@ -33,8 +33,8 @@ const UNCERTAIN: i32 = 2;
 pub(super) struct Columns<'a> {
     /// What each stands for.
     pub kinds: &'a [Kind],
-    /// Mean count of a tick.
-    pub mean: f64,
+    /// What is expected of their rates.
+    pub expected: Expected,
     /// What older blocks say.
     pub prior: &'a Prior,
     /// How much the other columns add to the variance of each.
@@ -51,7 +51,7 @@ pub(super) fn renew(
     improved: usize,
     pass: usize,
 ) {
-    let Columns { kinds, mean, .. } = columns;
+    let Columns { kinds, expected, .. } = columns;
     let n = kinds.len();
     let from = improved.saturating_sub(1);
     if pass == 0 {
@@ -72,7 +72,7 @@ pub(super) fn renew(
     let count = blocks.len();
     for place in 0..n {
         let sum: f64 = blocks.iter().map(|block| block.rate[place]).sum();
-        let level = (sum / count as f64).max(0.1 * kinds[place].mode(mean));
+        let level = (sum / count as f64).max(0.1 * expected.mode(kinds[place]));
         let least = (STEP * level).powi(2);
         for at in from..count.saturating_sub(1) {
             let step = blocks[at + 1].rate[place] - blocks[at].rate[place];
@@ -105,12 +105,12 @@ impl Alike {
 
 /// Where a column jumps, those that are mistaken for it may have jumped as well.
 fn share_jumps(blocks: &mut VecDeque<Block>, columns: Columns<'_>, from: usize, power: i32) {
-    let Columns { kinds, mean, alike, .. } = columns;
+    let Columns { kinds, expected, alike, .. } = columns;
     for at in from..blocks.len().saturating_sub(1) {
         let jump = |(place, kind): (usize, &Kind)| {
             let (here, next) = (blocks[at].rate[place], blocks[at + 1].rate[place]);
             let (step, level) = (next - here, 0.5 * (here + next));
-            let jumps = step.abs() > LEAST_JUMP * level.max(0.1 * kind.mode(mean));
+            let jumps = step.abs() > LEAST_JUMP * level.max(0.1 * expected.mode(*kind));
             jumps.then_some((place, step * step))
         };
         let jumps: Vec<(usize, f64)> = kinds.iter().enumerate().filter_map(jump).collect();
@@ -147,14 +147,14 @@ struct Marginal {
 impl Marginal {
     #[expect(clippy::needless_range_loop, reason = "several vectors are walked side by side")]
     fn of(blocks: &VecDeque<Block>, columns: Columns<'_>) -> Self {
-        let Columns { kinds, prior, inflation, .. } = columns;
+        let Columns { kinds, expected, prior, inflation, .. } = columns;
         let (n, count) = (kinds.len(), blocks.len());
         let mut own = vec![0.0; count * n];
         for (at, block) in blocks.iter().enumerate() {
             let from = at * n;
             for place in 0..n {
                 let rate = block.rate[place];
-                own[from + place] = BARRIER / (rate * rate);
+                own[from + place] = expected.strength(kinds[place]) / (rate * rate);
             }
             block.diagonal(|place, value| own[from + place] += value / inflation[place]);
             if at == 0 {

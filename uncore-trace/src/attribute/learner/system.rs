@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use super::super::solve::Factor;
 use super::Iterations;
 use super::blocks::Block;
-use super::prior::{BARRIER, Kind, Prior};
+use super::prior::{Expected, Kind, Prior};
 use super::steps::{self, Alike, Columns};
 
 /// A rate falls to no less than this part of itself in one pass.
@@ -53,7 +53,7 @@ impl System {
         blocks: &mut VecDeque<Block>,
         prior: &Prior,
         kinds: &[Kind],
-        mean: f64,
+        expected: Expected,
         iterations: Iterations,
         improved: usize,
     ) -> Option<Self> {
@@ -71,7 +71,7 @@ impl System {
         for block in &*blocks {
             for place in 0..n {
                 let rate = block.rate[place];
-                all[place * n + place] += BARRIER / (rate * rate);
+                all[place * n + place] += expected.strength(kinds[place]) / (rate * rate);
             }
         }
         let coarse = Factor::of(&all, n)?;
@@ -80,7 +80,7 @@ impl System {
         let inflation: Vec<f64> =
             (0..n).map(|at| (all[at * n + at] * covariance[at * n + at]).max(1.0)).collect();
         let alike = Alike::of(&covariance, n);
-        let columns = Columns { kinds, mean, prior, inflation: &inflation, alike: &alike };
+        let columns = Columns { kinds, expected, prior, inflation: &inflation, alike: &alike };
         let mut right = vec![0.0; count * n];
         let mut rates = vec![0.0; count * n];
         for pass in 0..iterations.passes {
@@ -94,10 +94,10 @@ impl System {
                     prior.add_right(&mut right[range.clone()]);
                 }
                 for place in 0..n {
-                    let (rate, strength) = (block.rate[place], BARRIER);
+                    let (rate, strength) = (block.rate[place], expected.strength(kinds[place]));
                     barrier[range.start + place] = strength / (rate * rate);
                     right[range.start + place] +=
-                        2.0 * strength / rate - strength / kinds[place].mode(mean);
+                        2.0 * strength / rate - strength / expected.mode(kinds[place]);
                 }
                 rates[range].copy_from_slice(&block.rate);
             }
@@ -109,7 +109,7 @@ impl System {
             let (mut moved, mut all) = (0.0, 0.0);
             for (block, rates) in blocks.iter_mut().zip(rates.chunks_exact(n)) {
                 for ((rate, new), kind) in block.rate.iter_mut().zip(rates).zip(kinds) {
-                    let new = new.max(LEAST_PART * *rate).max(FLOOR * kind.mode(mean));
+                    let new = new.max(LEAST_PART * *rate).max(FLOOR * expected.mode(*kind));
                     moved += (new - *rate).abs();
                     all += new;
                     *rate = new;
