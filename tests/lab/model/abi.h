@@ -64,5 +64,8 @@ struct lab_truth {
 #define LAB_DEFINE _IOWR(LAB_MAGIC, 1, struct lab_define) /* returns the device's number */
 #define LAB_ATTACH _IO(LAB_MAGIC, 2)
 #define LAB_FORGET _IO(LAB_MAGIC, 3) /* empties the truth log */
+/* From now on a kernel thread makes the moves that are written to this file, on the writer's CPU, after
+ * so many microseconds of work; the writer waits. */
+#define LAB_DELEGATE _IOW(LAB_MAGIC, 4, __u32)
 
 #endif

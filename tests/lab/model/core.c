@@ -8,6 +8,7 @@
  */
 #define pr_fmt(fmt) "uncore-model: " fmt
 
+#include <linux/delay.h>
 #include <linux/fs.h>
 #include <linux/interrupt.h>
 #include <linux/irq.h>
@@ -19,14 +20,18 @@
 #include <linux/sched.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
+#include <linux/workqueue.h>
 
 #include "kinds.h"
 #include "truth.h"
+
+#define MOST_WORK_US 100000
 
 /* Devices stay until the module goes, so that a pointer once seen stays good. */
 static struct lab_device *devices[LAB_DEVICES];
 static unsigned int nr_devices;
 static unsigned int nr_attached;
+static struct workqueue_struct *workers;
 static DEFINE_MUTEX(defining); /* the numbers, and who adds to the table */
 
 static struct lab_device *device_of(u32 number)
@@ -179,6 +184,19 @@ static int attach_devices(void)
 	return 0;
 }
 
+/* An open file keeps the microseconds of a kernel thread's work for each of its moves. */
+static int delegate(struct file *file, const u32 __user *from)
+{
+	u32 us;
+
+	if (get_user(us, from))
+		return -EFAULT;
+	if (us > MOST_WORK_US)
+		return -EINVAL;
+	file->private_data = (void *)(unsigned long)us;
+	return 0;
+}
+
 static long model_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
 {
 	int ret;
@@ -197,6 +215,8 @@ static long model_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
 	case LAB_FORGET:
 		lab_truth_forget();
 		return 0;
+	case LAB_DELEGATE:
+		return delegate(file, (const u32 __user *)arg);
 	}
 	return -ENOTTY;
 }
@@ -230,9 +250,41 @@ static int carry_out(const struct lab_move *move)
 	return 0;
 }
 
+struct delegated {
+	struct work_struct work;
+	const struct lab_move *move;
+	unsigned int us;
+	int err;
+};
+
+static void work_and_move(struct work_struct *work)
+{
+	struct delegated *it = container_of(work, struct delegated, work);
+
+	/* Step by step: what runs in between takes none of the time. */
+	while (it->us--) {
+		udelay(1);
+		cond_resched();
+	}
+	it->err = carry_out(it->move);
+}
+
+/* Has a kernel thread on this CPU carry out a move. */
+static int hand_over(const struct lab_move *move, unsigned int us)
+{
+	struct delegated it = { .move = move, .us = us };
+
+	INIT_WORK_ONSTACK(&it.work, work_and_move);
+	queue_work_on(raw_smp_processor_id(), workers, &it.work);
+	flush_work(&it.work);
+	destroy_work_on_stack(&it.work);
+	return it.err;
+}
+
 /* As any write: the error of the first move, or the bytes of those that went before one. */
 static ssize_t model_write(struct file *file, const char __user *from, size_t bytes, loff_t *pos)
 {
+	unsigned int us = (unsigned long)file->private_data;
 	struct lab_move move;
 	size_t done;
 	int err;
@@ -242,7 +294,7 @@ static ssize_t model_write(struct file *file, const char __user *from, size_t by
 	for (done = 0; done < bytes; done += sizeof(move)) {
 		err = -EFAULT;
 		if (!copy_from_user(&move, from + done, sizeof(move)))
-			err = carry_out(&move);
+			err = us ? hand_over(&move, us) : carry_out(&move);
 		if (err)
 			return done ?: err;
 		cond_resched();
@@ -274,12 +326,21 @@ static struct miscdevice model = {
 
 static int __init model_init(void)
 {
-	return misc_register(&model);
+	int err;
+
+	workers = alloc_workqueue("uncore-model", WQ_CPU_INTENSIVE, 0);
+	if (!workers)
+		return -ENOMEM;
+	err = misc_register(&model);
+	if (err)
+		destroy_workqueue(workers);
+	return err;
 }
 
 static void __exit model_exit(void)
 {
 	misc_deregister(&model);
+	destroy_workqueue(workers);
 	while (nr_attached--)
 		if (devices[nr_attached]->kind->detach)
 			devices[nr_attached]->kind->detach(devices[nr_attached]);

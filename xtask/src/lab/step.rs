@@ -65,6 +65,9 @@ pub(crate) struct Tenant {
     pub phases: Vec<Phase>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub burst: Option<Burst>,
+    /// A kernel thread works for so long and moves each flow of a period.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kernel_us: Option<u32>,
     /// In place of the flows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disk: Option<Disk>,

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::ptr;
 
 use anyhow::{Context, Result, ensure};
-use rustix::ioctl::{Ioctl, IoctlOutput, NoArg, Opcode, ioctl, opcode};
+use rustix::ioctl::{Ioctl, IoctlOutput, NoArg, Opcode, Setter, ioctl, opcode};
 
 use crate::spec::{Device, Move};
 
@@ -20,6 +20,7 @@ const MAGIC: u8 = 0xb7;
 const DEFINE: Opcode = opcode::read_write::<Define>(MAGIC, 1);
 const ATTACH: Opcode = opcode::none(MAGIC, 2);
 const FORGET: Opcode = opcode::none(MAGIC, 3);
+const DELEGATE: Opcode = opcode::write::<u32>(MAGIC, 4);
 /// Size of struct `lab_truth`: time, cgroup, two ids and the move.
 const TRUTH: usize = 8 + 8 + 4 + 4 + MOVE;
 /// Size of struct `lab_move`.
@@ -121,6 +122,14 @@ impl Model {
         unsafe { ioctl(&self.0, request) }.context("LAB_FORGET")
     }
 
+    /// Has a kernel thread make each move from now on, after so much work, us.
+    pub(crate) fn delegate(&self, work_us: u32) -> Result<()> {
+        // SAFETY: `LAB_DELEGATE` reads one number behind the pointer.
+        let request = unsafe { Setter::<DELEGATE, u32>::new(work_us) };
+        // SAFETY: as above; the file is the model's.
+        unsafe { ioctl(&self.0, request) }.context("LAB_DELEGATE")
+    }
+
     /// Moves traffic, [`MOVES`] portions at a time.
     pub(crate) fn moves(&self, moves: &[Move]) -> Result<()> {
         for part in moves.chunks(MOVES) {
@@ -161,8 +170,9 @@ mod tests {
 
     #[test]
     fn requests_are_those_of_the_header() {
-        // _IOWR(0xb7, 1, struct lab_define) of 128 bytes, _IO(0xb7, 2), _IO(0xb7, 3).
+        // _IOWR(0xb7, 1, struct lab_define) of 128 bytes, _IO(0xb7, 2), _IO(0xb7, 3), _IOW(0xb7, 4, u32).
         assert_eq!((DEFINE, ATTACH, FORGET), (0xc080_b701, 0xb702, 0xb703));
+        assert_eq!(DELEGATE, 0x4004_b704);
         assert_eq!(TRUTH, 56);
     }
 

@@ -131,6 +131,9 @@ pub(crate) struct Tenant {
     pub phases: Vec<Phase>,
     /// Extra scale of some periods.
     pub burst: Option<Burst>,
+    /// A kernel thread works for so long and moves the flows of a period in its place, each flow by
+    /// itself; none: it moves them itself.
+    pub kernel_us: Option<u32>,
     /// Requests that each thread sends in place of running its flows.
     pub disk: Option<Disk>,
     /// What the core PMU counts of the flows.
@@ -155,6 +158,7 @@ impl Default for Tenant {
             stint_us: None,
             phases: Vec::new(),
             burst: None,
+            kernel_us: None,
             disk: None,
             witness: None,
         }

@@ -1,7 +1,8 @@
 //! `tenant WORK.json N`: one process of a workload.
 //!
 //! Guarantees that each thread moves its flows in proportion to the CPU time it used and to nothing
-//! else, or the bytes of its requests and nothing else, and that all of its traffic happens in its cgroup, on its CPUs.
+//! else, or the bytes of its requests and nothing else, and that all of its traffic happens on its CPUs, and
+//! in its cgroup unless a kernel thread moves it.
 
 use std::hint::black_box;
 use std::io::{self, Write as _};
@@ -32,6 +33,9 @@ pub(crate) fn run(path: &Path, number: usize) -> Result<()> {
     let moves = !tenant.once.is_empty() || !tenant.flows.is_empty();
     let moves = moves || !tenant.stays.is_empty() || tenant.disk.is_some();
     let model = moves.then(Model::open).transpose()?;
+    if let (Some(model), Some(work_us)) = (&model, tenant.kernel_us) {
+        model.delegate(work_us)?;
+    }
     println!("ready");
     io::stdout().flush().context("say that the tenant is ready")?;
     time::sleep_until(common_start()? + tenant.start_ms * NS_PER_MS)?;

@@ -72,6 +72,7 @@ pub(crate) const ALL: &[Mix] = &[
     Mix::new("low-load", "CPUs are busy for 5 % of the time", unsteady::low_load),
     Mix::new("remote", "tenants that use the other socket's memory too", unsteady::remote),
     Mix::new("gpu", "a device moves bytes while tenants run", unsteady::gpu).inseparable(),
+    Mix::new("kernel", "kernel threads move bytes for tenants", unsteady::kernel),
     Mix::new("large", "24 tenants on 8 CPUs a socket", unsteady::large).on_many_cpus(),
 ];
 

@@ -135,6 +135,24 @@ pub(super) fn gpu(draw: &mut Draw<'_>) -> Vec<Tenant> {
     tenants
 }
 
+pub(super) fn kernel(draw: &mut Draw<'_>) -> Vec<Tenant> {
+    let mut tenants = steady(draw, 1.0, 8.0);
+    for (socket, cpu) in draw.all_cpus() {
+        let rate = draw.over(20.0, 200.0);
+        let writer = draw.tenant(&format!("writer-{cpu}"), socket, vec![cpu], rate);
+        // Its own CPU time is a small part of that of the threads that work for it.
+        let (period_us, kernel_us) = (draw.rng.u32(50..150), draw.rng.u32(100..600));
+        let duty = Some(draw.between(0.03, 0.1));
+        tenants.push(Tenant {
+            period_us: Some(period_us),
+            kernel_us: Some(kernel_us),
+            duty,
+            ..writer
+        });
+    }
+    tenants
+}
+
 pub(super) fn large(draw: &mut Draw<'_>) -> Vec<Tenant> {
     let mut tenants = Vec::new();
     let places = draw.all_cpus();
