@@ -181,7 +181,7 @@ mod tests {
             assert_eq!(by, Method::Misses);
             assert!(near(shares[0].value, 64.0 * misses[0]), "{factor}: {shares:?}");
             assert!(near(shares[1].value, 64.0 * factor * misses[1]), "{factor}: {shares:?}");
-            assert!(shares.iter().take(2).all(|share| share.confidence > 0.9), "{shares:?}");
+            assert!(shares.iter().take(2).all(|share| share.confidence > 0.7), "{shares:?}");
         }
     }
 
@@ -198,7 +198,7 @@ mod tests {
         assert!(near(shares[0].value, 64.0 * misses[0]), "{shares:?}");
         assert!(near(shares[2].value, 64.0 * 80_000.0), "{shares:?}");
         assert_eq!(shares[2].who, Owner::Unattributed);
-        assert!(shares[0].confidence > 0.9, "{shares:?}");
+        assert!(shares[0].confidence > 0.7, "{shares:?}");
     }
 
     #[test]

@@ -12,9 +12,12 @@
 //! a logistic distribution), times the part of the window in which the counter ran, times [`CALIBRATION`].
 //! `v`, the variance of the relative error, is the sum of
 //!
-//! - what rates are uncertain by: [`OF_RATES`] `g' C g`, with `C` their covariance and `g` the derivative of
-//!   `ln s` by the rates. Owners that always run together have large ones, since only their sum is
-//!   known, and so has one whose rate changed just now;
+//! - what rates are uncertain by: `g' C g`, with `C` their covariance and `g` the derivative of `ln s` by the
+//!   rates. Owners that always run together have large ones, since only their sum is known, and so has
+//!   one whose rate changed just now. `C` is the sum of that of steps and that of the shift, each with a
+//!   weight ([`Weights`]);
+//! - `w (1 - p) / p`, with `p` the part of the count that the share is: errors of the whole count that are
+//!   given to one owner;
 //! - what traffic differs by from rate x use within the window: of the variance of the count, the
 //!   part that this owner's traffic and that of the others have in common;
 //! - of misses, one over their number in the window;
@@ -34,13 +37,34 @@ use super::residency::residency;
 use super::{Attribution, Method, Share, Window, leave_rest, trust};
 use crate::log::Owner;
 
-/// Of the shares that the model is sure of, this part is right: causes may move in step. Measured on
-/// the lab's mixes, in windows of 1, 10 and 100 ms.
-const CALIBRATION: f64 = 0.94;
+/// Of the shares that the model is sure of, this part is right: causes may move in step.
+const CALIBRATION: f64 = 0.96;
 
-/// Errors of rates are larger than their covariance says: most come from what ticks do not tell, and
-/// from rates that move. Variance of errors over that variance, measured on the lab's mixes.
-const OF_RATES: f64 = 2.5;
+/// How much larger errors are than what they are computed from. `docs/accuracy.md` says how it was fitted.
+#[derive(Clone, Copy, Debug)]
+struct Weights {
+    /// Of the covariance of rates that step from block to block: blocks err together.
+    steps: f64,
+    /// Of the covariance of what counts cannot tell.
+    shift: f64,
+    /// Of the noise of ticks: it is alike in ticks that follow each other.
+    noise: f64,
+    /// Variance of errors of the whole count that one owner gets, as a part of the count.
+    whole: f64,
+}
+
+impl Weights {
+    /// For rates of this kind of use. A prior binds rates of misses in each block.
+    const fn of(by: Use) -> Self {
+        match by {
+            Use::Time => Self { steps: 6.0, shift: 1.6, noise: 4.0, whole: 0.001 },
+            Use::Misses => Self { steps: 0.1, shift: 0.3, noise: 4.0, whole: 0.002 },
+        }
+    }
+}
+
+/// Owners with less of the count are not said more of.
+const LEAST_PART: f64 = 0.01;
 
 /// Counts are read some ten microseconds after the tick that time is divided at: what an owner ran
 /// for is not known better, ns.
@@ -121,6 +145,8 @@ struct Uncertain {
     measure: f64,
     /// It hardly differs from tick to tick.
     unseen: f64,
+    /// Errors of the whole count are its own.
+    whole: f64,
 }
 
 impl Uncertain {
@@ -138,7 +164,8 @@ impl Uncertain {
 
     /// The chance that the share is within 10 %.
     fn confidence(self) -> f64 {
-        CALIBRATION * within_tenth(OF_RATES * self.rates + self.noise + self.measure + self.unseen)
+        let all = self.rates + self.noise + self.measure + self.unseen + self.whole;
+        CALIBRATION * within_tenth(all)
     }
 }
 
@@ -212,12 +239,14 @@ impl Regression {
         let all = all.max(1e-12);
         let noise: f64 = found.iter().map(|found| found.part.noise).sum();
         let value: f64 = found.iter().map(|found| found.part.value).sum();
+        let weights = Weights::of(self.by);
         // Of each: what varies by itself, and with all.
         let varies: Vec<(f64, f64)> = found
             .iter()
             .map(|one| {
                 let with = |other: &Found| {
-                    let covariance = self.learner.covariance(block, one.place, other.place);
+                    let [steps, shift] = self.learner.covariances(block, one.place, other.place);
+                    let covariance = weights.steps * steps + weights.shift * shift;
                     covariance * one.part.amount * other.part.amount / (all * all)
                 };
                 (with(one), found.iter().map(with).sum())
@@ -233,7 +262,8 @@ impl Regression {
             let share = (one.part.value / value).max(1e-9);
             Uncertain {
                 rates: of_rates.max(0.0) / (part * part),
-                noise: of_noise / (share * value).powi(2).max(1e-300),
+                noise: weights.noise * of_noise / (share * value).powi(2).max(1e-300),
+                whole: weights.whole * (1.0 - share).max(0.0) / share.max(LEAST_PART),
                 ..Uncertain::default()
             }
         })

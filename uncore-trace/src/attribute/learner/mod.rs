@@ -523,10 +523,12 @@ impl Learner {
         std::mem::take(&mut self.parts)
     }
 
-    /// Covariance of the rates of two places in a block, as it was last solved.
-    pub(super) fn covariance(&self, block: u64, one: usize, other: usize) -> f64 {
+    /// Covariances of the rates of two places in a block, as they were last solved: from steps, and from
+    /// what counts cannot tell.
+    pub(super) fn covariances(&self, block: u64, one: usize, other: usize) -> [f64; 2] {
         let block = self.blocks.iter().rev().find(|its| its.number <= block);
-        block.or(self.blocks.front()).map_or(0.0, |block| self.shift.covariance(block, one, other))
+        let block = block.or(self.blocks.front());
+        block.map_or([0.0; 2], |block| self.shift.covariances(block, one, other))
     }
 
     /// The place of a column; that of [`REST`] where it has none.

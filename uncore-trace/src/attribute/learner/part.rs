@@ -77,7 +77,7 @@ impl Parts {
             .collect();
         // What each has in common with the count.
         let gain = |((one, amount), part): ((usize, f64), &Part)| {
-            let of = |(other, its)| its * shift.covariance(block, one, other);
+            let of = |(other, its)| its * shift.covariances(block, one, other).iter().sum::<f64>();
             part.noise + amount * row.iter().map(of).sum::<f64>()
         };
         let gains: Vec<f64> = row.iter().zip(&parts).map(gain).collect();

@@ -119,14 +119,14 @@ impl Shift {
         (block.rate[place] - by).max(LEAST.min(block.rate[place]))
     }
 
-    /// Covariance of the rates of two places in a block.
-    pub(super) fn covariance(&self, block: &Block, one: usize, other: usize) -> f64 {
+    /// Covariances of the rates of two places in a block: from steps, and of the shift.
+    pub(super) fn covariances(&self, block: &Block, one: usize, other: usize) -> [f64; 2] {
         let n = self.n;
         if one >= n || other >= n {
-            return if one == other { block.variance[one] } else { 0.0 };
+            return [if one == other { block.variance[one] } else { 0.0 }, 0.0];
         }
         let deviation = (block.variance[one] * block.variance[other]).sqrt();
-        self.correlation[one * n + other] * deviation + self.covariance[one * n + other]
+        [self.correlation[one * n + other] * deviation, self.covariance[one * n + other]]
     }
 
     /// The variance of what is expected of a count, from what rates are uncertain by.
