@@ -31,7 +31,7 @@ const BLOCK_NS: u64 = 20_000_000;
 const BLOCK_TICKS: u64 = 10;
 
 /// The ticks whose rates are found together, ns.
-const SPAN_NS: u64 = 3_000_000_000;
+const SPAN_NS: u64 = 2_500_000_000;
 
 /// A count of a longer time teaches nothing, ns: who ran is kept until a tick is read.
 const LONGEST_NS: u64 = 1_000_000_000;
@@ -238,7 +238,7 @@ impl Learner {
                 Iterations { passes: 3, settled: 1e-3, solver: 8, noise: 6, rounds: 3 }
             }
             Effort::Live => Iterations {
-                passes: 10 / crowd,
+                passes: 5 / crowd,
                 settled: 1e-3,
                 solver: 6 / crowd,
                 noise: 6,
