@@ -1,6 +1,6 @@
 //! Numbers with their units, as people read them.
 //!
-//! Guarantees: the figure keeps three significant digits; decimal prefixes (1 GB is 10^9 bytes, as
+//! Guarantees: the figure keeps three significant digits down to 0.01, and says that it is less below; decimal prefixes (1 GB is 10^9 bytes, as
 //! links and memory are sold); a number that is not finite is shown as such.
 
 /// Prefix steps of counts and bytes.
@@ -55,7 +55,7 @@ pub fn rate(per_second: f64, unit: &str) -> String {
     }
 }
 
-/// Three significant digits for what is below 1000.
+/// Three significant digits for what is below 1000, and at most two decimals.
 fn digits(value: f64) -> String {
     let size = value.abs();
     if value == 0.0 {
@@ -66,8 +66,10 @@ fn digits(value: f64) -> String {
         format!("{value:.1}")
     } else if size >= 0.01 {
         format!("{value:.2}")
+    } else if value > 0.0 {
+        "<0.01".to_owned()
     } else {
-        format!("{value:.1e}")
+        ">-0.01".to_owned()
     }
 }
 
@@ -100,6 +102,7 @@ mod tests {
         assert_eq!(range(0.0, 2e6, "ns"), "0-2.00 ms");
         assert_eq!(range(57.21e9, 57.22e9, "bytes"), "57.2 GB");
         assert_eq!(range(0.0, 0.0, "bytes"), "0 B");
-        assert_eq!(range(0.004, 0.005, ""), "4.0e-3-5.0e-3");
+        assert_eq!(range(0.004, 0.005, ""), "<0.01");
+        assert_eq!(human(-0.004, "bytes"), ">-0.01 B");
     }
 }
