@@ -1,6 +1,5 @@
 //! `uncore-trace`: parse, run the subcommand, turn its result into an exit code.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -8,30 +7,8 @@ use clap::error::ErrorKind;
 use uncore_trace::cmd;
 use uncore_trace::text::printable;
 
-/// Which tenant used the fabric, when, how much, and how sure are we
-///
-/// Reads uncore perf counters (memory fabric, PCIe, chip-to-chip links, mesh) with BPF on their
-/// reader CPUs, and divides the counts among the processes and cgroups that ran.
-#[derive(Debug, Parser)]
-#[command(name = "uncore-trace", version, arg_required_else_help = true)]
-struct Cli {
-    /// Read the machine's files under DIR instead of /
-    #[arg(
-        long,
-        global = true,
-        value_name = "DIR",
-        default_value = "/",
-        hide_default_value = true,
-        display_order = 1000
-    )]
-    root: PathBuf,
-
-    #[command(subcommand)]
-    command: cmd::Command,
-}
-
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match cmd::Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return mistyped(&error),
     };

@@ -16,6 +16,7 @@ mod fixture;
 mod fuzz;
 mod import;
 mod lab;
+mod man;
 mod setup;
 mod target;
 mod venv;
@@ -50,6 +51,8 @@ enum Task {
     Import(import::Import),
     /// Test with the real uncore drivers in emulated guests
     Lab(lab::Args),
+    /// Make the manual pages from the help texts
+    Man,
     /// Make the text of a captured machine from such a directory
     Pack(fixture::Pack),
     /// Install what building the BPF programs and running the tests need
@@ -77,6 +80,7 @@ fn run(task: Task) -> Result<()> {
         Task::Fuzz(args) => fuzz::run(&args),
         Task::Import(import) => import::run(&import),
         Task::Lab(args) => lab::run(&args),
+        Task::Man => man::run(),
         Task::Pack(args) => fixture::pack(&args),
         Task::Setup(args) => setup::run(&args),
         Task::Unpack(args) => fixture::unpack(&args),

@@ -5,6 +5,7 @@ pub mod after;
 pub mod attribute;
 pub mod catalog;
 pub mod check;
+pub mod completions;
 pub mod doctor;
 pub mod list;
 pub mod log;
@@ -15,6 +16,31 @@ pub mod report;
 pub mod select;
 pub mod stat;
 mod witness;
+
+use std::path::PathBuf;
+
+/// Which tenant used the fabric, when, how much, and how sure are we
+///
+/// Reads uncore perf counters (memory fabric, PCIe, chip-to-chip links, mesh) with BPF on their
+/// reader CPUs, and divides the counts among the processes and cgroups that ran.
+#[derive(Debug, clap::Parser)]
+#[command(name = "uncore-trace", version, arg_required_else_help = true)]
+pub struct Cli {
+    /// Read the machine's files under DIR instead of /
+    #[arg(
+        long,
+        global = true,
+        value_name = "DIR",
+        default_value = "/",
+        hide_default_value = true,
+        display_order = 1000
+    )]
+    pub root: PathBuf,
+
+    /// What to do
+    #[command(subcommand)]
+    pub command: Command,
+}
 
 macro_rules! commands {
     ($($module:ident: $name:ident,)*) => {
@@ -47,7 +73,11 @@ commands! {
     repair: Repair,
     list: List,
     doctor: Doctor,
+    completions: Completions,
 }
+
+#[cfg(test)]
+mod manual;
 
 #[cfg(test)]
 mod tests {
