@@ -172,9 +172,14 @@ fn test(machine: &Machine, series: Series, args: &Args, python: &Path) -> Result
     check(&results, &steps, python)
 }
 
-/// Boots a machine of the lab once for steps, on its first kernel; gives the directory that has one
-/// for each step. Until the next guest of this machine is booted.
-pub(crate) fn record(machine: &Machine, steps: &[Step], verbose: bool) -> Result<PathBuf> {
+/// Boots a machine of the lab once for steps, on its first kernel; `keep` gets the directory that has one
+/// for each step, which is there until it returns.
+pub(crate) fn record<T>(
+    machine: &Machine,
+    steps: &[Step],
+    verbose: bool,
+    keep: impl FnOnce(&Path) -> Result<T>,
+) -> Result<T> {
     host::prepare()?;
     cache::tidy()?;
     let _alone = alone()?;
@@ -185,7 +190,8 @@ pub(crate) fn record(machine: &Machine, steps: &[Step], verbose: bool) -> Result
     spec.limit *= BENCH_PATIENCE;
     // Beside what the checks of the machine have left.
     spec.name.push_str("-bench");
-    boot::boot(&spec, wishes)
+    // The next run removes what is not kept by then.
+    keep(&boot::boot(&spec, wishes)?)
 }
 
 fn guest(machine: &Machine, series: Series, steps: &[Step]) -> Result<GuestSpec> {

@@ -120,13 +120,14 @@ fn record(
     verbose: bool,
 ) -> Result<()> {
     let steps: Vec<_> = planned.iter().map(|(planned, _)| planned.step.clone()).collect();
-    let results = lab::record(machine, &steps, verbose)?;
-    let kept = planned.iter().map(|(planned, place)| {
-        let name = &planned.step.name;
-        keep(&results.join(name), place, planned, seed).with_context(|| format!("mix {name}"))
-    });
-    let kept: Vec<Result<()>> = kept.collect();
-    kept.into_iter().collect()
+    lab::record(machine, &steps, verbose, |results| {
+        let kept = planned.iter().map(|(planned, place)| {
+            let name = &planned.step.name;
+            keep(&results.join(name), place, planned, seed).with_context(|| format!("mix {name}"))
+        });
+        let kept: Vec<Result<()>> = kept.collect();
+        kept.into_iter().collect()
+    })
 }
 
 /// Moves what a step left to where it is kept.
