@@ -2,8 +2,8 @@
 //! counts of ticks differ when others run or miss ([`super::learner`]).
 //!
 //! The count of each tick of a window is divided by the rates of its use: each owner gets what its
-//! rate makes expect, and of the difference to the count the part that its traffic has of the
-//! variance. So the parts and the baseline sum to the count; the baseline is `unattributed`. An owner
+//! rate makes expect, and of the difference to the count what is expected of it given the count: in
+//! proportion to the covariance of its traffic with all. So the parts and the baseline sum to the count; the baseline is `unattributed`. An owner
 //! has one rate on near CPUs and one on far CPUs, and its share is the sum of both.
 //!
 //! # Confidence

@@ -76,11 +76,9 @@ impl Parts {
             })
             .collect();
         // What each has in common with the count.
-        let gain = |((one, amount), part): ((usize, f64), &Part)| {
-            let of = |(other, its)| its * shift.covariances(block, one, other).iter().sum::<f64>();
-            part.noise + amount * row.iter().map(of).sum::<f64>()
-        };
-        let gains: Vec<f64> = row.iter().zip(&parts).map(gain).collect();
+        let common = shift.common(&row, block).into_iter();
+        let gains: Vec<f64> =
+            common.zip(&parts).map(|(common, part)| common + part.noise).collect();
         let variance = gains.iter().sum::<f64>().max(1e-12);
         let rest = count - expected;
         let mut sum = 0.0;

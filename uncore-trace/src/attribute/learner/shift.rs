@@ -81,6 +81,12 @@ impl Together {
     }
 }
 
+/// Places of a row, their amounts, and the deviation of what these make.
+fn deviations(row: &Row, block: &Block) -> Vec<(usize, f64, f64)> {
+    let of = |(at, amount): (usize, f64)| (at, amount, amount * block.variance[at].sqrt());
+    row.iter().map(of).collect()
+}
+
 /// The shift of each place, and how uncertain it is.
 #[derive(Debug, Default)]
 pub(super) struct Shift {
@@ -129,17 +135,37 @@ impl Shift {
         [self.correlation[one * n + other] * deviation, self.covariance[one * n + other]]
     }
 
+    /// What the traffic of each place of a row has in common with that of all, from what rates are
+    /// uncertain by: covariances.
+    pub(super) fn common(&self, row: &Row, block: &Block) -> Vec<f64> {
+        let n = self.n;
+        let places = deviations(row, block);
+        let of_place = |&(one, amount, deviation): &(usize, f64, f64)| {
+            if one >= n {
+                return deviation * deviation;
+            }
+            let correlations = &self.correlation[one * n..][..n];
+            let covariances = &self.covariance[one * n..][..n];
+            let known = places.iter().filter(|(other, ..)| *other < n);
+            let (steps, shift) =
+                known.fold((0.0, 0.0), |(steps, shift), (other, its, deviation)| {
+                    (steps + correlations[*other] * deviation, shift + covariances[*other] * its)
+                });
+            deviation * steps + amount * shift
+        };
+        places.iter().map(of_place).collect()
+    }
+
     /// The variance of what is expected of a count, from what rates are uncertain by.
     pub(super) fn leverage(&self, row: &Row, block: &Block) -> f64 {
         let n = self.n;
-        let mut sum = 0.0;
-        for (one, amount) in row.iter().filter(|(at, _)| *at < n) {
-            for (other, its) in row.iter().filter(|(at, _)| *at < n) {
-                let deviation = (block.variance[one] * block.variance[other]).sqrt();
-                sum += amount * its * self.correlation[one * n + other] * deviation;
-            }
-        }
-        sum
+        let places = deviations(row, block);
+        let known = || places.iter().filter(|(at, ..)| *at < n);
+        let of_place = |(one, _, deviation): &(usize, f64, f64)| {
+            let correlations = &self.correlation[one * n..][..n];
+            deviation * known().map(|(other, _, its)| correlations[*other] * its).sum::<f64>()
+        };
+        known().map(of_place).sum()
     }
 
     /// Finds the shift for the rates of a solution.
