@@ -195,9 +195,9 @@ struct Lagged<M> {
 }
 
 impl<M: Attribution> Lagged<M> {
-    fn new(method: M) -> Self {
+    fn new(method: M, has_misses: bool) -> Self {
         let schedule = Schedule::new(0, TICK_NS, 1000 * TICK_NS);
-        Self { method, histories: Histories::new(TICK_NS, true), schedule, tick: 0 }
+        Self { method, histories: Histories::new(TICK_NS, has_misses), schedule, tick: 0 }
     }
 
     /// Returns up to which tick windows can be divided now.
@@ -236,7 +236,7 @@ impl<M: Attribution> Lagged<M> {
 }
 
 fn run(mix: &Mix, truth: &[Truth], method: impl Attribution, spread: f64) -> Outcome {
-    let mut method = Lagged::new(method);
+    let mut method = Lagged::new(method, true);
     let count = mix.tenants.len();
     let (mut given, mut moved) = (vec![0.0; count], vec![0.0; count]);
     let mut result = Outcome::default();
@@ -442,7 +442,7 @@ fn misses_are_near_and_know_how_near() {
 /// One counter of two owners that always run together, and a third.
 fn together(apart: bool) -> Vec<Share> {
     let mut random = Random(7);
-    let mut method = Lagged::new(Regression::new(Use::Time, TICK_NS, Effort::Live));
+    let mut method = Lagged::new(Regression::new(Use::Time, TICK_NS, Effort::Live), false);
     let (mut sums, mut total) = ([0; 3], 0.0);
     let ticks = 2000u64;
     for at in 1..=ticks {
@@ -501,7 +501,7 @@ proptest! {
         missing in 0.0f64..0.5,
     ) {
         let mut random = Random(seed);
-        let mut method = Lagged::new(Regression::new(Use::Time, TICK_NS, Effort::Live));
+        let mut method = Lagged::new(Regression::new(Use::Time, TICK_NS, Effort::Live), false);
         let mut windows = std::collections::VecDeque::new();
         let (mut sums, mut total, mut unread) = (vec![0; owners], 0.0, 0.0);
         let ticks = 1500u64;
@@ -550,7 +550,7 @@ fn cost_of_six_counters() {
     for owners in [12, 64] {
         let mut random = Random(1);
         let mut methods: Vec<_> = (0..6)
-            .map(|_| Lagged::new(Regression::new(Use::Time, TICK_NS, Effort::Live)))
+            .map(|_| Lagged::new(Regression::new(Use::Time, TICK_NS, Effort::Live), false))
             .collect();
         let mut running = [0, 1, 2, 3];
         let begin = std::time::Instant::now();
