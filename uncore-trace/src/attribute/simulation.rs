@@ -492,16 +492,18 @@ fn owners_that_always_run_together_cannot_be_told_apart() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
-    /// Whatever ran and was counted, with ticks that were not read: the parts sum to the whole.
+    /// Whatever ran, missed and was counted, with ticks that were not read: the parts sum to the whole.
     #[test]
     fn parts_sum_to_the_whole(
         seed in any::<u64>(),
         owners in 1usize..60,
         scale in 1e-3f64..1e15,
         missing in 0.0f64..0.5,
+        unknown in 0.0f64..0.2,
+        compare in any::<bool>(),
     ) {
         let mut random = Random(seed);
-        let mut method = Lagged::new(Regression::new(Use::Time, TICK_NS, Effort::Live), false);
+        let mut method = Lagged::new(Misses::new(TICK_NS, Effort::Live, compare), true);
         let mut windows = std::collections::VecDeque::new();
         let (mut sums, mut total, mut unread) = (vec![0; owners], 0.0, 0.0);
         let ticks = 1500u64;
@@ -520,7 +522,9 @@ proptest! {
             total += count;
             let read = random.unit() >= missing;
             let count = read.then(|| std::mem::take(&mut unread));
-            let to = method.tick(&times, None, count, at == ticks);
+            let misses: Vec<_> = times.iter().map(|(who, ns)| (*who, ns >> (seed % 60))).collect();
+            let misses = (random.unit() >= unknown).then_some(misses);
+            let to = method.tick(&times, misses.as_deref(), count, at == ticks);
             if at.is_multiple_of(WINDOW as u64) {
                 let time: Vec<_> =
                     sums.iter().enumerate().map(|(at, ns)| (Owner::Irq(at as u32), *ns)).collect();
