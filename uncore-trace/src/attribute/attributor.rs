@@ -120,7 +120,7 @@ impl Attributor {
             let set = sets.iter().position(|set| *set == seen)?;
             Some(Track::new(plan, counter, set, clock, methods))
         };
-        let tracks: Vec<Track> = counters.iter().filter_map(track).collect();
+        let mut tracks: Vec<Track> = counters.iter().filter_map(track).collect();
         let learnt = usage::learnt(&sets, plan, methods);
         let has_misses: Vec<bool> = (0..sets.len())
             .map(|set| tracks.iter().any(|track| track.set == set && track.kind == Method::Misses))
@@ -138,7 +138,7 @@ impl Attributor {
             index_of,
             pools: Pools::new(&tracks),
             usage: Usage::new(sets.clone(), &learnt),
-            witnesses: Witnesses::of(&tracks, has_misses.contains(&true)),
+            witnesses: Witnesses::of(&mut tracks, has_misses.contains(&true)),
             tracks,
             moved: Sum::default(),
             histories: learnt
@@ -200,8 +200,7 @@ impl Attributor {
             let sets = self.histories.iter_mut().zip(times).zip(&self.sets);
             for ((histories, times), set) in sets {
                 let Some(histories) = histories else { continue };
-                let (misses, is_whole) = self.witnesses.of_set(set);
-                histories.push(*tick, times, &misses, is_whole);
+                histories.push(*tick, times, || self.witnesses.of_set(set));
             }
             for track in self.tracks.iter_mut().filter(|track| track.learns) {
                 if let Some(Some(histories)) = self.histories.get(track.set) {

@@ -122,13 +122,12 @@ impl Track {
         let io = counter.io.clone().filter(|_| methods.io);
         let counter = Counter { io, ..counter };
         let learns = methods.learns(plan, &counter);
-        let is_learnt_from = counter.role.weighs() && methods.use_misses(plan);
         Self {
             set,
             kind: methods.kind(plan, &counter),
             method: methods.of(plan, &counter),
             learns,
-            series: Series::new(clock, learns || is_learnt_from),
+            series: Series::new(clock, learns),
             counter,
             last: (clock.start_tick, Count::default()),
             last_tick: None,

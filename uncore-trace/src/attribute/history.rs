@@ -132,18 +132,18 @@ impl Histories {
         Self { time: History::new(Use::Time, tick_ns), misses }
     }
 
-    /// Adds a tick: nanoseconds and misses by source, each at most once; not `is_whole`: some misses of the
-    /// tick come with the next.
+    /// Adds a tick: nanoseconds and, where they are used, misses by source, each at most once. With the misses
+    /// comes whether they are all; if not, some of the tick come with the next.
     pub(super) fn push(
         &mut self,
         tick: u64,
         times: &[(Source, u64)],
-        misses: &[(Source, u64)],
-        is_whole: bool,
+        misses: impl FnOnce() -> (Vec<(Source, u64)>, bool),
     ) {
         self.time.push(tick, times);
         let Some(history) = &mut self.misses else { return };
-        history.push(tick, misses);
+        let (misses, is_whole) = misses();
+        history.push(tick, &misses);
         if !is_whole {
             history.leave_part();
         }

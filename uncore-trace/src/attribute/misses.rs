@@ -139,7 +139,7 @@ mod tests {
                 let [one, other] = std::mem::take(&mut owed);
                 vec![(near(0), one), (near(1), other)]
             };
-            histories.push(tick, &times, &told, !unknown(tick));
+            histories.push(tick, &times, || (told, !unknown(tick)));
             method.tick(tick, Some(count), &histories);
             if tick.is_multiple_of(100) {
                 histories.review();

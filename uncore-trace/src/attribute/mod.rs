@@ -162,11 +162,6 @@ impl Methods {
         matches!(self.kind(plan, counter), Method::Misses | Method::Regression)
     }
 
-    /// Whether misses divide a counter of the plan.
-    pub fn use_misses(self, plan: &Plan) -> bool {
-        plan.counters.iter().any(|its| self.kind(plan, its) == Method::Misses)
-    }
-
     /// What divides a counter, where that can.
     pub fn kind(self, plan: &Plan, counter: &Counter) -> Method {
         let Self { choice, io, .. } = self;

@@ -240,12 +240,13 @@ impl Regression {
         let noise: f64 = found.iter().map(|found| found.part.noise).sum();
         let value: f64 = found.iter().map(|found| found.part.value).sum();
         let weights = Weights::of(self.by);
+        let covariances = self.learner.covariances(block);
         // Of each: what varies by itself, and with all.
         let varies: Vec<(f64, f64)> = found
             .iter()
             .map(|one| {
                 let with = |other: &Found| {
-                    let [steps, shift] = self.learner.covariances(block, one.place, other.place);
+                    let [steps, shift] = covariances(one.place, other.place);
                     let covariance = weights.steps * steps + weights.shift * shift;
                     covariance * one.part.amount * other.part.amount / (all * all)
                 };

@@ -120,6 +120,11 @@ impl Series {
         }
     }
 
+    /// Something learns from the readings of its ticks, and takes each of them.
+    pub(super) const fn keep_ticks(&mut self) {
+        self.learns = true;
+    }
+
     /// Logs an entry; `open_tick` is the first tick that has not ended.
     pub(super) fn push(&mut self, reading: Reading, open_tick: u64) -> Result<(), Disorder> {
         let (time, tick) = self.newest;

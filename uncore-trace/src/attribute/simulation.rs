@@ -214,7 +214,7 @@ impl<M: Attribution> Lagged<M> {
             all.iter().map(near).collect::<Vec<_>>()
         };
         let of_tick = near(misses.unwrap_or_default());
-        self.histories.push(self.tick, &near(times), &of_tick, misses.is_some());
+        self.histories.push(self.tick, &near(times), || (of_tick, misses.is_some()));
         self.method.tick(self.tick, count, &self.histories);
         if !is_last && !self.schedule.learns(self.tick) {
             return 0;

@@ -24,9 +24,13 @@ pub(super) struct Witnesses {
 
 impl Witnesses {
     /// Those among the counters, where anything learns from them.
-    pub(super) fn of(tracks: &[Track], are_used: bool) -> Self {
-        let weighs = |(_, track): &(usize, &Track)| are_used && track.counter.role.weighs();
-        let places = tracks.iter().enumerate().filter(weighs).map(|(place, _)| place);
+    pub(super) fn of(tracks: &mut [Track], are_used: bool) -> Self {
+        let weighs = |(_, track): &(usize, &mut Track)| are_used && track.counter.role.weighs();
+        let witnesses = tracks.iter_mut().enumerate().filter(weighs);
+        let places = witnesses.map(|(place, track)| {
+            track.series.keep_ticks();
+            place
+        });
         Self { places: places.collect(), missed: HashMap::new() }
     }
 

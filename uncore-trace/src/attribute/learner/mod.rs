@@ -525,10 +525,10 @@ impl Learner {
 
     /// Covariances of the rates of two places in a block, as they were last solved: from steps, and from
     /// what counts cannot tell.
-    pub(super) fn covariances(&self, block: u64, one: usize, other: usize) -> [f64; 2] {
+    pub(super) fn covariances(&self, block: u64) -> impl Fn(usize, usize) -> [f64; 2] {
         let block = self.blocks.iter().rev().find(|its| its.number <= block);
         let block = block.or(self.blocks.front());
-        block.map_or([0.0; 2], |block| self.shift.covariances(block, one, other))
+        move |one, other| block.map_or([0.0; 2], |block| self.shift.covariances(block, one, other))
     }
 
     /// The place of a column; that of [`REST`] where it has none.
