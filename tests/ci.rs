@@ -3,12 +3,13 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
 use std::fmt::Write as _;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 use std::{env, fs};
 
 use tempfile::TempDir;
+
+use crate::command::script;
 
 /// Prints `output-N` and exits with `code-N` in its Nth run; keeps its arguments, one run a line.
 const CARGO: &str = r#"#!/bin/sh
@@ -38,17 +39,16 @@ fn log(unit: &[&str], doc: &[&str]) -> String {
 fn test_retry(runs: &[(&str, i32)]) -> (Output, Vec<String>) {
     let dir = TempDir::new().unwrap();
     let cargo = dir.path().join("cargo");
-    fs::write(&cargo, CARGO).unwrap();
-    fs::set_permissions(&cargo, fs::Permissions::from_mode(0o755)).unwrap();
+    script(&cargo, CARGO);
     for (run, (output, code)) in (1..).zip(runs) {
         fs::write(dir.path().join(format!("output-{run}")), output).unwrap();
         fs::write(dir.path().join(format!("code-{run}")), code.to_string()).unwrap();
     }
-    let script = "set -euo pipefail; . .ci/retry.sh; test_retry --locked; echo reached";
+    let line = "set -euo pipefail; . .ci/retry.sh; test_retry --locked; echo reached";
     let path = env::join_paths([dir.path(), "/usr/bin".as_ref(), "/bin".as_ref()]).unwrap();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut bash = Command::new("bash");
-    let output = bash.args(["-c", script]).env("PATH", path).current_dir(root).output().unwrap();
+    let output = bash.args(["-c", line]).env("PATH", path).current_dir(root).output().unwrap();
     let args = fs::read_to_string(dir.path().join("args")).unwrap();
     (output, args.lines().map(str::to_owned).collect())
 }

@@ -66,6 +66,21 @@ impl Answer {
     }
 }
 
+/// Copies a program to where it is executed. One that this process wrote itself could be "text file
+/// busy": a child that another test forks has a copy of the descriptor until it executes its own program.
+pub(crate) fn install(program: &Path, target: &Path) {
+    let status = Command::new("install").args(["-m", "755"]).args([program, target]).status();
+    assert!(status.unwrap().success(), "cannot install {}", target.display());
+}
+
+/// Makes a script that can be executed.
+pub(crate) fn script(target: &Path, text: &str) {
+    let written = target.with_extension("text");
+    fs::write(&written, text).unwrap();
+    install(&written, target);
+    fs::remove_file(&written).unwrap();
+}
+
 /// A directory to run in.
 #[derive(Debug)]
 pub(crate) struct Place {
@@ -128,10 +143,8 @@ impl Place {
     /// A copy of the tool here that anybody may run, wherever the build put the original.
     pub(crate) fn tool_for_all(&self) -> PathBuf {
         let copy = self.path("uncore-trace");
-        fs::copy(env!("CARGO_BIN_EXE_uncore-trace"), &copy).unwrap();
-        for path in [self.dir.path(), &copy] {
-            fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
-        }
+        install(Path::new(env!("CARGO_BIN_EXE_uncore-trace")), &copy);
+        fs::set_permissions(self.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
         copy
     }
 

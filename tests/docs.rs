@@ -268,6 +268,7 @@ fn the_catalog_document_has_every_key() {
         "note",
         "about_event",
         "overlap",
+        "link",
         "constant",
         "metric",
     ] {

@@ -1,4 +1,4 @@
-//! What `doctor` advises an ordinary user to do, and that it is enough.
+//! What `doctor` advises an ordinary user to do, and that it is enough; what it says of captured machines.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -59,4 +59,30 @@ fn what_it_advises_an_ordinary_user_is_enough_to_record() {
     assert!(ready.code == 0 && ready.out.ends_with("record works here\n"), "{ready:#?}");
     run("record -p host --io -o run/ --duration 200ms").recorded();
     assert!(run("report run/").ok().contains("context-switches"));
+}
+
+#[test]
+fn doctor_says_what_a_machine_without_bpf_lacks() {
+    let place = Place::new();
+    let answer = place.run(["doctor", "--root", &place.machine("vm-no-uncore")]);
+    assert_eq!(answer.code, 2);
+    assert!(answer.out.contains("FAIL  BTF"), "{answer:?}");
+    assert!(answer.out.contains("CONFIG_BPF_SYSCALL=y"), "{answer:?}");
+}
+
+/// What can be counted is said in the same words by both.
+#[test]
+fn doctor_begins_as_list_does() {
+    let place = Place::new();
+    for name in ["vm-no-uncore", "grace-2s"] {
+        let root = place.machine(name);
+        let begin = |command| {
+            let text = place.run([command, "--root", &root]).out;
+            text.lines().take(5).map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(begin("doctor"), begin("list"));
+        assert!(begin("doctor").concat().contains("-p host"), "{:#?}", begin("doctor"));
+    }
+    let text = place.run(["doctor", "--root", "/nonexistent"]).out;
+    assert!(text.starts_with("cannot find what can be counted here: "), "{text}");
 }

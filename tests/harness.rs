@@ -6,8 +6,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
+pub(crate) mod browser;
 pub(crate) mod cgroup;
 pub(crate) mod load;
+pub(crate) mod made;
+pub(crate) mod page;
 pub(crate) mod recorder;
 pub(crate) mod rows;
 pub(crate) mod subject;
@@ -120,10 +123,13 @@ pub(crate) fn python() -> PathBuf {
     python_in(target.unwrap())
 }
 
+/// What the scripts of tests import.
+const IMPORTS: &str = "import duckdb, pandas, perfetto, prometheus_client, pyarrow";
+
 fn python_in(target: &Path) -> PathBuf {
     let python = target.join("venv/bin/python");
     let mut command = Command::new(&python);
-    let failed = match command.args(["-c", "import duckdb, pandas, pyarrow"]).output() {
+    let failed = match command.args(["-c", IMPORTS]).output() {
         Ok(output) if output.status.success() => return python,
         Ok(output) => text(&output).lines().last().unwrap_or_default().to_owned(),
         Err(error) => error.to_string(),
@@ -140,18 +146,22 @@ pub(crate) fn need(program: &str) {
 
 /// Asks `readers.py`; the answer is JSON.
 pub(crate) fn readers(python: &Path, args: &[&OsStr]) -> serde_json::Value {
-    let script = include_str!("readers.py");
+    python_answers(python, include_str!("readers.py"), args)
+}
+
+/// What a script answers, in JSON.
+pub(crate) fn python_answers(python: &Path, script: &str, args: &[&OsStr]) -> serde_json::Value {
     let output = Command::new(python).arg("-c").arg(script).args(args).output().unwrap();
     assert!(output.status.success(), "{args:?}: {}", text(&output));
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
 mod tests {
-    use std::os::unix::fs::PermissionsExt as _;
     use std::panic::catch_unwind;
     use std::{env, fs};
 
     use super::*;
+    use crate::command::script;
 
     /// Set where a test is run by itself.
     const EXAMPLE: &str = "UNCORE_TRACE_TEST_SKIPS";
@@ -198,8 +208,7 @@ mod tests {
         fs::create_dir_all(dir.path().join("venv/bin")).unwrap();
         let python = dir.path().join("venv/bin/python");
         let missing = "ModuleNotFoundError: No module named 'duckdb'";
-        fs::write(&python, format!("#!/bin/sh\necho \"{missing}\" >&2\nexit 1\n")).unwrap();
-        fs::set_permissions(&python, fs::Permissions::from_mode(0o755)).unwrap();
+        script(&python, &format!("#!/bin/sh\necho \"{missing}\" >&2\nexit 1\n"));
         error(missing);
     }
 }

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 use crate::attribute::again_the_same;
+use crate::faults::{Random, assert_told};
 use crate::harness::load::Load;
 use crate::harness::recorder::Recorder;
 use crate::harness::rows::{self, Share};
@@ -227,6 +228,29 @@ fn a_cpu_that_leaves_at_the_end_is_counted_once() {
         // What the end of a recording waits for in vain is a loss.
         assert!(!ended.stderr.contains("unfinished"), "{late_ms} ms: {}", ended.stderr);
         again_the_same(&run);
+    }
+}
+
+/// Again and again, sooner than the recorder can follow, beside processes that come and go there.
+#[test]
+fn a_cpu_that_comes_and_goes_beside_spinners_loses_nothing_silently() {
+    let _machine = root_or_skip!();
+    let mut random = Random::new();
+    let exact = ["-p", "host", "-I", "10ms", "--sample-on", "sched", "--min-gap", "0"];
+    for options in [&exact[..4], &exact] {
+        let cpu = or_skip!(Cpu1::take());
+        let dir = tempfile::tempdir().unwrap();
+        let run = dir.path().join("run/");
+        let mut recorder = Recorder::start(&run, options);
+        // While CPU 1 is away, its own run elsewhere.
+        let _spinners = [0, 0, 1, 1].map(Load::short_spins);
+        for _ in 0..8 {
+            sleep(Duration::from_millis(20 + random.below(300)));
+            or_skip!(cpu.leave_for(Duration::from_millis(random.below(300))));
+        }
+        recorder.signal(Signal::TERM);
+        let ended = recorder.wait();
+        assert!(!assert_told(&run, &ended), "{}", ended.stderr);
     }
 }
 

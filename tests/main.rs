@@ -1,42 +1,72 @@
-//! The tests that need more than one module. `machines`, `amd`, `devices`, `golden`, `misses`, `traps` and
-//! `vendor` plan on captured machines, `cli` types what is wrong and `recording` what is right into the real binary, `docs`
-//! compares the documents with the code; the others record for real on the kernel at hand, as root, and
-//! skip with a reason where they cannot.
+//! The tests that need more than one module.
+//!
+//! - `machines` lists and plans on captured machines, and has them for others: `plans`, `events`, `kernels`,
+//!   `devices`, `misses` and `traps` by topic, `amd`, `intel` and `vendor` by who made them, `published`,
+//!   `golden`, `cores` and `metrics` against numbers worked out by hand.
+//! - `refused` types what is wrong and `recording` what is right into the real binary; `overlay`,
+//!   `unreadable`, `report`, `full_disk` and `terminal` are about what it reads and writes. `small` makes
+//!   recordings for them without the kernel, `command` runs the binary.
+//! - `docs` and `structure` compare documents and modules with the code.
+//! - `faults`, `slow_disk`, `damage`, `survive` and `hotplug` do what is in docs/faults.md.
+//! - The others record for real on the kernel at hand, as root, and skip with a reason where they cannot.
 
 mod amd;
 mod attribute;
 mod ci;
-mod cli;
 mod command;
 mod containers;
+mod cores;
 mod cost;
+mod damage;
 mod devices;
+mod diff;
 mod docs;
 mod doctor;
+mod events;
 mod exact;
+mod export;
+mod faults;
+mod full_disk;
 mod golden;
 mod harness;
 mod hotplug;
+mod html;
+mod intel;
 mod io;
+mod kernels;
 mod lifecycle;
 mod machines;
+mod marks;
 mod metrics;
 mod misses;
 mod names;
 mod output;
+mod overlay;
+mod pages;
 mod perf_stat;
+mod plans;
 mod platforms;
+mod privileges;
+mod published;
 mod readers;
 mod recording;
+mod refused;
+mod report;
+mod rotate;
 mod shares;
 mod signals;
 mod skip;
+mod slow_disk;
+mod small;
 mod stat;
 mod structure;
 mod sums;
 mod survive;
 mod terminal;
 mod ticks;
+mod top;
 mod traps;
+mod unreadable;
 mod vendor;
+mod verifier;
 mod witness;

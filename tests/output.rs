@@ -167,15 +167,20 @@ fn a_live_output_is_said_to_be_live() {
 fn a_recorder_whose_segments_were_removed_says_what_is_lost() {
     let _machine = root_or_skip!();
     let place = Place::new();
+    // Moved away first: else the recorder could write into a directory that is half removed.
+    let remove = |partial: &str| {
+        fs::rename(place.path(partial), place.path("away")).unwrap();
+        fs::remove_dir_all(place.path("away")).unwrap();
+    };
     let running = Running::start(&place, &["-o", "run.parquet"], "run.parquet.partial");
-    fs::remove_dir_all(place.path("run.parquet.partial")).unwrap();
+    remove("run.parquet.partial");
     let line = running.ended().err;
     assert!(line.contains("run.parquet.partial was removed or replaced"), "{line}");
     assert!(line.contains("all that was recorded is lost"), "{line}");
     assert!(!line.contains("kept") && !line.contains("repair"), "{line}");
 
     let running = Running::start(&place, &["-o", "run/"], "run/readings.parquet.partial");
-    fs::remove_dir_all(place.path("run/readings.parquet.partial")).unwrap();
+    remove("run/readings.parquet.partial");
     let line = running.ended().err;
     assert!(line.contains("segments of readings are lost; to keep the rest"), "{line}");
     place.typed("repair run").ok();

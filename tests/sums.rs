@@ -68,9 +68,16 @@ fn shares_sum_to_the_count_by_every_reader() {
 }
 
 /// Switches since boot, all CPUs: `ctxt` of `/proc/stat`.
-fn switches() -> f64 {
+pub(crate) fn switches() -> f64 {
     let stat = fs::read_to_string("/proc/stat").unwrap();
     stat.lines().find_map(|line| line.strip_prefix("ctxt ")).unwrap().parse().unwrap()
+}
+
+/// The switches that a recording counted, all CPUs.
+pub(crate) fn counted_switches(recording: &Path) -> f64 {
+    let shares = rows::shares(recording);
+    let own = shares.iter().filter(|share| share.event == "context-switches");
+    own.filter_map(|share| share.value).sum()
 }
 
 /// The recording's first window begins between the start of the process and a tick after its
@@ -92,9 +99,7 @@ fn context_switches_are_those_of_the_kernel() {
     let least = switches() - inner;
     recorder.stop();
     let most = switches() - outer;
-    let shares = rows::shares(&file);
-    let own = shares.iter().filter(|share| share.event == "context-switches");
-    let counted: f64 = own.filter_map(|share| share.value).sum();
+    let counted = counted_switches(&file);
     println!("{counted} switches, between {least} and {most} by /proc/stat");
     assert!(least >= 1_000_000.0, "the bench made {least} switches only");
     assert!((least..=most).contains(&counted), "{counted} is not in {least}..={most}");

@@ -11,8 +11,8 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 use unicode_width::UnicodeWidthStr;
 
-use crate::cli::small_recording;
 use crate::command::Place;
+use crate::small::small_recording;
 
 /// What `command` writes to a terminal of that many columns, and its exit code; 0 columns is a
 /// terminal that does not know its size.
@@ -65,7 +65,7 @@ fn a_report_fits_the_terminal_and_is_whole_in_a_pipe() {
             "90 % interval",
             "share",
             "confidence",
-            "100.0 %",
+            "100.0",
             "1.00 (min 1.00)",
             "with --wide",
         ] {

@@ -73,7 +73,9 @@ pub(crate) fn catalog(config: &str) -> Result<TempDir, String> {
 fn record(run: &Path, catalog: &TempDir, budget: &str, work: impl FnOnce()) -> String {
     let catalog = catalog.path().to_str().unwrap();
     let options = ["-e", "msr/tsc/", "--catalog", catalog, "--witness-budget", budget];
-    let mut recorder = Recorder::start(run, &[&options[..], &["--tick", "10ms"]].concat());
+    // Without optimisation the recorder is slow, and what comes until a witness is dropped has to wait.
+    let slow = ["--tick", "10ms", "--buffer", "128"];
+    let mut recorder = Recorder::start(run, &[&options[..], &slow].concat());
     work();
     recorder.signal(Signal::TERM);
     let ended = recorder.wait();

@@ -8,10 +8,13 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 use rustix::thread::{CpuSet, sched_setaffinity};
+
+/// A process that gets less of a CPU than its tests need in this time gets none.
+const PATIENCE: Duration = Duration::from_mins(2);
 
 /// A process group.
 #[derive(Debug)]
@@ -92,6 +95,15 @@ impl Load {
                 return;
             }
             last = now;
+        }
+    }
+
+    /// Waits until it has had a CPU for so long.
+    pub(crate) fn run_for(&self, time: Duration) {
+        let (before, began) = (self.ran_ns(), Instant::now());
+        while u128::from(self.ran_ns() - before) < time.as_nanos() {
+            assert!(began.elapsed() < PATIENCE, "it gets no CPU");
+            sleep(Duration::from_millis(10));
         }
     }
 

@@ -18,7 +18,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::{mono_ns, uncore_trace};
 
 /// Says that counting has begun, and stays.
-const WORKLOAD: &str = "echo $$; exec sleep 600";
+pub(crate) const WORKLOAD: &str = "echo $$; exec sleep 600";
 
 /// A recorder that was asked to stop and has not ended after this long hangs: without optimisation,
 /// on a machine of 2 CPUs that 80 tasks keep busy, it takes some 7 s.
@@ -56,10 +56,21 @@ impl Recorder {
         options: &[A],
         script: &str,
     ) -> Self {
+        Self::with_env(output, options, script, &[])
+    }
+
+    /// The same with more in its environment.
+    pub(crate) fn with_env<A: AsRef<OsStr>>(
+        output: &Path,
+        options: &[A],
+        script: &str,
+        env: &[(&str, &OsStr)],
+    ) -> Self {
         let spawned_ns = mono_ns();
         // Its command may outlive it, and must not keep stderr open.
         let script = format!("exec 2>/dev/null; {script}");
         let mut command = uncore_trace();
+        command.envs(env.iter().copied());
         command.arg("record").arg("-o").arg(output).args(options).args(["--", "sh", "-c", &script]);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
@@ -72,6 +83,11 @@ impl Recorder {
         };
         recorder.command = Pid::from_raw(pid);
         recorder
+    }
+
+    /// Its process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     /// Sends the recorder a signal.
@@ -99,6 +115,14 @@ impl Recorder {
         self.signal(Signal::TERM);
         let ended = self.wait();
         assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    }
+
+    /// Stops it, and it alone; whether the recording is complete.
+    pub(crate) fn stop_and_tell(mut self) -> bool {
+        self.signal(Signal::TERM);
+        let ended = self.wait();
+        assert!([Some(0), Some(1)].contains(&ended.code), "{}", ended.stderr);
+        ended.code == Some(0)
     }
 
     /// Kills it, the command it started stays; returns the time of its death.

@@ -2,10 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a table that cannot be read fails the test")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use arrow::array::RecordBatch;
+use arrow::array::{RecordBatch, TimestampMicrosecondArray};
 use uncore_trace::schema::columns::{bits, f64s, get, i32s, i64s, texts, words};
 use uncore_trace::schema::{
     TableDef, cgroups, fabric, io, irqs, loss, metadata, readings, runtime, tasks,
@@ -80,6 +80,7 @@ pub(crate) struct Loss {
     pub cause: String,
     pub cpu: Option<i32>,
     pub count: i64,
+    pub detail: Option<String>,
 }
 
 /// A CPU's entry in the metadata `cpu_time`.
@@ -246,12 +247,31 @@ pub(crate) fn losses(recording: &Path) -> Vec<Loss> {
     if !opened.tables().iter().any(|table| table.name == loss::TABLE.name) {
         return Vec::new();
     }
-    rows(recording, &loss::TABLE, &["mono_ns", "cause", "cpu", "count"], |batch, row| Loss {
+    let columns = ["mono_ns", "cause", "cpu", "count", "detail"];
+    rows(recording, &loss::TABLE, &columns, |batch, row| Loss {
         mono_ns: int(batch, "mono_ns", row),
         cause: word(batch, "cause", row).unwrap(),
         cpu: short(batch, "cpu", row),
         count: int(batch, "count", row),
+        detail: texts(batch, "detail").unwrap().iter().nth(row).flatten().map(str::to_owned),
     })
+}
+
+/// The processes in `runtime`.
+pub(crate) fn ran(recording: &Path) -> BTreeSet<i32> {
+    let pid = |batch: &RecordBatch, row| short(batch, "pid", row).unwrap();
+    rows(recording, &runtime::TABLE, &["pid"], pid).into_iter().collect()
+}
+
+/// Wall time less monotonic time, ns, of each row of `fabric`.
+pub(crate) fn offsets(recording: &Path) -> BTreeSet<i64> {
+    rows(recording, &fabric::TABLE, &["ts", "mono_ns"], |batch, row| {
+        let ts = batch.column_by_name("ts").unwrap().as_any();
+        let ts = ts.downcast_ref::<TimestampMicrosecondArray>().unwrap().value(row);
+        ts * 1000 - int(batch, "mono_ns", row)
+    })
+    .into_iter()
+    .collect()
 }
 
 /// An entry of the metadata.

@@ -315,17 +315,26 @@ def attributed(step, check):
 
 
 def given(step, check):
+    """With a method, of the part of the count that it divided: its tenants move at steady rates."""
     truth = step.by_cgroup(check["truth"])
-    scale = step.rows("SELECT DISTINCT scale FROM counters WHERE event = ?", check["event"])
+    event, method = check["event"], check.get("method")
+    of = "event = $1 AND ($2 IS NULL OR method = $2)"
+    scale = step.rows("SELECT DISTINCT scale FROM counters WHERE event = ?", event)
     of_cgroup = dict(
         step.rows(
-            """SELECT cgroup, sum(value) FROM fabric
-               WHERE event = ? AND owner = 'task' GROUP BY cgroup""",
-            check["event"],
+            f"""SELECT cgroup, sum(value) FROM fabric
+                WHERE {of} AND owner = 'task' GROUP BY cgroup""",
+            event,
+            method,
         )
     )
+    part = 1.0
+    if method:
+        (divided,) = step.rows(f"SELECT sum(value) FROM fabric WHERE {of}", event, method)[0]
+        expect(divided, f"{method} divided nothing of {event}: this proves nothing")
+        part = divided / (sum(truth.values()) * scale[0][0])
     for cgroup in check["cgroups"]:
-        moved = truth.get(cgroup, 0) * scale[0][0]
+        moved = truth.get(cgroup, 0) * scale[0][0] * part
         expect(moved > 0, f"{cgroup} moved nothing: this proves nothing; of {sorted(map(str, truth))}")
         off = of_cgroup.get(cgroup, 0) / moved - 1
         expect(abs(off) <= check["within"], f"{cgroup} got {off:+.1%} of what it moved")
@@ -377,6 +386,11 @@ def witnesses(step, check):
     expect(cpus == check["cpus"], f"witnesses on CPUs {cpus}, not {check['cpus']}")
 
 
+def verified(step, check):
+    wrong = (step.dir / "verified.txt").read_text().splitlines()
+    expect(not wrong, "; ".join(wrong))
+
+
 def no_recording(step, check):
     left = sorted(path.name for path in step.dir.glob("run*"))
     expect(not left, f"it left {left} behind")
@@ -407,6 +421,7 @@ CHECKS = {
     "slices": slices,
     "attributed": attributed,
     "witnesses": witnesses,
+    "verified": verified,
     "no_recording": no_recording,
 }
 

@@ -31,14 +31,17 @@
 //! nothing else.
 //!
 //! [`record`] runs the pipeline. [`stat`] counts a plan without attributing it; where it shows
-//! cgroups, it sums what [`record`] attributes. [`doctor`] says what the machine lacks, and [`cmd`] is
+//! cgroups, it sums what [`record`] attributes. [`top`] draws what it attributes. [`calibrate`] measures
+//! how much memories carry. [`doctor`] says what the machine lacks, and [`cmd`] is
 //! the command line. [`workload`] is the command that runs meanwhile, [`signals`] what ends a
-//! measurement.
+//! measurement, and [`confine`] gives up what is not needed meanwhile.
 
 // Groups are in the order of imports: see above.
 
 pub mod clock;
-mod count;
+pub mod confine;
+pub mod count;
+pub mod held;
 mod priority;
 pub mod signals;
 pub mod terminal;
@@ -75,7 +78,9 @@ pub mod view;
 
 pub mod record;
 
+pub mod calibrate;
 pub mod doctor;
 pub mod stat;
+pub mod top;
 
 pub mod cmd;

@@ -38,6 +38,11 @@ fn mistyped(error: &clap::Error) -> ExitCode {
     });
     let line = said.collect::<Vec<_>>().join("; ").replace(":; ", ": ");
     let line = line.strip_prefix("error: ").unwrap_or(&line);
-    cmd::log::say(&format!("{} (see --help)", printable(line)));
+    // The words of Rust's parsers.
+    let line = line
+        .replace("invalid digit found in string", "expected a whole number")
+        .replace("cannot parse integer from empty string", "expected a whole number")
+        .replace("number too large to fit in target type", "the number is too large");
+    cmd::log::say(&format!("{} (see --help)", printable(&line)));
     ExitCode::from(2)
 }

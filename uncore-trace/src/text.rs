@@ -54,6 +54,11 @@ fn escaped(text: &str, escape: impl Fn(&mut String, char)) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
+/// `1 table`, `2 tables`: a number with its noun, whose plural ends with s.
+pub fn counted(count: usize, noun: &str) -> String {
+    if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
+}
+
 /// A field of a CSV record, quoted where it must be (RFC 4180).
 pub fn csv_field<'a>(field: &'a str, separator: &str) -> Cow<'a, str> {
     if field.contains(separator) || field.contains(['"', '\n', '\r']) {

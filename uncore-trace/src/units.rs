@@ -1,7 +1,11 @@
 //! Numbers with their units, as people read them.
 //!
-//! Guarantees: the figure keeps three significant digits down to 0.01, and says that it is less below; decimal prefixes (1 GB is 10^9 bytes, as
-//! links and memory are sold); a number that is not finite is shown as such.
+//! Guarantees: a figure of its own ([`human`]) keeps three significant digits down to 0.01; figures below
+//! each other ([`Shared`]) have one unit and as many decimals; what is too small for the last digit is
+//! `<0.01`, and only nothing is `0`; decimal prefixes (1 GB is 10^9 bytes, as links and memory are sold);
+//! a number that is not finite is shown as such.
+
+use std::cmp::Ordering;
 
 /// Prefix steps of counts and bytes.
 const DECIMAL: [(f64, &str); 5] = [(1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")];
@@ -9,25 +13,93 @@ const DECIMAL: [(f64, &str); 5] = [(1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "
 const TIME: [(f64, &str); 3] = [(1e9, "s"), (1e6, "ms"), (1e3, "us")];
 
 /// `value` of `unit` with a prefix: `12.3 GB`, `4.56 ms`, `7.89 M cycles`; a `count` is a bare number.
+/// A whole number without a prefix has no decimals.
 pub fn human(value: f64, unit: &str) -> String {
     let (size, suffix) = scale(value, unit);
-    format!("{} {suffix}", digits(value / size)).trim_end().to_owned()
+    let figure = if is_bare(size) && value.fract() == 0.0 {
+        value.to_string()
+    } else {
+        digits(value / size)
+    };
+    format!("{figure} {suffix}").trim_end().to_owned()
 }
 
-/// From `low` to `high`, in the unit that `high` has in [`human`]: `52.4–62.0 GB`. One number where both
-/// read the same.
-pub fn range(low: f64, high: f64, unit: &str, dash: &str) -> String {
-    let (size, suffix) = scale(high, unit);
-    // Next to the higher end less than that is nothing, and would be the longer number.
-    let low = if low / size < 0.01 && low < high * 0.01 { 0.0 } else { low };
-    let (from, to) = (digits(low / size), digits(high / size));
-    let range = if from == to { to } else { format!("{from}{dash}{to}") };
-    format!("{range} {suffix}").trim_end().to_owned()
+/// The unit of numbers that stand below each other, so that they can be compared at a glance: the one
+/// that [`human`] has for the largest of them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Shared {
+    size: f64,
+    suffix: String,
+    decimals: usize,
+}
+
+impl Shared {
+    /// The unit for these values of `unit`. They have two decimals, from 10 on one, and none where all
+    /// are whole numbers without a prefix.
+    pub fn of(values: impl IntoIterator<Item = f64>, unit: &str) -> Self {
+        let (mut largest, mut whole) = (0.0_f64, true);
+        for value in values.into_iter().filter(|value| value.is_finite()) {
+            largest = largest.max(value.abs());
+            whole &= value.fract() == 0.0;
+        }
+        let (size, suffix) = scale(largest, unit);
+        let decimals = match largest / size {
+            _ if whole && is_bare(size) => 0,
+            // Less is rounded to 9.99 or below.
+            figure if figure < 9.995 => 2,
+            _ => 1,
+        };
+        Self { size, suffix, decimals }
+    }
+
+    /// Percent with one decimal.
+    pub fn percent() -> Self {
+        Self { size: 0.01, suffix: "%".to_owned(), decimals: 1 }
+    }
+
+    /// What the unit is called: `GB`, `M cycles`; empty for bare numbers.
+    pub fn name(&self) -> &str {
+        &self.suffix
+    }
+
+    /// As [`Self::name`], per second.
+    pub fn rate_name(&self) -> String {
+        format!("{}/s", self.suffix)
+    }
+
+    /// The figure, with blanks behind it where it has no decimals and others have: the decimal points of
+    /// figures that end in one column are below each other.
+    pub fn figure(&self, value: f64) -> String {
+        let (value, decimals) = (value / self.size, self.decimals);
+        let behind = " ".repeat(if decimals > 0 { decimals + 1 } else { 0 });
+        let least = 10_f64.powi(-i32::try_from(decimals).unwrap_or(0));
+        if value == 0.0 {
+            format!("0{behind}")
+        } else if !value.is_finite() || value.abs() >= least {
+            format!("{value:.decimals$}")
+        } else if value > 0.0 {
+            format!("<{least:.decimals$}")
+        } else {
+            format!(">-{least:.decimals$}")
+        }
+    }
+
+    /// From `low` to `high`, which takes at least `width` characters; one figure where both read the same.
+    pub fn range(&self, low: f64, high: f64, dash: &str, width: usize) -> String {
+        let (from, to) = (self.figure(low), self.figure(high));
+        if from == to { to } else { format!("{from} {dash} {to:>width$}") }
+    }
+}
+
+/// Whether there is no prefix; sizes are constants.
+fn is_bare(size: f64) -> bool {
+    size.total_cmp(&1.0) == Ordering::Equal
 }
 
 /// How many of `unit` are one of what `value` is shown in, and what that is called.
 fn scale(value: f64, unit: &str) -> (f64, String) {
-    let fits = |(size, _): &&(f64, &str)| value.abs() >= *size;
+    // 999.5 is rounded to 1000.
+    let fits = |(size, _): &&(f64, &str)| value.abs() >= *size * 0.9995;
     let (size, prefix) = DECIMAL.iter().find(fits).copied().unwrap_or((1.0, ""));
     match unit {
         "bytes" => (size, format!("{prefix}B")),
@@ -47,11 +119,28 @@ pub fn has_symbol(unit: &str) -> bool {
     matches!(unit, "bytes" | "ns" | "" | "count" | "%")
 }
 
-/// As [`human`], per second.
+/// As [`human`], per second: `12.3 GB/s`, `4.56 k/s`; `789 /s` of a bare number.
 pub fn rate(per_second: f64, unit: &str) -> String {
-    match unit {
-        "" | "count" => format!("{} /s", human(per_second, unit)),
-        _ => format!("{}/s", human(per_second, unit)),
+    let figure = human(per_second, unit);
+    if figure.contains(' ') { format!("{figure}/s") } else { format!("{figure} /s") }
+}
+
+/// One number by another, with its decimals also where it is whole, as it is one of many: `3.00`.
+pub fn ratio(value: f64) -> String {
+    let (size, suffix) = scale(value, "");
+    format!("{} {suffix}", digits(value / size)).trim_end().to_owned()
+}
+
+/// What one count stands for, for people: at most three decimals, and a power of two where that is short.
+pub fn factor(value: f64) -> String {
+    let power = value.log2();
+    if value > 0.0 && value < 0.001 && power.fract() == 0.0 {
+        return format!("2^{power}");
+    }
+    let rounded = format!("{value:.3}");
+    match rounded.trim_end_matches('0').trim_end_matches('.') {
+        "0" if value > 0.0 => "<0.001".to_owned(),
+        figure => figure.to_owned(),
     }
 }
 
@@ -75,6 +164,8 @@ fn digits(value: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -87,6 +178,10 @@ mod tests {
         assert_eq!(human(0.0, "count"), "0");
         assert_eq!(human(1500.0, ""), "1.50 k");
         assert_eq!(rate(2e9, "bytes"), "2.00 GB/s");
+        assert_eq!(rate(2e3, "count"), "2.00 k/s");
+        assert_eq!(rate(2.5, ""), "2.50 /s");
+        assert_eq!(human(3.0, "bytes"), "3 B");
+        assert_eq!((ratio(3.0), ratio(1234.0)), ("3.00".to_owned(), "1.23 k".to_owned()));
         for unit in ["bytes", "ns", "", "count", "%", "cycles"] {
             assert_eq!(has_symbol(unit), !human(1.0, unit).contains("cycles"), "{unit}");
         }
@@ -94,15 +189,79 @@ mod tests {
     }
 
     #[test]
-    fn a_range_has_one_unit() {
-        let range = |low: f64, high: f64, unit: &str| range(low, high, unit, "-");
-        assert_eq!(range(52.4e9, 62.04e9, "bytes"), "52.4-62.0 GB");
-        assert_eq!(range(750.0, 1500.0, "count"), "0.75-1.50 k");
-        assert_eq!(range(900.0, 1.5e6, "cycles"), "0-1.50 M cycles");
-        assert_eq!(range(0.0, 2e6, "ns"), "0-2.00 ms");
-        assert_eq!(range(57.21e9, 57.22e9, "bytes"), "57.2 GB");
-        assert_eq!(range(0.0, 0.0, "bytes"), "0 B");
-        assert_eq!(range(0.004, 0.005, ""), "<0.01");
+    fn a_figure_takes_the_prefix_that_it_is_rounded_to() {
+        assert_eq!(human(999.4e6, "bytes"), "999 MB");
+        assert_eq!(human(999.6e6, "bytes"), "1.00 GB");
+        assert_eq!(human(0.004, "bytes"), "<0.01 B");
         assert_eq!(human(-0.004, "bytes"), ">-0.01 B");
+    }
+
+    /// Its name and the figures.
+    fn column(values: &[f64], unit: &str) -> (String, Vec<String>) {
+        let shared = Shared::of(values.iter().copied(), unit);
+        let figures = values.iter().map(|value| shared.figure(*value)).collect();
+        (shared.name().to_owned(), figures)
+    }
+
+    #[test]
+    fn figures_of_a_column_have_one_unit_and_meet_at_their_points() {
+        let (name, figures) = column(&[56.6e9, 1.6e9, 777e6, 4.9e6, 0.0, -4e6], "bytes");
+        assert_eq!(name, "GB");
+        assert_eq!(figures, ["56.6", "1.6", "0.8", "<0.1", "0  ", ">-0.1"]);
+        let (name, figures) = column(&[1.5e6, 4_000.0, 12.0], "cycles");
+        assert_eq!(name, "M cycles");
+        assert_eq!(figures, ["1.50", "<0.01", "<0.01"]);
+        assert_eq!(column(&[104.0, 9.0, 0.0], "count").1, ["104", "9", "0"]);
+        assert_eq!(column(&[104.0, 0.5], "count").1, ["104.0", "0.5"]);
+        assert_eq!(column(&[9.996, 1.0], "ns").1, ["10.0", "1.0"]);
+        assert_eq!(
+            column(&[999.6e3, 2e3], "ns"),
+            ("ms".into(), vec!["1.00".into(), "<0.01".into()])
+        );
+        assert_eq!(column(&[], "bytes").0, "B");
+        assert_eq!(column(&[f64::NAN, 2e3], "bytes").1, ["NaN", "2.00"]);
+        assert_eq!(Shared::percent().figure(0.0004), "<0.1");
+        assert_eq!(Shared::percent().figure(1.0), "100.0");
+        assert_eq!(Shared::of([2e9], "bytes").rate_name(), "GB/s");
+    }
+
+    #[test]
+    fn factors_are_short_and_never_0() {
+        for (value, shown) in [
+            (1.0, "1"),
+            (64.0, "64"),
+            (0.5, "0.5"),
+            (64.0 / 9.0, "7.111"),
+            (2_097_152.0, "2097152"),
+            (2.0_f64.powi(-32), "2^-32"),
+            (1e-6, "<0.001"),
+            (0.0, "0"),
+        ] {
+            assert_eq!(factor(value), shown);
+        }
+    }
+
+    #[test]
+    fn a_range_is_one_figure_where_both_ends_read_the_same() {
+        let shared = Shared::of([62.04e9], "bytes");
+        assert_eq!(shared.range(52.4e9, 62.04e9, "-", 0), "52.4 - 62.0");
+        assert_eq!(shared.range(0.0, 1e9, "-", 4), "0   -  1.0");
+        assert_eq!(shared.range(57.21e9, 57.22e9, "-", 4), "57.2");
+        assert_eq!(shared.range(1e6, 2e6, "-", 4), "<0.1");
+    }
+
+    proptest! {
+        #[test]
+        fn no_figure_hides_that_there_is_something(
+            values in prop::collection::vec(1e-9..1e18_f64, 1..20),
+            unit in prop::sample::select(vec!["bytes", "ns", "count", "%", "cycles"]),
+        ) {
+            let (_, figures) = column(&values, unit);
+            let behind = |text: &str| text.split_once('.').map_or(0, |(_, decimals)| decimals.len());
+            for figure in &figures {
+                prop_assert!(figure.chars().any(|c| ('1'..='9').contains(&c)), "{figures:?}");
+                prop_assert_eq!(behind(figure), behind(&figures[0]));
+            }
+        }
     }
 }

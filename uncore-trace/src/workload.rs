@@ -56,6 +56,11 @@ impl Workload {
         Ok(child.id())
     }
 
+    /// Its process, until it was waited for.
+    pub fn id(&self) -> Option<u32> {
+        self.child.as_ref().and_then(Child::id)
+    }
+
     /// Whether there is one, running or ended.
     pub const fn is_some(&self) -> bool {
         self.child.is_some()
@@ -97,8 +102,7 @@ impl Workload {
     /// Sends it SIGTERM if it runs; does not wait.
     pub fn terminate(&mut self) {
         // Its number is its own until it was waited for.
-        let id = self.child.as_ref().and_then(Child::id);
-        let Some(pid) = id.and_then(|id| Pid::from_raw(id as i32)) else { return };
+        let Some(pid) = self.id().and_then(|id| Pid::from_raw(id as i32)) else { return };
         match kill_process(pid, Signal::TERM) {
             Ok(()) => self.terminated = true,
             Err(error) => log::warn!("cannot send SIGTERM to the command (pid {pid}): {error}"),

@@ -111,7 +111,6 @@ impl Apt {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::os::unix::fs::PermissionsExt as _;
     use std::path::Path;
 
     use tempfile::TempDir;
@@ -141,8 +140,13 @@ mod tests {
         let script = |name: &str, text: &str| {
             let path = dir.path().join(name);
             let home = dir.path().display();
-            fs::write(&path, format!("#!/bin/sh\ncd {home}\nPATH=/usr/bin:/bin\n{text}")).unwrap();
-            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+            let text = format!("#!/bin/sh\ncd {home}\nPATH=/usr/bin:/bin\n{text}");
+            // A program that this process wrote itself may be "text file busy": a child that another
+            // test forks has a copy of the descriptor until it executes its own program.
+            let source = path.with_extension("sh");
+            fs::write(&source, text).unwrap();
+            let mut install = Command::new("install");
+            assert!(install.args(["-m", "755"]).args([source, path]).status().unwrap().success());
         };
         script("apt-get", APT_GET);
         script("apt-cache", APT_CACHE);

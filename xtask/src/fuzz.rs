@@ -43,10 +43,19 @@ const SEEDS: &[(&str, Seeds)] = &[
     ("event_text", Seeds::Dir("tests/fuzz/seeds/event_text")),
     ("formula", Seeds::Dir("tests/fuzz/seeds/formula")),
     ("log_entries", Seeds::Dir("tests/fuzz/seeds/log_entries")),
+    ("ring_record", Seeds::Dir("tests/fuzz/seeds/ring_record")),
+    ("timeline", Seeds::Dir("tests/fuzz/seeds/timeline")),
+    ("parquet_file", Seeds::Dir("tests/fuzz/seeds/parquet_file")),
+    ("cgroup_path", Seeds::Dir("tests/fuzz/seeds/cgroup_path")),
+    ("runtime_file", Seeds::Dir("tests/fuzz/seeds/runtime_file")),
+    ("btf", Seeds::Dir("tests/fuzz/seeds/btf")),
 ];
 
 /// Longest input: a catalog file is a few kB.
 const LONGEST: u32 = 4096;
+
+/// One input may take this long, s: beside other work on a slow machine, and not for ever.
+const TIMEOUT: u32 = 20;
 
 /// How libFuzzer's statistics begin the number of inputs it tried.
 const EXECUTED: &str = "stat::number_of_executed_units:";
@@ -87,6 +96,9 @@ fn run_one(name: &str, seconds: u32) -> Result<()> {
     command.arg("--");
     command.arg(format!("-max_total_time={seconds}"));
     command.arg(format!("-max_len={LONGEST}"));
+    // Long ones from the beginning: in a few seconds it would not come to them.
+    command.arg("-len_control=0");
+    command.arg(format!("-timeout={TIMEOUT}"));
     command.arg(format!("-artifact_prefix={}/", failed.display()));
     command.args(["-print_final_stats=1", "-verbosity=0"]).current_dir(workspace_root());
     let said = quietly(&mut command)?;

@@ -17,9 +17,11 @@ mod fuzz;
 mod import;
 mod lab;
 mod man;
+mod pictures;
 mod setup;
 mod target;
 mod venv;
+mod verifier;
 
 /// The project's own tasks
 #[derive(Debug, Parser)]
@@ -55,8 +57,12 @@ enum Task {
     Man,
     /// Make the text of a captured machine from such a directory
     Pack(fixture::Pack),
+    /// Make the pictures and the terminal screens in docs/
+    Pictures(pictures::Args),
     /// Install what building the BPF programs and running the tests need
     Setup(setup::Args),
+    /// Compare what the kernel's verifier makes of the BPF programs with docs/verifier.md
+    Verifier(verifier::Args),
     /// Make the directory that `--root` reads from the text of a captured machine
     Unpack(fixture::Unpack),
 }
@@ -82,7 +88,9 @@ fn run(task: Task) -> Result<()> {
         Task::Lab(args) => lab::run(&args),
         Task::Man => man::run(),
         Task::Pack(args) => fixture::pack(&args),
+        Task::Pictures(args) => pictures::run(&args),
         Task::Setup(args) => setup::run(&args),
         Task::Unpack(args) => fixture::unpack(&args),
+        Task::Verifier(args) => verifier::run(&args),
     }
 }

@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result, ensure};
 use uncore_trace_ebpf::build;
 
 use crate::apt::Apt;
-use crate::command::{succeed, version};
+use crate::command::{quietly, succeed, version};
 use crate::target;
 use crate::venv::Venv;
 
@@ -32,11 +32,19 @@ const CARGO_FUZZ: &str = "0.13.2";
 const BPF_BY_HAND: &str = "install it by hand: `rustup toolchain install nightly --component \
                            rust-src` and `cargo install bpf-linker`";
 
-/// The readers that recordings are compared with, pinned so that a failure is ours.
+/// The readers that recordings and what is exported of them are compared with, pinned so that a failure
+/// is ours.
 const READERS: Venv = Venv {
     name: "venv",
-    packages: &["duckdb==2.0.0", "pandas==3.1.1", "pyarrow==26.0.1"],
-    modules: "duckdb, pandas, pyarrow",
+    packages: &[
+        "duckdb==2.0.0",
+        "pandas==3.1.1",
+        "perfetto==0.59.1",
+        "prometheus-client==0.26.0",
+        "protobuf==7.36.2",
+        "pyarrow==26.0.1",
+    ],
+    modules: "duckdb, pandas, perfetto, prometheus_client, pyarrow",
 };
 
 /// Options of `cargo xtask setup`.
@@ -65,8 +73,15 @@ const STEPS: &[Step] = &[
     Step { name: "C++ compiler", look: || version("c++"), install: |apt| apt.install(&["g++"]) },
     Step { name: "git", look: || version("git"), install: |apt| apt.install(&["git"]) },
     Step { name: "perf", look: || version("perf"), install: |apt| apt.install(&["linux-perf"]) },
+    Step { name: "tmux", look: look_tmux, install: |apt| apt.install(&["tmux"]) },
     Step { name: "fio", look: || version("fio"), install: |apt| apt.install(&["fio"]) },
     Step { name: "setcap", look: look_setcap, install: |apt| apt.install(&["libcap2-bin"]) },
+    // Opens the pages of `report --html` in the tests.
+    Step {
+        name: "Chromium",
+        look: || version("chromium"),
+        install: |apt| apt.install(&["chromium"]),
+    },
     Step { name: "cargo-fuzz", look: look_fuzz, install: install_fuzz },
     Step { name: "BPF toolchain", look: look_bpf, install: install_bpf },
     Step { name: "Python readers", look: || READERS.look(), install: |apt| READERS.install(apt) },
@@ -96,7 +111,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// It has no `--version`.
+/// tmux has no `--version`.
+fn look_tmux() -> Result<String> {
+    Ok(quietly(Command::new("tmux").arg("-V"))?.trim().to_owned())
+}
+
 fn look_setcap() -> Result<String> {
     let output = Command::new("setcap").arg("-h").output().context("cannot run setcap")?;
     ensure!(output.status.success(), "setcap -h failed: {}", output.status);

@@ -6,53 +6,17 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use arrow::array::RecordBatch;
 use libfuzzer_sys::fuzz_target;
-use uncore_trace::attribute::{Attributor, Choice, Effort, Methods, RecordingFacts, order};
-use uncore_trace::clock::Snapshot;
-use uncore_trace::discover::CpuList;
 use uncore_trace::drain::Comm;
 use uncore_trace::log::{Consumer as _, Entry, Moved, Owner, Reading, Trigger, Value};
-use uncore_trace::plan::{Counter, Direction, IoScope, Plan, Role};
+use uncore_trace::plan::Direction;
 use uncore_trace::schema::columns::{f64s, get, i32s, i64s};
 use uncore_trace::schema::fabric;
-use uncore_trace::schema::origin::Origin;
 
-const TICK_NS: u64 = 1_000_000;
-const START: u64 = 1000;
+use self::made::{START, TICK_NS, attributor, plan};
 
-/// The counter with this number: each is divided by another method.
-fn counter(id: u32) -> Counter {
-    let io = IoScope {
-        direction: Direction::Read,
-        devices: vec!["sda".to_owned()],
-        label: String::new(),
-        is_shared: false,
-    };
-    Counter {
-        id,
-        pmu: "pmu".to_owned(),
-        family: "family".to_owned(),
-        subsystem: "mem".to_owned(),
-        event: format!("event{id}"),
-        filter: String::new(),
-        unit: "bytes".to_owned(),
-        scale: 32.0,
-        attr_type: 10,
-        config: Default::default(),
-        cpu: id % 2,
-        socket: Some(0),
-        sees: if id == 1 { CpuList::from_iter([1]) } else { CpuList::from_iter([0, 1]) },
-        far: if id == 3 { CpuList::from_iter([1]) } else { CpuList::default() },
-        per_cpu: id == 1,
-        at_switch: id == 1,
-        cause: None,
-        causes: Default::default(),
-        io: (id == 2).then_some(io),
-        leader: None,
-        role: Role::Counted,
-        witness_bytes: None,
-    }
-}
+mod made;
 
 fn owner(byte: u8) -> Owner {
     match byte % 8 {
@@ -89,27 +53,24 @@ fn reading(bytes: [u8; 6], tick: u64) -> Reading {
     }
 }
 
+/// In each window the shares of a counter sum to what was counted.
+fn assert_conserved(rows: &RecordBatch) {
+    let (end, counter) = (i64s(rows, "mono_ns").unwrap(), i32s(rows, "counter").unwrap());
+    let (value, total) = (f64s(rows, "value").unwrap(), f64s(rows, "total").unwrap());
+    let mut sums: BTreeMap<_, (f64, f64)> = BTreeMap::new();
+    for row in 0..rows.num_rows() {
+        let Some((value, total)) = get(value, row).zip(get(total, row)) else { continue };
+        let sum = sums.entry((end.value(row), counter.value(row))).or_default();
+        *sum = (sum.0 + value, total);
+    }
+    for (window, (sum, total)) in sums {
+        assert!((sum - total).abs() <= total.abs() * 1e-9, "{window:?}: {sum} of {total}");
+    }
+}
+
 fuzz_target!(|input: &[u8]| {
-    let plan = Plan {
-        tick_ns: TICK_NS,
-        window_ns: 10 * TICK_NS,
-        counters: (0..4).map(counter).collect(),
-        metrics: Vec::new(),
-        notes: Vec::new(),
-    };
-    let mut attributor = Attributor::new(&RecordingFacts {
-        plan: &plan,
-        counters: &order(&plan, |_| false),
-        methods: Methods {
-            choice: Choice::Auto,
-            io: true,
-            lag_ns: 5 * TICK_NS,
-            effort: Effort::Live,
-        },
-        start_tick: START,
-        clock: Snapshot { mono_ns: 0, wall_ns: 0 },
-        origin: &Origin::of(&BTreeMap::new()),
-    });
+    let plan = plan();
+    let mut attributor = attributor(&plan);
     let mut rows = fabric::Builder::default();
     let mut tick = START;
     for entry in input.as_chunks::<6>().0 {
@@ -137,16 +98,5 @@ fuzz_target!(|input: &[u8]| {
         // An entry that breaks the order is left out.
         attributor.take(taken, &mut rows).ok();
     }
-    let rows = rows.finish();
-    let (end, counter) = (i64s(&rows, "mono_ns").unwrap(), i32s(&rows, "counter").unwrap());
-    let (value, total) = (f64s(&rows, "value").unwrap(), f64s(&rows, "total").unwrap());
-    let mut sums: BTreeMap<_, (f64, f64)> = BTreeMap::new();
-    for row in 0..rows.num_rows() {
-        let Some((value, total)) = get(value, row).zip(get(total, row)) else { continue };
-        let sum = sums.entry((end.value(row), counter.value(row))).or_default();
-        *sum = (sum.0 + value, total);
-    }
-    for (window, (sum, total)) in sums {
-        assert!((sum - total).abs() <= total.abs() * 1e-9, "{window:?}: {sum} of {total}");
-    }
+    assert_conserved(&rows.finish());
 });

@@ -96,11 +96,14 @@ impl CpuTrack {
         self.accounted
     }
 
-    /// The CPU is offline since its last switch; `peek` is what it had not sent by then.
-    pub fn leave(&mut self, peek: Option<&Peek>) {
+    /// The CPU is offline since its last switch; `peek` is what it had not sent by then. Returns the time
+    /// before it that no record told of.
+    pub fn leave(&mut self, peek: Option<&Peek>) -> Option<(u64, u64)> {
+        let mut gap = None;
         if let Some(peek) = peek {
             let run = &peek.run;
             if run.begin >= self.accounted && run.begin < run.end && run.end <= self.stop {
+                gap = (run.begin > self.accounted).then_some((self.accounted, run.begin));
                 self.bin(run.begin).slots.extend(&run.slots);
                 self.accounted = run.end;
             }
@@ -109,6 +112,7 @@ impl CpuTrack {
             }
         }
         self.away = Some(Away::default());
+        gap
     }
 
     /// Whether the CPU is offline.
@@ -391,6 +395,11 @@ mod tests {
         Slot { task: task(tid), wall_ns, irq_ns, slices: 1 }
     }
 
+    /// What a CPU that is idle has not sent.
+    fn peek(run: Run) -> Peek {
+        Peek { run, next_tid: 0, irqs: Vec::new(), io: None }
+    }
+
     fn total(bin: &Bin) -> u64 {
         let tasks: u64 = bin.tasks.iter().map(|task| task.wall_ns).sum();
         tasks + bin.irq_ns(false) + bin.irq_ns(true) + bin.unknown
@@ -400,7 +409,7 @@ mod tests {
     fn time_offline_is_nobodys() {
         let mut track = CpuTrack::new(1000, 100);
         let run = Run { cpu: 0, begin: 1000, last: 1050, end: 1050, slots: vec![slot(1, 50, 0)] };
-        track.leave(Some(&Peek { run, next_tid: 0, irqs: Vec::new(), io: None }));
+        assert_eq!(track.leave(Some(&peek(run))), None);
         assert!(track.is_away());
         assert_eq!(track.stay_away(1200), Some((1050, 1200)));
         let bins = [track.close(1100), track.close(1200)];
@@ -414,6 +423,16 @@ mod tests {
         assert_eq!(track.run(&run, &mut names()), None);
         let bin = track.close(1300);
         assert_eq!((bin.offline, bin.unknown, bin.tasks.len()), (30, 0, 1));
+    }
+
+    #[test]
+    fn what_was_lost_before_a_cpu_went_offline_is_a_gap() {
+        let mut track = CpuTrack::new(1000, 100);
+        let run = Run { cpu: 0, begin: 1030, last: 1050, end: 1050, slots: vec![slot(1, 20, 0)] };
+        assert_eq!(track.leave(Some(&peek(run))), Some((1000, 1030)));
+        assert_eq!(track.stay_away(1100), Some((1050, 1100)));
+        let bin = track.close(1100);
+        assert_eq!((bin.unknown, bin.offline, total(&bin)), (30, 50, 50));
     }
 
     #[test]

@@ -90,6 +90,19 @@ impl Ledger {
         });
     }
 
+    /// Enters `count` marks that were not taken, for the reason in `detail`.
+    pub fn not_marked(&mut self, time: u64, count: u64, detail: &str) {
+        self.enter(Entry {
+            cause: Cause::MarkLost,
+            time,
+            span: 0,
+            cpu: None,
+            counter: None,
+            count,
+            detail: Some(detail.to_owned()),
+        });
+    }
+
     /// Enters that a counter of `cpu` stopped; with the time that it did not count, that it counts
     /// again.
     pub fn stopped(&mut self, time: u64, cpu: u32, counter: u32, span: Option<u64>) {
@@ -180,7 +193,7 @@ impl Ledger {
 
     /// Totals in two lists: what cost precision, and what is missing.
     pub fn losses(&self) -> Losses {
-        Losses::sort(self.totals.iter().map(|(cause, count)| (cause.name(), *count)))
+        Losses::of(&self.totals)
     }
 }
 

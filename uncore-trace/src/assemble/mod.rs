@@ -17,6 +17,7 @@ mod output;
 mod raw;
 mod readers;
 mod sink;
+mod span;
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashSet};
@@ -32,6 +33,7 @@ use self::offline::Offline;
 use self::output::Output;
 use self::readers::Readers;
 pub use self::sink::Sink;
+use self::span::Span;
 use crate::assemble::cpu::{Bin, CpuTrack};
 use crate::clock::Snapshot;
 use crate::count::Count;
@@ -68,8 +70,12 @@ pub struct Setup<'a> {
     pub plan: &'a Plan,
     /// What each reader CPU reads.
     pub layouts: &'a BTreeMap<u32, Layout>,
-    /// CPUs whose time is accounted: those that are online.
+    /// The counters that were opened.
+    pub opened: &'a HashSet<u32>,
+    /// CPUs whose time is accounted.
     pub cpus: &'a [u32],
+    /// Those of them that are offline.
+    pub away: &'a [u32],
     /// Where each possible CPU is.
     pub places: &'a BTreeMap<u32, Place>,
     /// First tick; everything before it is left out.
@@ -105,13 +111,14 @@ pub struct Timeline {
     offline: Offline,
     /// Cgroups that own something and have no entry in the log yet.
     unnamed: HashSet<u64>,
+    /// From the first tick to the last.
+    span: Span,
     /// End of the last closed bin.
     closed: u64,
     /// Latest time of a record so far.
     newest: u64,
     /// A CPU's time was not known up to here, although the ring had been emptied.
     waited: u64,
-    stop: Option<u64>,
     seen: HashSet<u32>,
     raw: bool,
     every_slice: bool,
@@ -128,9 +135,17 @@ impl Timeline {
         let raw = sink.wants(&runtime::TABLE);
         let by_tick = raw || setup.io || consumer.needs_ticks();
         let bin_ns = if by_tick { tick_ns } else { window_ns };
-        let tracks = setup.cpus.iter().map(|&cpu| (cpu, CpuTrack::new(start, bin_ns))).collect();
+        let track = |&cpu| {
+            let mut track = CpuTrack::new(start, bin_ns);
+            if setup.away.contains(&cpu) {
+                track.leave(None);
+            }
+            (cpu, track)
+        };
+        let tracks = setup.cpus.iter().map(track).collect();
         let cgroups = Cgroups::new(setup.cgroup_mount, setup.root);
         let mut cpus = Cpus::new(setup.places, setup.cpus, setup.layouts);
+        cpus.follow(&Change { gone: setup.away.to_vec(), ..Change::default() });
         if raw {
             cpus.rows(start, sink);
         }
@@ -142,17 +157,17 @@ impl Timeline {
                 .with_depth(setup.cgroup_depth),
             looks: Looks::default(),
             irq_names: IrqNames::new(setup.root),
-            readers: Readers::new(setup.plan, setup.layouts, setup.start_tick),
+            readers: Readers::new(setup.plan, setup.layouts, setup.opened, setup.start_tick),
             consumer,
             times: CpuTimes::new(setup.cpus, start),
             io: setup.io.then(|| IoUse::new(setup.root, tick_ns, start)),
             unnamed: HashSet::new(),
             cpus,
             offline: Offline::default(),
+            span: Span { start, stop: None },
             closed: start,
             newest: start,
             waited: 0,
-            stop: None,
             seen: HashSet::new(),
             raw,
             every_slice: sink.wants(&slices::TABLE),
@@ -188,6 +203,18 @@ impl Timeline {
         }
     }
 
+    /// Whether the CPUs that are gone sent nothing after `fed`, up to where all has been fed. One that came
+    /// back and left again while the ring was behind sent more than it had when it first left.
+    pub fn has_all_of(
+        &self,
+        is_gone: impl Fn(u32) -> bool,
+        fed: u64,
+        peek: &mut dyn FnMut(u32) -> Option<Peek>,
+    ) -> bool {
+        let mut gone = self.tracks.keys().copied().filter(|cpu| is_gone(*cpu));
+        gone.all(|cpu| peek(cpu).is_none_or(|state| state.run.end <= fed))
+    }
+
     /// Takes what happened to the CPUs and the counters, at `now`; everything that was sent before
     /// has been fed. `peek` tells what a CPU that is offline had not sent.
     pub fn follow(
@@ -200,7 +227,14 @@ impl Timeline {
         for cpu in &change.gone {
             if let Some(track) = self.tracks.get_mut(cpu) {
                 let state = peek(*cpu);
-                track.leave(state.as_ref());
+                if let Some(state) = state.as_ref().filter(|_| track.is_away()) {
+                    // It came back and left again.
+                    let span = track.come_back(state.run.begin);
+                    self.offline.back(*cpu, span, &mut self.ledger);
+                }
+                if let Some((begin, end)) = track.leave(state.as_ref()) {
+                    self.ledger.add(Cause::RunGap, end, end - begin, Some(*cpu), None, 1);
+                }
                 let moved = state.as_ref().and_then(|state| state.io.as_ref());
                 if let Some((io, moved)) = self.io.as_mut().zip(moved) {
                     io.peek(moved, u64::MAX, &mut self.names);
@@ -210,7 +244,7 @@ impl Timeline {
         for &cpu in &change.came {
             if let Entry::Vacant(place) = self.tracks.entry(cpu) {
                 let mut track = CpuTrack::new(self.closed, self.bin_ns);
-                track.stop_at(self.stop.unwrap_or(u64::MAX));
+                track.stop_at(self.span.stop.unwrap_or(u64::MAX));
                 track.leave(None);
                 place.insert(track);
                 self.times.join(cpu, self.closed);
@@ -268,7 +302,7 @@ impl Timeline {
     /// Ends the recording with this tick: windows are closed up to it, and no further.
     pub fn stop_at(&mut self, tick: u64) {
         let stop = tick * self.tick_ns;
-        self.stop = Some(stop);
+        self.span.stop = Some(stop);
         self.readers.stop_at(tick);
         for track in self.tracks.values_mut() {
             track.stop_at(stop);
@@ -277,7 +311,7 @@ impl Timeline {
 
     /// The tick with which the recording ends, once that is known.
     pub fn stop_tick(&self) -> Option<u64> {
-        self.stop.map(|stop| stop / self.tick_ns)
+        self.span.stop.map(|stop| stop / self.tick_ns)
     }
 
     /// Remembers who runs on every CPU, for when the programs are gone and no record tells who left;
@@ -305,12 +339,12 @@ impl Timeline {
 
     /// Whether everything up to the stop tick is closed.
     pub fn is_done(&self) -> bool {
-        self.stop.is_some_and(|stop| self.closed >= stop)
+        self.span.stop.is_some_and(|stop| self.closed >= stop)
     }
 
     /// Enters the time that was not closed when the recording ended, if any.
     pub fn give_up(&mut self, now: u64) {
-        if let Some(stop) = self.stop
+        if let Some(stop) = self.span.stop
             && self.closed < stop
         {
             self.ledger.add(Cause::Unfinished, now, now.saturating_sub(self.closed), None, None, 1);
@@ -334,7 +368,7 @@ impl Timeline {
         let mut peeked: BTreeMap<u32, Look> = BTreeMap::new();
         loop {
             let mut end = (self.closed / self.bin_ns + 1) * self.bin_ns;
-            if let Some(stop) = self.stop {
+            if let Some(stop) = self.span.stop {
                 end = end.min(stop);
             }
             if end > horizon || self.is_done() {
@@ -342,7 +376,7 @@ impl Timeline {
             }
             let late = horizon > end + GRACE_NS;
             let tick = end / self.tick_ns;
-            let is_last = self.stop == Some(end);
+            let is_last = self.span.stop == Some(end);
             if (is_last || self.consumer.needs_readings(tick)) && !late && !self.readers.have(tick)
             {
                 return;
@@ -419,7 +453,7 @@ impl Timeline {
 
     /// Closes the bin of every CPU that ends at `end`: its entries are complete.
     fn close(&mut self, end: u64, sink: &mut Sink) {
-        let (tick, is_last) = (end / self.tick_ns, self.stop == Some(end));
+        let (tick, is_last) = (end / self.tick_ns, self.span.stop == Some(end));
         let cpus: Vec<u32> = self.tracks.keys().copied().collect();
         for cpu in cpus {
             if let Some(bin) = self.tracks.get_mut(&cpu).map(|track| track.close(end)) {
@@ -509,7 +543,7 @@ impl Timeline {
         if let Some((begin, end)) = track.run(run, &mut self.names) {
             self.ledger.add(Cause::RunGap, end, end - begin, Some(run.cpu), None, 1);
         }
-        if self.raw {
+        if self.raw && self.span.overlaps(run.begin, run.end) {
             for slot in run.slots.iter().filter(|slot| slot.task.tid != 0) {
                 if self.seen.insert(slot.task.tid) {
                     sink.task(&slot.task, run.begin, "seen");
@@ -517,7 +551,7 @@ impl Timeline {
             }
         }
         if self.every_slice {
-            raw::slice_rows(run, &mut sink.rows.slices);
+            raw::slice_rows(run, &self.span, &mut sink.rows.slices);
         }
     }
 
@@ -530,7 +564,7 @@ impl Timeline {
                 "exit"
             }
         };
-        if sink.wants(&tasks::TABLE) {
+        if sink.wants(&tasks::TABLE) && self.span.has(event.time) {
             sink.task(&event.task, event.time, what);
         }
     }
@@ -540,7 +574,9 @@ impl Timeline {
             && sink.wants(&tasks::TABLE)
         {
             let task = self.names.moved(tid, event.cgroup_id);
-            sink.task(&task, event.time, "move");
+            if self.span.has(event.time) {
+                sink.task(&task, event.time, "move");
+            }
         }
         self.names.cgroup_event(event);
     }

@@ -34,6 +34,8 @@ type Unread = VecDeque<(u64, u64, u64)>;
 #[derive(Debug)]
 pub(super) struct Transfers {
     tick_ns: u64,
+    /// What was moved before is not counted.
+    start: u64,
     /// End of the last closed tick.
     closed: u64,
     /// By end of the tick.
@@ -51,11 +53,11 @@ struct Open {
 impl Transfers {
     /// Ticks from `start` on, a multiple of `tick_ns`.
     pub(super) const fn new(tick_ns: u64, start: u64) -> Self {
-        Self { tick_ns, closed: start, open: BTreeMap::new(), unread: BTreeMap::new() }
+        Self { tick_ns, start, closed: start, open: BTreeMap::new(), unread: BTreeMap::new() }
     }
 
     /// Adds what was moved in the tick that ends with `boundary`, or evenly from the begin to the end
-    /// of `span`.
+    /// of `span`. What was moved before the start is left out.
     pub(super) fn add(
         &mut self,
         flow: Flow,
@@ -64,11 +66,13 @@ impl Transfers {
         span: Option<(u64, u64)>,
     ) {
         let Some((begin, end)) = span.filter(|(begin, end)| begin < end) else {
-            self.put(flow, moved, boundary.max(self.closed + self.tick_ns));
+            if boundary > self.start {
+                self.put(flow, moved, boundary.max(self.closed + self.tick_ns));
+            }
             return;
         };
-        let mut from = begin;
-        let mut given = 0;
+        let mut from = begin.max(self.start);
+        let mut given = portion(moved.bytes, from.min(end) - begin, end - begin);
         while from < end {
             // All that lies before the first open tick's end is one part.
             let until = self.tick_after(from.max(self.closed)).min(end);

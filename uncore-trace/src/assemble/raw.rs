@@ -1,6 +1,7 @@
 //! Rows of the raw tables that say who used the CPUs.
 
 use super::sink::Sink;
+use super::span::Span;
 use crate::assemble::cpu::Bin;
 use crate::drain::{Context, Run};
 use crate::identity::irqs::IrqNames;
@@ -76,12 +77,16 @@ pub(super) fn rows(
     }
 }
 
-/// Rows of every slice in a record. A record of slices that was not combined follows without a
-/// gap from its begin to its end.
-pub(super) fn slice_rows(run: &Run, builder: &mut slices::Builder) {
+/// Rows of every slice in a record that ends within `span`. A record of slices that was not combined
+/// follows without a gap from its begin to its end.
+pub(super) fn slice_rows(run: &Run, span: &Span, builder: &mut slices::Builder) {
     let mut begin = run.begin;
     for slot in &run.slots {
         let end = begin + slot.wall_ns;
+        if !span.has(end) {
+            begin = end;
+            continue;
+        }
         builder.append(&slices::Row {
             cpu: run.cpu as i32,
             begin_ns: begin as i64,

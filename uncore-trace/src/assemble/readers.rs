@@ -92,8 +92,12 @@ pub(super) struct Row<'a> {
 
 impl Readers {
     /// The opened counters, before their first reading.
-    pub(super) fn new(plan: &Plan, layouts: &BTreeMap<u32, Layout>, start_tick: u64) -> Self {
-        let opened: HashSet<u32> = layouts.values().flat_map(Layout::ids).collect();
+    pub(super) fn new(
+        plan: &Plan,
+        layouts: &BTreeMap<u32, Layout>,
+        opened: &HashSet<u32>,
+        start_tick: u64,
+    ) -> Self {
         let counters = plan.counters.iter().map(|counter| {
             let &Counter { id, cpu, per_cpu, .. } = counter;
             let start = Progress { cpu, per_cpu, newest: (0, 0), stopped_at: None };
@@ -321,6 +325,11 @@ impl Readers {
         let Some(reader) = self.cpus.get_mut(&sample.cpu) else {
             return;
         };
+        let is_past = |stop| tick > stop && reader.next_tick.is_some_and(|next| next > stop);
+        if self.stop_tick.is_some_and(is_past) {
+            // The last tick has been read.
+            return;
+        }
         let lost = reader.sequence.map_or(0, |last| sample.sequence.saturating_sub(last + 1));
         reader.sequence = Some(sample.sequence);
         if lost > 0 {

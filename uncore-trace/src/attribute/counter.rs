@@ -5,7 +5,7 @@ use std::mem;
 use std::rc::Rc;
 
 use super::series::{Clock, End, Series};
-use super::{Attribution, Histories, Method, Methods, Share, Window};
+use super::{Attribution, Histories, Method, Methods, Share, Window, grid};
 use crate::count::Count;
 use crate::log::{Lack, Missing, Moved, Owner};
 use crate::plan::{Counter, Plan};
@@ -263,6 +263,12 @@ impl Track {
         if method == Method::Io {
             for share in &mut shares {
                 share.confidence *= io_part as f32;
+            }
+        }
+        if !matches!(method, Method::Exact | Method::Source) {
+            grid::round(total.unwrap_or_default(), &mut shares);
+            for share in &mut shares {
+                share.confidence = grid::hundredths(share.confidence);
             }
         }
         Divided { from, to, total, running, method, shares }

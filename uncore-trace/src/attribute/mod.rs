@@ -9,6 +9,7 @@ mod calibration;
 mod confidence;
 mod counter;
 mod exact;
+mod grid;
 mod history;
 mod io;
 mod learner;

@@ -85,6 +85,9 @@ pub(super) struct Series {
     exact: HashMap<Owner, u64>,
     /// Value of the last reading.
     previous: Option<u64>,
+    /// The highest value so far. A counter only counts up: one that is read lower would be counted
+    /// twice on its way back, once more by its owners than in the total.
+    highest: u64,
     /// The counter was not read for a while: the owner of the next count is not known.
     has_gap: bool,
     /// Readings of ticks that no method has learnt from yet, and raw counts by owner since the reading
@@ -112,6 +115,7 @@ impl Series {
             timer_tick: None,
             exact: HashMap::new(),
             previous: None,
+            highest: 0,
             has_gap: false,
             ticks: VecDeque::new(),
             of_tick: HashMap::new(),
@@ -152,7 +156,10 @@ impl Series {
     }
 
     fn take(&mut self, reading: &Reading, ends_window: bool) {
-        let count = reading.value.ok().map(|value| self.times.count(reading.time, value));
+        let count = reading.value.ok().map(|Value { value, times }| {
+            self.highest = self.highest.max(value);
+            self.times.count(reading.time, Value { value: self.highest, times })
+        });
         if let (Some(owner), Some(count)) = (reading.owner, count) {
             self.give(count.value, owner);
         }
@@ -217,9 +224,14 @@ impl Series {
 
     fn start(&mut self, tick: u64) {
         self.has_gap = true;
-        if let State::Silent { until } = &mut self.state {
-            *until = tick;
-            self.restarted = true;
+        match &mut self.state {
+            State::Silent { until } => {
+                *until = tick;
+                self.restarted = true;
+            }
+            // No window ended meanwhile: the next reading has all that was counted before it stopped.
+            State::Stopped(_) => self.state = State::Counting,
+            State::Counting => {}
         }
     }
 
@@ -358,6 +370,21 @@ mod tests {
     }
 
     #[test]
+    fn a_count_that_goes_back_is_counted_once() {
+        let [a, b] = [1, 2].map(|number| Some(Owner::Irq(number)));
+        let event = |tick, value, owner| reading(tick, Trigger::Event, value, owner);
+        let mut series = series([
+            reading(0, Trigger::Timer, 100, a),
+            event(2, 150, a),
+            event(3, 20, b),
+            event(4, 140, a),
+            reading(10, Trigger::Timer, 160, b),
+        ]);
+        let owners = vec![(Owner::Irq(1), 50), (Owner::Irq(2), 10)];
+        assert_eq!(end(&mut series, 10, false), Some((160, owners)));
+    }
+
+    #[test]
     fn the_last_count_of_a_counter_is_in_one_window() {
         let mut series = series([timer(10, 100), reading(13, Trigger::Stop, 130, None)]);
         assert_eq!(end(&mut series, 10, false).map(|(value, _)| value), Some(100));
@@ -374,6 +401,31 @@ mod tests {
         assert_eq!(series.end(40, Count::default()), missed);
         series.push(timer(50, 170), 41).unwrap();
         assert_eq!(end(&mut series, 50, false).map(|(value, _)| value), Some(170));
+    }
+
+    /// An absence that is noticed when it is over: both entries are of one window.
+    #[test]
+    fn a_counter_that_stopped_and_started_counts_on() {
+        let switch = |tick, value| reading(tick, Trigger::Event, value, Some(Owner::Idle));
+        let stop = reading(13, Trigger::Stop, 130, None);
+        let start = Reading { value: Err(0), ..reading(14, Trigger::Start, 0, None) };
+        let begin = [timer(10, 100), switch(12, 120), stop, start];
+        // What was counted until somebody was seen again is nobody's.
+        let mut unread = series(begin.into_iter().chain([switch(16, 150), switch(17, 160)]));
+        assert_eq!(end(&mut unread, 10, false).map(|(value, _)| value), Some(100));
+        unread.settle(20, false);
+        let missed = End::Missing { expected: true, errno: None };
+        assert_eq!(unread.end(20, Count::default()), missed);
+        unread.push(switch(22, 170), 21).unwrap();
+        unread.push(reading(30, Trigger::Timer, 180, Some(Owner::Idle)), 21).unwrap();
+        let owners = vec![(Owner::Idle, 30), (Owner::Unattributed, 150)];
+        assert_eq!(end(&mut unread, 30, false), Some((180, owners)));
+        let mut read = series(begin.into_iter().chain([switch(16, 150), timer(20, 150)]));
+        assert!(end(&mut read, 10, false).is_some());
+        let owners = vec![(Owner::Unattributed, 150)];
+        assert_eq!(end(&mut read, 20, false), Some((150, owners)));
+        read.settle(30, false);
+        assert_eq!(read.end(30, Count::default()), missed);
     }
 
     #[test]

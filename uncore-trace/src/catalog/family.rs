@@ -13,6 +13,7 @@ use super::budget::Budget;
 use super::correction::Correction;
 use super::filter::DefaultFilter;
 use super::group::Group;
+use super::link::Link;
 use super::metric::{Constant, Metric};
 use super::near::NearRule;
 use super::pattern::{matches, matches_event};
@@ -210,6 +211,9 @@ pub struct Family {
     pub notes: Vec<Note>,
     /// How its root ports are told apart.
     pub ports: Option<Ports>,
+    /// What shares one limit, and the events that count the bytes over it.
+    #[serde(default, rename = "link")]
+    pub links: Vec<Link>,
     /// Names of formulas that are no events.
     #[serde(default, rename = "constant")]
     pub constants: Vec<Constant>,

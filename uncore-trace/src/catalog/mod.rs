@@ -13,6 +13,7 @@ pub mod family;
 pub mod filter;
 pub mod formula;
 pub mod group;
+pub mod link;
 pub mod metric;
 pub mod near;
 pub mod overlay;

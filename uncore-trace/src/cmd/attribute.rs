@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 
+use super::heading::{DIVIDE, WRITE};
 use super::output::{self, ModeArg};
 use super::record::{MOST_LAG, millis, seconds};
 use super::report::print;
@@ -20,45 +21,53 @@ use crate::units;
 
 /// Divide the counts of a recording again
 ///
-/// Makes the table fabric again from the raw tables of a directory that `record -o DIR/` wrote, with
+/// Makes the table `fabric` again from the raw tables of a directory that `record -o DIR/` wrote, with
 /// the same or another method, in windows of the same or another length. Counters that were read at
 /// every context switch stay exact.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Example:\n  uncore-trace attribute run/ --method residency -o by-time.parquet"
-)]
+#[command(after_help = "\
+Examples:
+  uncore-trace attribute run/ --method residency -o by-time.parquet
+  uncore-trace attribute run/ --interval 1s -o by-second.parquet")]
 pub struct Args {
     /// The directory given to `record -o`
     #[arg(value_name = "DIR")]
     path: PathBuf,
 
     /// FILE.parquet to write
-    #[arg(short, long, value_name = "FILE", allow_hyphen_values = true, value_parser = output::path())]
+    #[arg(
+        short,
+        long,
+        value_name = "FILE",
+        allow_hyphen_values = true,
+        value_parser = output::path(),
+        help_heading = WRITE
+    )]
     output: PathBuf,
 
-    /// How to divide the counts [default: as the recording did]
-    #[arg(long, value_name = "METHOD")]
-    method: Option<Choice>,
-
-    /// Length of a window: a whole number of the recording's ticks [default: as recorded]
-    #[arg(short = 'I', long, value_name = "TIME", value_parser = millis)]
-    interval: Option<Duration>,
-
-    /// Divide a window with what was counted up to this long after it, where the method learns; a bare
-    /// number is seconds [default: as the recording did]
-    #[arg(long, value_name = "TIME", value_parser = seconds)]
-    lag: Option<Duration>,
-
-    /// How much work to put into what a method learns
-    #[arg(long, value_name = "EFFORT", default_value = "live")]
-    effort: Effort,
-
     /// Replace FILE if it exists; in DIR only fabric.parquet can be replaced
-    #[arg(long)]
+    #[arg(long, help_heading = WRITE)]
     force: bool,
 
     #[command(flatten)]
     permissions: ModeArg,
+
+    /// How to divide the counts [default: as the recording did]
+    #[arg(long, value_name = "METHOD", help_heading = DIVIDE)]
+    method: Option<Choice>,
+
+    /// Length of a window: a whole number of the recording's ticks [default: as recorded]
+    #[arg(short = 'I', long, value_name = "TIME", value_parser = millis, help_heading = DIVIDE)]
+    interval: Option<Duration>,
+
+    /// How much of what is counted after a window a method that learns uses to divide that window; a
+    /// bare number is seconds [default: as the recording did]
+    #[arg(long, value_name = "TIME", value_parser = seconds, help_heading = DIVIDE)]
+    lag: Option<Duration>,
+
+    /// How much work to put into what a method learns
+    #[arg(long, value_name = "EFFORT", default_value = "live", help_heading = DIVIDE)]
+    effort: Effort,
 }
 
 /// Makes the file and says what it has.

@@ -9,6 +9,7 @@ use std::{env, fs};
 
 use anyhow::{Context as _, Result, ensure};
 
+use super::heading::COUNT;
 use crate::catalog::Catalog;
 use crate::catalog::overlay::FamilyFile;
 
@@ -18,7 +19,7 @@ use crate::catalog::overlay::FamilyFile;
 pub struct CatalogArgs {
     /// Read PMU families from DIR/*.toml too (format: docs/catalog.md); a family with a known name
     /// replaces that one
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", help_heading = COUNT)]
     pub catalog: Option<PathBuf>,
 }
 

@@ -1,24 +1,27 @@
 //! `uncore-trace check`: do the invariants hold on this recording?
 
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
-use crate::tables::reader::Recording;
-use crate::text::printable;
-use crate::view::check::{Outcome, check};
-
 use super::report::print;
+use crate::tables::reader::Recording;
+use crate::terminal;
+use crate::text::{printable, wrapped};
+use crate::view::check::{Finding, Outcome, check};
 
 /// Verify that a recording is intact and that its values add up
 ///
-/// Prints a line for each invariant: `ok`, `FAILED` with the first row that breaks it, or `not
-/// verifiable here` with the reason (a single file has no raw tables to compare with). The first two
-/// lines say whether all tables of the recording exist, and whether their bytes are what was written.
+/// Prints a line for each fact that must hold: `ok` with how much was looked at, `FAILED` with the first
+/// place where it does not hold, or `-` with the reason why it cannot be verified (a single file has no
+/// raw tables to compare with). The last line is the verdict.
+///
 /// Exit code: 0 if none failed, 1 if one failed, 2 if the recording cannot be read.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  uncore-trace check run.parquet && echo trustworthy")]
+#[command(after_help = "\
+Examples:
+  uncore-trace check run/
+  uncore-trace check run.parquet && echo intact")]
 pub struct Args {
     /// The recording: a .parquet file or the directory of a dataset
     #[arg(value_name = "FILE|DIR")]
@@ -29,16 +32,67 @@ pub struct Args {
 pub fn run(args: &Args, _root: &Path) -> Result<u8> {
     let recording = Recording::open(&args.path)?;
     let findings = check(&recording)?;
+    print(&render(&findings, terminal::columns()))?;
+    Ok(u8::from(findings.iter().any(failed)))
+}
+
+fn failed(finding: &Finding) -> bool {
+    matches!(finding.outcome, Outcome::Failed(_))
+}
+
+/// A line for each finding, in at most `width` cells where there is a width, and the verdict.
+fn render(findings: &[Finding], width: Option<usize>) -> String {
+    let names = findings.iter().map(|finding| finding.name.len()).max().unwrap_or(0);
     let mut text = String::new();
-    for finding in &findings {
-        let (word, detail) = match &finding.outcome {
-            Outcome::Ok(detail) => ("ok", detail),
-            Outcome::Failed(detail) => ("FAILED", detail),
-            Outcome::NotHere(detail) => ("not verifiable here", detail),
+    for Finding { name, outcome } in findings {
+        let (word, detail) = match outcome {
+            Outcome::Ok(detail) => ("ok", detail.clone()),
+            Outcome::Failed(detail) => ("FAILED", detail.clone()),
+            Outcome::NotHere(reason) => ("-", format!("not verifiable: {reason}")),
         };
-        // Writing to a String cannot fail.
-        writeln!(text, "{:<24} {word}: {}", finding.name, printable(detail)).unwrap_or_default();
+        let prefix = format!("{word:<6}  {name:<names$}  ");
+        text.push_str(&wrapped(&prefix, &printable(&detail), width));
     }
-    print(&text)?;
-    Ok(u8::from(findings.iter().any(|finding| matches!(finding.outcome, Outcome::Failed(_)))))
+    text.push('\n');
+    text.push_str(&wrapped("", &verdict(findings), width));
+    text
+}
+
+/// How many facts hold, and which do not.
+fn verdict(findings: &[Finding]) -> String {
+    let wrong: Vec<_> = findings.iter().filter(|it| failed(it)).map(|it| it.name).collect();
+    let verified = findings.iter().filter(|it| !matches!(it.outcome, Outcome::NotHere(_))).count();
+    let of = format!("{verified} of {} facts verified", findings.len());
+    match wrong.as_slice() {
+        [] => format!("{of}, none failed"),
+        wrong => format!("{of}, {} FAILED: {}", wrong.len(), wrong.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_a_fact_and_the_last_is_the_verdict() {
+        let finding = |name, outcome| Finding { name, outcome };
+        let mut findings = vec![
+            finding("all tables are there", Outcome::Ok("a single file".to_owned())),
+            finding("CPU time adds up", Outcome::NotHere("no \u{1b}[2J clock".to_owned())),
+        ];
+        let text = render(&findings, None);
+        assert!(text.ends_with("\n\n1 of 2 facts verified, none failed\n"), "{text}");
+        let torn = "cycles on CPU 0, window ending at mono_ns 10: rows sum to 3, total is 4";
+        findings.push(finding("shares sum to totals", Outcome::Failed(torn.to_owned())));
+        insta::assert_snapshot!(render(&findings, Some(60)), @r"
+        ok      all tables are there  a single file
+        -       CPU time adds up      not verifiable: no \u{1b}[2J
+                                      clock
+        FAILED  shares sum to totals  cycles on CPU 0, window ending
+                                      at mono_ns 10: rows sum to 3,
+                                      total is 4
+
+        2 of 3 facts verified, 1 FAILED: shares sum to totals
+        ");
+    }
 }

@@ -4,24 +4,41 @@ use std::fmt::Write as _;
 use std::io::{self, ErrorKind, Write as _};
 use std::path::Path;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use serde::Serialize;
 
 use super::catalog::CatalogArgs;
+use super::heading::PRINT;
 use super::list::summary;
 use crate::doctor::{self, Finding, Machine, State};
 use crate::text::{printable, wrapped};
-use crate::{discover, terminal};
+use crate::{discover, open, terminal};
 
-/// Check what recording needs on this machine, and how to fix what is missing
+mod verifier;
+
+/// Check what recording needs on this machine, and say how to fix it
 ///
 /// The first lines say what can be counted here. Below a finding are the ways to fix it; each is
 /// enough on its own.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  uncore-trace doctor
+  uncore-trace doctor --json | jq .ready
+  sudo uncore-trace doctor --verifier
+
+Exit code: 0 if record works here, 2 if something that it needs is missing.")]
 pub struct Args {
     /// Print the findings as JSON
-    #[arg(long)]
+    #[arg(long, help_heading = PRINT)]
     pub json: bool,
+
+    /// In place of the findings: have the kernel verify each BPF program
+    ///
+    /// Prints how many instructions and states the verifier of the running kernel looked at, or why it
+    /// refuses the program. Needs the privileges of record. Nothing is attached.
+    #[arg(long, help_heading = PRINT)]
+    pub verifier: bool,
 }
 
 /// What `--json` prints.
@@ -35,21 +52,31 @@ struct Report<'a> {
 /// Examines the machine under `root` and prints the findings: exit code 0 when `record` can work,
 /// 2 when something it needs is missing.
 pub fn run(args: &Args, root: &Path) -> Result<u8> {
+    if args.verifier {
+        ensure!(root == Path::new("/"), "the verifier is the running kernel's: leave out --root");
+        let (text, code) = verifier::report(&open::verify()?, args.json)?;
+        print(&text)?;
+        return Ok(code);
+    }
     let findings = doctor::examine(&Machine::at(root));
     let ready = doctor::ready(&findings);
     let text = if args.json {
         let report = Report { ready, findings: &findings };
-        serde_json::to_string_pretty(&report).context("writing the findings as JSON")? + "\n"
+        serde_json::to_string_pretty(&report).context("cannot write the findings as JSON")? + "\n"
     } else {
         let width = terminal::columns();
         format!("{}\n{}", summary(root, width), render(&findings, width))
     };
+    print(&text)?;
+    Ok(if ready { 0 } else { 2 })
+}
+
+fn print(text: &str) -> Result<()> {
     match io::stdout().lock().write_all(text.as_bytes()) {
         // Whoever reads has seen enough: the answer is still the exit code.
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
-        written => written.context("writing the findings to standard output")?,
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        written => written.context("cannot write the findings to standard output"),
     }
-    Ok(if ready { 0 } else { 2 })
 }
 
 /// What can be counted on the machine under `root`, or why that cannot be told.
@@ -73,7 +100,12 @@ fn render(findings: &[Finding], columns: Option<usize>) -> String {
         for (at, mend) in mend.iter().enumerate() {
             // A command is never broken into lines, so that it can be copied. Writing to a String
             // cannot fail.
-            let _ok = writeln!(out, "      {}: {mend}", if at == 0 { " fix" } else { "  or" });
+            let label = match (state, at) {
+                (State::Ok, _) => " run",
+                (_, 0) => " fix",
+                _ => "  or",
+            };
+            let _ok = writeln!(out, "      {label}: {mend}");
         }
     }
     let mut failed: Vec<_> =
@@ -116,6 +148,6 @@ mod tests {
     #[test]
     fn an_empty_root_is_exit_code_2() {
         let dir = tempfile::tempdir().unwrap();
-        assert_eq!(run(&Args { json: true }, dir.path()).unwrap(), 2);
+        assert_eq!(run(&Args { json: true, verifier: false }, dir.path()).unwrap(), 2);
     }
 }

@@ -4,14 +4,28 @@ use std::io::{self, Write as _};
 
 use log::{Level, LevelFilter, Log, Metadata, Record};
 
+use crate::held;
+use crate::plan::Plan;
 use crate::text::printable;
 
 struct Stderr;
 
 /// One line on standard error. Where that cannot be written nobody is left to tell, and what is being
-/// done goes on.
+/// done goes on. While the whole terminal is drawn on, lines wait.
 pub fn say(line: &str) {
-    writeln!(io::stderr(), "uncore-trace: {line}").unwrap_or_default();
+    if !held::offer(line) {
+        writeln!(io::stderr(), "uncore-trace: {line}").unwrap_or_default();
+    }
+}
+
+/// What a plan leaves out as warnings, and its notes, which are shown on request.
+pub(super) fn tell(plan: &Plan) {
+    for warning in &plan.warnings {
+        log::warn!("{warning}");
+    }
+    for note in &plan.notes {
+        log::info!("{note}");
+    }
 }
 
 /// Whether nobody reads the output any more, e.g. `head` has ended.
@@ -37,6 +51,13 @@ impl Log for Stderr {
     }
 
     fn flush(&self) {}
+}
+
+/// Shows errors only, unless `UNCORE_TRACE_LOG` asks for more.
+pub(super) fn errors_only() {
+    if std::env::var_os("UNCORE_TRACE_LOG").is_none() {
+        log::set_max_level(LevelFilter::Error);
+    }
 }
 
 /// Shows warnings; with `UNCORE_TRACE_LOG=info` (or `debug`) more.

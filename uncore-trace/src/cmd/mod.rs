@@ -3,29 +3,56 @@
 
 pub mod after;
 pub mod attribute;
+pub mod calibrate;
 pub mod catalog;
 pub mod check;
 pub mod completions;
+pub mod diff;
 pub mod doctor;
+pub mod export;
+mod heading;
+mod latency;
 pub mod list;
 pub mod log;
+pub mod mark;
 mod output;
+mod page;
 pub mod record;
 pub mod repair;
 pub mod report;
 pub mod select;
 pub mod stat;
+pub mod top;
 mod witness;
 
 use std::path::PathBuf;
+
+use clap::ArgAction;
+
+use self::heading::OTHER;
 
 /// Which tenant used the fabric, when, how much, and how sure are we
 ///
 /// Reads uncore perf counters (memory fabric, PCIe, chip-to-chip links, mesh) with BPF on their
 /// reader CPUs, and divides the counts among the processes and cgroups that ran.
 #[derive(Debug, clap::Parser)]
-#[command(name = "uncore-trace", version, arg_required_else_help = true)]
+#[command(
+    name = "uncore-trace",
+    version,
+    arg_required_else_help = true,
+    disable_help_flag = true,
+    disable_version_flag = true,
+    after_help = BEGIN
+)]
 pub struct Cli {
+    /// Print this help; -h is the short form
+    #[arg(short, long, global = true, action = ArgAction::Help, help_heading = OTHER)]
+    help: Option<bool>,
+
+    /// Print the version
+    #[arg(short = 'V', long, action = ArgAction::Version, help_heading = OTHER)]
+    version: Option<bool>,
+
     /// Read the machine's files under DIR instead of /
     #[arg(
         long,
@@ -33,7 +60,7 @@ pub struct Cli {
         value_name = "DIR",
         default_value = "/",
         hide_default_value = true,
-        display_order = 1000
+        help_heading = OTHER
     )]
     pub root: PathBuf,
 
@@ -41,6 +68,16 @@ pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
 }
+
+/// The way from nothing to an answer.
+const BEGIN: &str = "\
+From nothing to the answer, as root:
+  uncore-trace doctor                     # what is missing, and how to fix it
+  uncore-trace list                       # what can be counted here
+  uncore-trace record -p host -o run.parquet -- ./train.sh
+  uncore-trace report run.parquet         # who used how much, and how sure
+
+`uncore-trace COMMAND --help` has the options of a command, and examples.";
 
 macro_rules! commands {
     ($($module:ident: $name:ident,)*) => {
@@ -64,15 +101,21 @@ macro_rules! commands {
     };
 }
 
+// In the order of use, which is that of the help.
 commands! {
+    doctor: Doctor,
+    list: List,
     record: Record,
-    stat: Stat,
+    top: Top,
     report: Report,
+    export: Export,
+    stat: Stat,
+    diff: Diff,
     check: Check,
     attribute: Attribute,
+    mark: Mark,
     repair: Repair,
-    list: List,
-    doctor: Doctor,
+    calibrate: Calibrate,
     completions: Completions,
 }
 
@@ -80,24 +123,4 @@ commands! {
 mod manual;
 
 #[cfg(test)]
-mod tests {
-    use clap::Subcommand as _;
-
-    use super::*;
-    use crate::terminal::cells;
-
-    /// clap wraps a longer line wherever it has to: an example could not be copied.
-    #[test]
-    fn examples_and_notes_of_the_help_fit_80_columns() {
-        let whole = Command::augment_subcommands(clap::Command::new("uncore-trace"));
-        for command in whole.get_subcommands() {
-            let shown = command.clone().term_width(80).render_long_help().to_string();
-            let after = command.get_after_long_help().or(command.get_after_help());
-            let after = after.map(ToString::to_string).unwrap_or_default();
-            for line in after.lines() {
-                assert!(cells(line) <= 80, "{}: {line}", command.get_name());
-                assert!(shown.lines().any(|other| other == line), "{line}\n{shown}");
-            }
-        }
-    }
-}
+mod tests;

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::builder::{PathBufValueParser, TypedValueParser};
 
+use super::heading::WRITE;
 use crate::tables::mode::Mode;
 
 /// The value of `-o`. A name that begins with `-` is refused: it is nearly always the next option,
@@ -22,6 +23,6 @@ pub(super) fn path() -> impl TypedValueParser<Value = PathBuf> {
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(super) struct ModeArg {
     /// Permissions of new files, in octal; directories can be searched by those who can read them
-    #[arg(long, value_name = "OCTAL", default_value_t)]
+    #[arg(long, value_name = "OCTAL", default_value_t, help_heading = WRITE)]
     pub mode: Mode,
 }

@@ -1,24 +1,25 @@
 //! `uncore-trace record`.
 
-use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+mod args;
+
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 
+pub use self::args::Args;
 use super::after;
-use super::output::{self, ModeArg};
 use super::report::print;
-use super::select::{SelectArgs, nanos};
-use super::witness::WitnessArgs;
-use crate::attribute::Choice;
+use super::select::nanos;
+use crate::confine::Needs;
 use crate::discover::{self, Machine};
-use crate::open::Timer;
 use crate::plan::Plan;
-use crate::record::{self, AtSwitch, Options, Outcome, Sampling, parse_duration};
+use crate::record::{self, AtSwitch, Options, Outcome, Rotate, Sampling, parse_duration};
 use crate::signals::Signals;
 use crate::tables::place;
-use crate::text::printable;
+use crate::tables::series::Keep;
+use crate::text::{counted, printable};
+use crate::units;
 use crate::workload::Workload;
 
 /// The default of --flush.
@@ -30,151 +31,6 @@ const LAG: Duration = Duration::from_secs(1);
 /// The longest --lag: all of it is in memory.
 pub(super) const MOST_LAG: Duration = Duration::from_secs(10);
 
-const EXAMPLES: &str = "\
-Examples:
-  uncore-trace record -p pcie,c2c -o run.parquet -- ./train.sh
-  uncore-trace record -p host -o run.parquet --duration 10s
-  uncore-trace record -e nvidia_pcie_pmu_0/rd_bytes_loc,root_port=0x100/ \\
-    -o run/ --slices
-  uncore-trace record -p mem --dry-run
-
-The command is only traced. It gets no signal, except with --kill. It runs on
-when the recording ends or fails (a full disk, a closed pipe): uncore-trace
-finishes the files and waits for the command. Ctrl-C ends the recording; the
-terminal sends it to the command too. A second Ctrl-C ends the wait. SIGTERM
-and SIGHUP (the terminal was closed) end the recording without a wait. A SIGHUP
-that is ignored at the start (nohup) stays ignored.
-
-Exit code: 0 the recording is complete, 1 it is incomplete, 2 record failed. If
-the recording is complete and the command has ended, the exit code is the
-command's: 128 + N if signal N killed it, 0 if --kill did. With 1 and 2 a
-message has the command's exit code.";
-
-/// Record who uses the fabric
-///
-/// Opens the counters of the given groups and events, reads each on its reader CPU once per tick,
-/// records who runs on every CPU, and writes the counts divided among processes and cgroups.
-#[derive(clap::Args, Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
-#[command(after_help = EXAMPLES)]
-pub struct Args {
-    #[command(flatten)]
-    select: SelectArgs,
-
-    /// FILE.parquet, a directory (for the raw tables too), or - for an Arrow IPC stream on standard
-    /// output; a device or a FIFO takes the stream only: -o - > /dev/null
-    #[arg(short, long, value_name = "FILE", allow_hyphen_values = true, value_parser = output::path())]
-    output: Option<PathBuf>,
-
-    /// Replace FILE if it exists and is a regular file
-    #[arg(long)]
-    force: bool,
-
-    #[command(flatten)]
-    permissions: ModeArg,
-
-    /// Cluster this host is in, for the column `cluster` of the tables
-    #[arg(long, value_name = "NAME", env = "UNCORE_TRACE_CLUSTER")]
-    cluster: Option<String>,
-
-    /// Leave the command line, which may hold secrets, out of the metadata
-    #[arg(long)]
-    no_cmdline: bool,
-
-    /// Length of a window, which a row covers: a whole number of ticks, at most 1m; a bare number is
-    /// milliseconds
-    #[arg(short = 'I', long, value_name = "TIME", default_value = "10ms", value_parser = millis)]
-    interval: Duration,
-
-    /// Time between readings, 100us to 1s; a bare number is milliseconds [default: 1ms, or the
-    /// interval if that is shorter]
-    #[arg(long, value_name = "TIME", value_parser = millis)]
-    tick: Option<Duration>,
-
-    /// End the recording after this time; the command runs on; a bare number is seconds
-    #[arg(long, value_name = "TIME", value_parser = seconds)]
-    duration: Option<Duration>,
-
-    /// Send the command SIGTERM if the recording ends before it: at --duration or by a signal
-    #[arg(long, requires = "command")]
-    kill: bool,
-
-    /// Begin to count this time after the command starts; a bare number is milliseconds
-    #[arg(short = 'D', long, value_name = "TIME", default_value = "0ms", value_parser = millis)]
-    delay: Duration,
-
-    /// Separate rows only for this cgroup and those below it; all other tasks are one row; may be
-    /// given several times
-    #[arg(long = "cgroup", value_name = "PATH")]
-    cgroups: Vec<String>,
-
-    /// Count cgroups deeper than N below the root towards their ancestor of depth N; 0: the root
-    /// only
-    #[arg(long, value_name = "N")]
-    cgroup_depth: Option<usize>,
-
-    /// Record every time slice in the table `slices` (the output must be a directory)
-    #[arg(long)]
-    slices: bool,
-
-    /// Read the counters at these tracepoints too, on their reader CPUs
-    #[arg(long, value_name = "WHAT", value_delimiter = ',')]
-    sample_on: Vec<Sampling>,
-
-    /// Shortest time between readings of --sample-on; a bare number is milliseconds; 0 with
-    /// --sample-on sched makes counters of a CPU exact
-    #[arg(long, value_name = "TIME", default_value = "100us", value_parser = millis)]
-    min_gap: Duration,
-
-    /// How to divide counts that are not read at every context switch
-    #[arg(long, value_name = "METHOD", default_value = "auto")]
-    method: Choice,
-
-    /// Divide a window with what was counted up to this long after it, where the method learns; 0:
-    /// with what was counted before only; at most 10s and half of --flush; a bare number is seconds
-    /// [default: 1s, or half of --flush if that is shorter]
-    #[arg(long, value_name = "TIME", value_parser = seconds)]
-    lag: Option<Duration>,
-
-    #[command(flatten)]
-    witness: WitnessArgs,
-
-    /// Record the bytes that disks and network interfaces move, by owner, in the table `io`, also if
-    /// no counter needs them (the output must be a directory)
-    #[arg(long)]
-    io: bool,
-
-    /// Time between flushes: a killed recording keeps everything up to the last one; a bare number is
-    /// seconds [default: 2s, or the interval if that is longer]
-    #[arg(long, value_name = "TIME", value_parser = seconds)]
-    flush: Option<Duration>,
-
-    /// What reads the counters
-    #[arg(long, value_name = "TIMER", default_value = "auto")]
-    timer: Timer,
-
-    /// Size of the ring buffer between kernel and recorder, in MiB, a power of two [default:
-    /// depends on the number of CPUs]
-    #[arg(long, value_name = "MIB")]
-    buffer: Option<u32>,
-
-    /// Print what would be opened, and exit
-    #[arg(long)]
-    dry_run: bool,
-
-    /// With --dry-run: print JSON
-    #[arg(long, requires = "dry_run")]
-    json: bool,
-
-    /// Print errors only
-    #[arg(short, long)]
-    quiet: bool,
-
-    /// Command to run; the recording ends when it ends; `--` before it is optional
-    #[arg(trailing_var_arg = true, value_name = "CMD")]
-    command: Vec<OsString>,
-}
-
 pub(super) fn millis(text: &str) -> Result<Duration, String> {
     parse_duration(text, Duration::from_millis(1))
 }
@@ -185,6 +41,9 @@ pub(super) fn seconds(text: &str) -> Result<Duration, String> {
 
 /// Plans and records.
 pub fn run(args: &Args, root: &Path) -> Result<u8> {
+    if args.quiet {
+        super::log::errors_only();
+    }
     let interval = args.interval;
     let tick = args.tick.unwrap_or_else(|| record::default_tick(interval));
     let machine = discover::machine(root)?;
@@ -211,9 +70,7 @@ pub fn run(args: &Args, root: &Path) -> Result<u8> {
     let mut options = options(args, root, tick, interval, buffer, catalog.outside)?;
     options.io |= args.method.sees_io(&plan);
     warn_of_missing_cgroups(&options.cgroups, machine.cgroups.v2.as_deref());
-    for note in &plan.notes {
-        log::info!("{note}");
-    }
+    super::log::tell(&plan);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -299,12 +156,22 @@ fn options(
             bail!("{flag} writes a raw table: give a directory, e.g. -o run/");
         }
     }
+    if args.marks.is_some() && output == Path::new("-") {
+        bail!("--marks needs a place for the marks: record into a file, e.g. -o run.parquet");
+    }
+    if let (Some(Rotate::Bytes(part)), Some(Keep::Bytes(all))) = (args.rotate, args.keep)
+        && all < 2 * part
+    {
+        bail!("--keep is smaller than two parts: choose at least twice the size of --rotate");
+    }
     let cgroups = args.cgroups.iter().map(|path| cgroup(path)).collect();
     Ok(Options {
         root: root.to_owned(),
         output: output.clone(),
         force: args.force,
         mode: args.permissions.mode,
+        rotate: args.rotate,
+        keep: args.keep,
         cluster: args.cluster.clone().filter(|name| !name.is_empty()),
         no_cmdline: args.no_cmdline,
         tick,
@@ -323,9 +190,12 @@ fn options(
         io: args.io,
         timer: args.timer,
         buffer,
+        listen: true,
+        marks: args.marks.clone(),
         catalog,
         quiet: args.quiet,
         command: args.command.clone(),
+        afterwards: Needs::default(),
     })
 }
 
@@ -377,13 +247,18 @@ fn report(options: &Options, outcome: &Outcome) {
     let size = if outcome.finished.bytes == 0 {
         String::new()
     } else {
-        format!(", {:.1} kB", outcome.finished.bytes as f64 / 1e3)
+        format!(", {}", units::human(outcome.finished.bytes as f64, "bytes"))
+    };
+    let parts = if options.rotate.is_some() {
+        format!(" in {}", counted(outcome.parts as usize, "part"))
+    } else {
+        String::new()
     };
     super::log::say(&format!(
-        "{}: {:.2} s, {} counters, {} rows{size}; {}",
+        "{}: {}, {}, {} rows{size}{parts}; {}",
         printable(&output),
-        outcome.seconds,
-        outcome.counters,
+        units::human(outcome.seconds * 1e9, "ns"),
+        counted(outcome.counters, "counter"),
         outcome.finished.rows,
         if outcome.losses.is_complete() { "complete" } else { "incomplete (exit code 1)" },
     ));

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 
 use crate::tables::repair::{Repaired, repair};
+use crate::tables::series;
 use crate::text::printable;
 use crate::units;
 
@@ -15,9 +16,12 @@ use super::report::print;
 /// A recorder keeps its data in FILE.partial/ until it ends. If it was killed, `repair` puts
 /// everything up to the last flush into FILE (or into the tables of DIR) and marks it as incomplete.
 /// A finished recording is not changed, and one that is being written is refused. FILE has the
-/// permissions of FILE.partial/.
+/// permissions of FILE.partial/. Of a recording that was rotated all parts in DIR are repaired.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  uncore-trace repair run.parquet")]
+#[command(after_help = "\
+Examples:
+  uncore-trace repair run.parquet
+  uncore-trace repair run/")]
 pub struct Args {
     /// The file or directory given to `record -o`, or the .partial directory itself
     #[arg(value_name = "FILE|DIR")]
@@ -26,9 +30,18 @@ pub struct Args {
 
 /// Repairs and says what was done; 0, or 1 when segments had to be left out.
 pub fn run(args: &Args, _root: &Path) -> Result<u8> {
-    match repair(&args.path)? {
+    let parts = series::parts_of(&args.path);
+    if parts.is_empty() {
+        return one(&args.path);
+    }
+    parts.iter().try_fold(0, |code, part| Ok(code.max(one(part)?)))
+}
+
+/// Repairs a recording, or a part of one.
+fn one(path: &Path) -> Result<u8> {
+    match repair(path)? {
         Repaired::Good => {
-            let path = args.path.display().to_string();
+            let path = path.display().to_string();
             print(&format!("{} is a finished recording; nothing was changed\n", printable(&path)))?;
             Ok(0)
         }

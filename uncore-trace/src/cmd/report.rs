@@ -1,42 +1,75 @@
 //! `uncore-trace report`: who used how much.
 
+mod marks;
+
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 
+use super::heading::{LINE, PRINT, SPAN};
+use super::latency;
+use super::output::path;
+use super::page::save;
 use crate::tables::reader::Recording;
 use crate::terminal::{self, cells, wrap};
 use crate::text::printable;
+use crate::view::headroom::{self, Way};
 use crate::view::incomplete::Incomplete;
+use crate::view::links::Links;
+use crate::view::page;
 use crate::view::programs;
 use crate::view::render::{self, Style};
 use crate::view::span::Moment;
 use crate::view::usage::{By, Question, Usage, top, usage};
 
-/// Show who used how much of each event
+/// Show how full each link was, and who used how much of each event
+///
+/// For each link (memory, PCIe, chip-to-chip links, mesh): its average and highest rate, both in percent
+/// of what it can carry where that is known, for how long it was above 80 % of that, and who filled it
+/// then. `!` marks a rate above the peak, and two sources of a peak that differ by more than 20 %.
 ///
 /// For each event: its total, and a line for each cgroup (or container, pod, process, PMU, port,
-/// device, owner). A line has the value, from where to where the truth lies in nine cases of ten
-/// (`90 % interval`), the average rate, the highest rate of a window, the share of the total, the
-/// confidence (average and lowest), the method of the shares, the part of the time the counter ran, the
-/// number of rows without a value, the time of the first and the last value, and the value over time:
-/// the highest mark is the largest of the line, blank is 0, `?` is not known.
-/// Interrupts, idle time and what belongs to no owner have lines of their own and are never hidden.
+/// device, owner). Interrupts, idle time and what belongs to no owner have lines of their own and are
+/// never hidden. The numbers of a column have one unit, below its head. What is the same in every line is
+/// said above the tables. If the recording is incomplete, the first line says what is missing. What was
+/// marked while recording stands before the tables.
 ///
 /// On a terminal the tables fit its width: long names are shortened in the middle, and columns without
-/// room are left out, which the last line says. If the recording is incomplete, the first line says
-/// what is missing.
+/// room are left out, which the last line says.
+///
+/// Where a latency of a link was counted (`record -p mem,latency`), tables follow of how long reads took
+/// while each tenant used the link, with the others there quiet and busy: a correlation, not a cause.
 #[derive(Debug, clap::Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 #[command(after_help = "\
-Example: the five processes with the largest values, as JSON
-  uncore-trace report run.parquet --by pid --top 5 --json
-
-The time from 2 s to 3 s after the begin, as CSV, and one hour of a day:
+Examples: the five processes with the largest values, the second from 2 s to
+3 s after the begin as CSV, and one hour of a day
+  uncore-trace report run.parquet --by pid --top 5
   uncore-trace report run.parquet --from 2s --to 3s --csv
   uncore-trace report run.parquet --from 2026-01-31T12:00:00Z \\
     --to 2026-01-31T13:00:00Z
+
+The span `epoch 1` that was marked while recording, and all marks:
+  uncore-trace report run.parquet --from 'mark:epoch 1' --to 'mark:epoch 1'
+  uncore-trace report run.parquet --marks
+
+A page for a browser, which needs no other file and no network:
+  uncore-trace report run/ --html run.html
+
+Columns:
+  value          sum of the counts; <0.01 is more than nothing, - is not known
+  90 % interval  the truth is between these two in nine cases of ten
+  average, peak  average rate, and the highest rate of a window
+  share          part of the event's total
+  confidence     average, and the lowest (min): the expected part of such rows
+                 that are within 10 % of the truth
+  method         how the shares were made
+  running        part of the time that the counter ran
+  missing        rows without a value
+  from, to       when the first and the last value was, after the begin
+  a bar is ...   the value over time: the highest bar is the largest of the
+                 line, a blank is 0, ? is not known
 
 JSON: one object a line, with event, unit, by, key, owner, value, value_low and
 value_high (the 90 % interval), rate_per_s, peak_per_s, share (0 to 1),
@@ -46,46 +79,89 @@ heat_step_ns, heat (the value of each step), complete, incomplete. What is not
 known is null, never 0. If complete is false, incomplete has killed, left_out,
 end_ns and losses, each with cause, count and first_ns; else it is null.
 CSV: the same without heat and incomplete; null is empty.
-With both, standard error says what an incomplete recording lacks.")]
+JSON of --links: link, kind, subsystem, socket, devices, direction (in, out,
+both), bytes, average_per_s, highest_per_s (of a window), known_ns, unknown_ns
+(time without a value), peak_per_s, peak_source, other_peak_per_s and
+other_peak_source (where two sources differ by more than 20 %), full_ns (time
+above 80 % of the peak), by, fillers (key and bytes in that time).
+JSON of --latency: link, metric, unit, by, key (null: everybody), owner, used,
+quiet and busy (each with latency, windows, seconds, own_per_s, others_per_s),
+difference, unknown_windows, complete.
+With both, standard error says what an incomplete recording lacks, and marks are
+left out. They are what --marks --json and --marks --csv print: text, kind
+(instant or span), begin_s, end_s (seconds after the begin of the recording),
+begin_ns, end_ns (CLOCK_MONOTONIC), source, pid.")]
 pub struct Args {
     /// The recording: a .parquet file or the directory of a dataset
     #[arg(value_name = "FILE|DIR")]
     pub path: PathBuf,
-    /// What a line is
-    #[arg(long, value_enum, default_value = "cgroup")]
+    /// Of whom or of what a line is
+    #[arg(long, value_enum, default_value = "cgroup", help_heading = LINE)]
     pub by: By,
-    /// Only windows that end after this: a time after the begin of the recording (2s, 1m30s; a bare
-    /// number is seconds), or a wall time (2026-01-31T12:00:00Z)
-    #[arg(long, value_name = "TIME")]
-    pub from: Option<Moment>,
-    /// Only windows that end at this time or earlier
-    #[arg(long, value_name = "TIME")]
-    pub to: Option<Moment>,
     /// Count cgroups deeper than N below the root towards their ancestor of depth N
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", help_heading = LINE)]
     pub cgroup_depth: Option<usize>,
+    /// Show the N largest lines of tasks, and all others as one line [default of --html: 30]
+    #[arg(long, value_name = "N", help_heading = LINE)]
+    pub top: Option<usize>,
+    /// Only windows that end after this: a time after the begin of the recording (2s, 1m30s; a bare
+    /// number is seconds), a wall time (2026-01-31T12:00:00Z), or the first mark of a name (mark:NAME)
+    #[arg(long, value_name = "TIME", help_heading = SPAN)]
+    pub from: Option<Moment>,
+    /// Only windows that end at this time or earlier; mark:NAME is the end of a span, which is that of the
+    /// recording where the span was not ended
+    #[arg(long, value_name = "TIME", help_heading = SPAN)]
+    pub to: Option<Moment>,
+    /// Show only how full each link was (memory, PCIe, chip-to-chip links, mesh), and who filled those
+    /// that were above 80 % of their peak
+    #[arg(long, conflicts_with_all = ["csv", "top", "marks"], help_heading = PRINT)]
+    pub links: bool,
+    /// List the marks of that time instead of who used how much
+    #[arg(long, conflicts_with_all = ["by", "cgroup_depth", "top"], help_heading = PRINT)]
+    pub marks: bool,
+    /// Show only how long reads took on the links that each tenant used, with the others there quiet and
+    /// busy
+    #[arg(long, conflicts_with_all = ["csv", "links", "marks"], help_heading = PRINT)]
+    pub latency: bool,
     /// Print JSON lines instead of tables
-    #[arg(long, conflicts_with = "csv")]
+    #[arg(long, conflicts_with = "csv", help_heading = PRINT)]
     pub json: bool,
     /// Print CSV instead of tables
-    #[arg(long)]
+    #[arg(long, help_heading = PRINT)]
     pub csv: bool,
     /// Draw with ASCII only
-    #[arg(long)]
+    #[arg(long, help_heading = PRINT)]
     pub ascii: bool,
     /// Show all columns and whole names, also on a terminal
-    #[arg(long)]
+    #[arg(long, help_heading = PRINT)]
     pub wide: bool,
-    /// Show the N largest lines of tasks, and all others as one line
-    #[arg(long, value_name = "N")]
-    pub top: Option<usize>,
+    /// Write FILE, a page for a browser with plots over time, in place of tables; `-` is standard output
+    #[arg(long, value_name = "FILE", value_parser = path(), allow_hyphen_values = true, help_heading = PRINT,
+        conflicts_with_all = ["json", "csv", "ascii", "wide", "links", "marks", "latency"])]
+    pub html: Option<PathBuf>,
+    /// Replace the file of --html if it exists
+    #[arg(long, requires = "html", help_heading = PRINT)]
+    pub force: bool,
 }
 
 /// Prints the report; exit code 0.
 pub fn run(args: &Args, _root: &Path) -> Result<u8> {
     let recording = Recording::open(&args.path)?;
-    let Args { by, from, to, cgroup_depth, .. } = *args;
-    let mut usage = usage(&recording, &Question { by, from, to, cgroup_depth })?;
+    if let Some(file) = &args.html {
+        return html(&recording, args, file);
+    }
+    if args.marks {
+        return marks::list(args, &recording);
+    }
+    if args.links {
+        return links_only(&recording, args);
+    }
+    if args.latency {
+        return latency::only(&recording, args);
+    }
+    let (from, to) = (args.from.clone(), args.to.clone());
+    let question = Question { by: args.by, links: None, from, to, cgroup_depth: args.cgroup_depth };
+    let mut usage = usage(&recording, &question)?;
     if let Some(count) = args.top {
         top(&mut usage.events, count);
     }
@@ -97,14 +173,59 @@ pub fn run(args: &Args, _root: &Path) -> Result<u8> {
     } else if args.csv {
         programs::csv(&usage, incomplete.as_ref())
     } else {
-        let table = render::table(&usage, Style { ascii: args.ascii, width });
-        told.iter().map(|line| format!("{line}\n")).chain([table]).collect()
+        let style = Style { ascii: args.ascii, width };
+        let marks = marks::before_tables(args, &recording, &usage, style)?;
+        let table = full_links(&recording, args, style)? + &render::table(&usage, style);
+        let latencies = latency::tables(&recording, args, style)?;
+        told.iter().map(|line| format!("{line}\n")).chain([marks, table, latencies]).collect()
     };
     // What programs read is not mixed with words for people.
     if let Some(line) = told.filter(|_| args.json || args.csv) {
         log::warn!("{line}");
     }
     print(&text)?;
+    Ok(0)
+}
+
+/// Writes the page; exit code 0.
+fn html(recording: &Recording, args: &Args, file: &Path) -> Result<u8> {
+    let (from, to) = (args.from.clone(), args.to.clone());
+    let question = Question { by: args.by, links: None, from, to, cgroup_depth: args.cgroup_depth };
+    let path = args.path.display().to_string();
+    let tenants = args.top.unwrap_or(page::TENANTS);
+    let asked = page::Asked { question, tenants, path: &path };
+    save(&[recording], file, args.force, |out| page::write(recording, &asked, out))?;
+    Ok(0)
+}
+
+/// How full the links were, before the tables of events; nothing where the recording has no links.
+fn full_links(recording: &Recording, args: &Args, style: Style) -> Result<String> {
+    let links = Links::of(recording)?;
+    let text = headroom::draw::table(&ways(recording, &links, args)?, &links, style);
+    Ok(if text.is_empty() { text } else { text + "\n" })
+}
+
+fn ways(recording: &Recording, links: &Links, args: &Args) -> Result<Vec<Way>> {
+    let (from, to) = (args.from.clone(), args.to.clone());
+    let question = headroom::Question { by: args.by, from, to, cgroup_depth: args.cgroup_depth };
+    headroom::headroom(recording, links, &question)
+}
+
+/// Prints how full the links were, and nothing else.
+fn links_only(recording: &Recording, args: &Args) -> Result<u8> {
+    let links = Links::of(recording)?;
+    ensure!(
+        !links.links.is_empty(),
+        "{} has no links: no counter of it counts bytes of memory, PCIe, chip-to-chip links or mesh",
+        printable(&recording.path().display().to_string())
+    );
+    let ways = ways(recording, &links, args)?;
+    let width = terminal::columns().filter(|_| !args.wide);
+    print(&if args.json {
+        headroom::draw::json(&ways, &links, args.by.name()).context("cannot write JSON")?
+    } else {
+        headroom::draw::table(&ways, &links, Style { ascii: args.ascii, width })
+    })?;
     Ok(0)
 }
 

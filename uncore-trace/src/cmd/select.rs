@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::catalog::CatalogArgs;
+use super::heading::COUNT;
 use crate::catalog::Catalog;
 use crate::plan::Request;
 use crate::plan::misses::Wanted;
@@ -13,30 +14,30 @@ use crate::plan::misses::Wanted;
 #[derive(Debug, Default, clap::Args)]
 #[expect(missing_docs, reason = "clap takes a command's description from the doc")]
 pub struct SelectArgs {
-    /// Groups to count, separated by commas: mem, cache, pcie, c2c, mesh, latency, energy, core, host, all
-    #[arg(short = 'p', long = "groups", value_name = "GROUPS", value_delimiter = ',')]
+    /// Groups of events, separated by commas: mem, cache, pcie, c2c, mesh, latency, energy, core, host, all
+    #[arg(short = 'p', long = "groups", value_name = "GROUPS", value_delimiter = ',', help_heading = COUNT)]
     groups: Vec<String>,
 
     /// An event in perf's grammar, e.g. `PMU/event=0x1,term=0x2/`; may be given several times
-    #[arg(short = 'e', long = "event", value_name = "EVENT")]
+    #[arg(short = 'e', long = "event", value_name = "EVENT", help_heading = COUNT)]
     events: Vec<String>,
 
-    /// Metrics to count for, separated by commas, `*` for any text: see `list metrics`
-    #[arg(short = 'M', long = "metrics", value_name = "METRICS", value_delimiter = ',')]
+    /// Metrics, separated by commas, `*` for any text: see `list metrics`
+    #[arg(short = 'M', long = "metrics", value_name = "METRICS", value_delimiter = ',', help_heading = COUNT)]
     metrics: Vec<String>,
-
-    /// Count the groups of `-p` that this machine has, and note those that it does not have
-    #[arg(long)]
-    allow_missing: bool,
-
-    /// Split PCIe counters by root port
-    #[arg(long, value_name = "WHAT")]
-    per: Option<Per>,
 
     /// Count only this PCIe device: an address DDDD:BB:DD.F, a disk or a network interface; may be
     /// given several times
-    #[arg(long = "device", value_name = "DEVICE")]
+    #[arg(long = "device", value_name = "DEVICE", help_heading = COUNT)]
     devices: Vec<String>,
+
+    /// Split PCIe counters by root port
+    #[arg(long, value_name = "WHAT", help_heading = COUNT)]
+    per: Option<Per>,
+
+    /// Count the groups of `-p` that this machine has, and warn of the others
+    #[arg(long, help_heading = COUNT)]
+    allow_missing: bool,
 
     #[command(flatten)]
     catalog: CatalogArgs,
@@ -50,6 +51,12 @@ pub enum Per {
 }
 
 impl SelectArgs {
+    /// Whether anything was asked for.
+    pub fn asks_for_something(&self) -> bool {
+        let lists = [&self.groups, &self.events, &self.metrics, &self.devices];
+        lists.into_iter().any(|list| !list.is_empty()) || self.per.is_some()
+    }
+
     /// What planning takes, read every `tick_ns` in windows of `window_ns`.
     pub fn request(&self, tick_ns: u64, window_ns: u64) -> Request {
         Request {

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use anyhow::Result;
 
+use super::heading::COST;
 use crate::attribute::Choice;
 use crate::catalog::Catalog;
 use crate::discover::Machine;
@@ -18,7 +19,7 @@ pub(super) struct WitnessArgs {
     /// With --method auto: the part of each CPU's time that witnesses may take, in percent. A witness is
     /// a counter of each CPU, such as its last-level cache misses, that is read at every context switch
     /// and tells whose traffic it was. 0: none is opened
-    #[arg(long, value_name = "PERCENT", default_value = "2", value_parser = percent)]
+    #[arg(long, value_name = "PERCENT", default_value = "2", value_parser = percent, help_heading = COST)]
     witness_budget: f64,
 }
 

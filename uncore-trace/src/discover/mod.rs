@@ -4,6 +4,7 @@
 //! machine. A single file that cannot be read or understood costs itself and a line in
 //! [`Machine::problems`], nothing else.
 
+pub mod calibration;
 pub mod cgroups;
 pub mod cpulist;
 pub mod cpus;
@@ -15,6 +16,7 @@ pub mod pci;
 pub mod pmu;
 pub mod processor;
 mod read;
+pub mod speed;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,6 +24,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use serde::Serialize;
 
+use self::calibration::{Calibration, Identity};
 pub use self::cgroups::CgroupMounts;
 pub use self::cpulist::CpuList;
 pub use self::cpus::Cpus;
@@ -48,6 +51,12 @@ pub struct Machine {
     pub devices: Devices,
     /// Its cgroup mounts.
     pub cgroups: CgroupMounts,
+    /// What tells it from others.
+    #[serde(skip)]
+    pub identity: Identity,
+    /// What was measured of its memories, where it was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub calibration: Option<Calibration>,
     /// The kernel's release, such as `6.12.107-arm64`.
     pub kernel: Option<String>,
     /// What could not be read or understood, one printable line each.
@@ -92,6 +101,8 @@ pub fn machine(root: &Path) -> Result<Machine> {
         "cannot read which CPUs are online from {}: mount sysfs or give --root DIR",
         root.join("sys/devices/system/cpu/online").display()
     );
+    let identity = Identity::read(root, processor.as_ref(), &cpus);
+    let calibration = Calibration::read(root, &identity, &mut problems);
     let cgroups = CgroupMounts::read(root, &mut problems);
     let devices = Devices::read(root, &mut problems);
     let kernel = problems.line(&root.join("proc/sys/kernel/osrelease"));
@@ -102,6 +113,8 @@ pub fn machine(root: &Path) -> Result<Machine> {
         processor,
         devices,
         cgroups,
+        identity,
+        calibration,
         kernel,
         problems: problems.0,
     })

@@ -11,6 +11,7 @@ use anyhow::{Context as _, Result};
 use serde::{Serialize, Serializer};
 
 use super::read::{Problems, bytes};
+use super::speed::Speed;
 
 /// Where PCI functions are listed, below the root.
 pub(super) const FUNCTIONS: &str = "sys/bus/pci/devices";
@@ -89,7 +90,7 @@ pub struct TegraPort {
 }
 
 /// A PCI function.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Function {
     /// Its address.
     pub address: Address,
@@ -104,6 +105,9 @@ pub struct Function {
     /// Of the root port of Tegra410 above it, or that it is; `None` where its configuration cannot be read in full, which
     /// takes root.
     pub tegra: Option<TegraPort>,
+    /// Of a root port, the speed of its link; `None` where that is down or sysfs does not say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub speed: Option<Speed>,
 }
 
 impl Function {
@@ -163,7 +167,11 @@ fn function(
         vendor,
         numa_node: node.and_then(|node| u32::try_from(node).ok()),
         tegra: None,
+        speed: None,
     };
+    if function.is_root_port() {
+        function.speed = Speed::read(&dir, problems);
+    }
     if function.is_root_port() && vendor == NVIDIA {
         function.tegra = bytes(&dir.join("config")).ok().and_then(|config| tegra(&config));
     }

@@ -24,12 +24,14 @@ pub(super) fn check(machine: &Machine) -> Vec<Finding> {
             Finding::new(NAME, State::Fail, "sysfs is not mounted at /sys")
                 .mend(machine.as_root("mount -t sysfs sysfs /sys"))
         }
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            Finding::new(NAME, State::Fail, format!("/{PATH} does not exist: this kernel has none"))
-                .mend("boot a kernel built with CONFIG_DEBUG_INFO_BTF=y")
-        }
+        Err(error) if error.kind() == ErrorKind::NotFound => Finding::new(
+            NAME,
+            State::Fail,
+            format!("/{PATH} does not exist: this kernel has no BTF"),
+        )
+        .mend("boot a kernel built with CONFIG_DEBUG_INFO_BTF=y"),
         Err(error) => {
-            let finding = Finding::new(NAME, State::Fail, format!("reading /{PATH}: {error}"));
+            let finding = Finding::new(NAME, State::Fail, format!("cannot read /{PATH}: {error}"));
             match error.kind() {
                 ErrorKind::PermissionDenied => {
                     finding.mend(machine.as_root(&format!("chmod a+r /{PATH}")))

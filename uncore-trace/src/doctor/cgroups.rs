@@ -19,8 +19,8 @@ pub(super) fn check(machine: &Machine) -> Vec<Finding> {
         (Some(mount), true) => Finding::new(NAME, State::Ok, format!("v2 at {}", mount.point)),
         (Some(mount), false) => {
             let what = format!(
-                "hybrid: names come from the v2 tree at {}; groups made only under the {controllers} \
-                 v1 controllers share one name there",
+                "hybrid: names come from the v2 tree at {}; cgroups that exist only under the \
+                 {controllers} v1 controllers are not told apart",
                 mount.point
             );
             Finding::new(NAME, State::Ok, what)

@@ -30,7 +30,7 @@ pub(super) fn check(machine: &Machine) -> Vec<Finding> {
             State::NotHere,
             format!("no /{PATH}: not in this kernel, or securityfs is not mounted"),
         ),
-        Err(error) => Finding::new(NAME, State::NotHere, format!("reading /{PATH}: {error}")),
+        Err(error) => Finding::new(NAME, State::NotHere, format!("cannot read /{PATH}: {error}")),
     };
     vec![finding]
 }

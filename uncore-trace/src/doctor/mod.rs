@@ -14,6 +14,7 @@ use crate::text::printable;
 mod bpf;
 mod btf;
 mod cgroups;
+mod confinement;
 mod drivers;
 mod files;
 mod kconfig;
@@ -93,6 +94,7 @@ const CHECKS: &[Check] = &[
     btf::check,
     bpf::check,
     privileges::check,
+    confinement::check,
     paranoid::check,
     lockdown::check,
     tracefs::check,

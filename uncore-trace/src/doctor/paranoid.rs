@@ -12,10 +12,12 @@ const PATH: &str = "proc/sys/kernel/perf_event_paranoid";
 
 pub(super) fn check(machine: &Machine) -> Vec<Finding> {
     let finding = match (machine.number(PATH), machine.privileges) {
-        (None, _) if machine.has("proc/sys/kernel") => {
-            Finding::new(NAME, State::Fail, format!("/{PATH} cannot be read: no perf events"))
-                .mend("boot a kernel built with CONFIG_PERF_EVENTS=y")
-        }
+        (None, _) if machine.has("proc/sys/kernel") => Finding::new(
+            NAME,
+            State::Fail,
+            format!("/{PATH} cannot be read: this kernel has no perf events"),
+        )
+        .mend("boot a kernel built with CONFIG_PERF_EVENTS=y"),
         (None, _) => Finding::new(NAME, State::Warn, "/proc/sys is missing: the value is unknown")
             .mend("mount -t proc proc /proc"),
         (Some(value), Some(privileges)) if privileges.perfmon() => {

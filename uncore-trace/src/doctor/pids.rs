@@ -16,8 +16,9 @@ pub(super) fn check(machine: &Machine) -> Vec<Finding> {
         Some(own) if own == INITIAL => Finding::new(NAME, State::Ok, "the initial one"),
         Some(own) => {
             let what = format!(
-                "{own} is not the initial one: what ran before a recording has no name or that of \
-                 another process, and time of what runs long without a switch may be missing"
+                "{own} is not the initial one: a program that ran before the recording began has no \
+                 name or that of another process, and time of one that runs long without a context \
+                 switch may be missing"
             );
             Finding::new(NAME, State::Warn, what)
                 .mend("start the container with --pid host (Kubernetes: hostPID: true)")

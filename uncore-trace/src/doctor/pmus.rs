@@ -27,7 +27,7 @@ pub(super) fn check(machine: &Machine) -> Vec<Finding> {
     let names = match machine.names(DEVICES) {
         Ok(names) => names,
         Err(error) => {
-            let what = format!("reading /{DEVICES}: {error}");
+            let what = format!("cannot read /{DEVICES}: {error}");
             let mend = machine.as_root("mount -t sysfs sysfs /sys");
             return vec![Finding::new(NAME, State::Warn, what).mend(mend)];
         }

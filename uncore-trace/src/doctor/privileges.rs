@@ -5,24 +5,21 @@
 //! user id: root of a container mostly lacks them, and root of a user namespace has them only over
 //! that namespace, which the kernel does not accept for either.
 
+use rustix::thread::CapabilitySet;
+
 use super::program::Program;
 use super::{Finding, Machine, State};
 
 const NAME: &str = "privileges";
 
-/// Bit numbers of `include/uapi/linux/capability.h`.
-const CAP_DAC_READ_SEARCH: u32 = 2;
-const CAP_SYS_ADMIN: u32 = 21;
-const CAP_SYS_NICE: u32 = 23;
-const CAP_SYS_RESOURCE: u32 = 24;
-const CAP_PERFMON: u32 = 38;
-const CAP_BPF: u32 = 39;
-
 /// What else `record` can use, and for what.
-const OPTIONAL: [(u32, &str); 3] = [
-    (CAP_SYS_NICE, "CAP_SYS_NICE (priority on busy CPUs)"),
-    (CAP_SYS_RESOURCE, "CAP_SYS_RESOURCE (more open files than the hard limit)"),
-    (CAP_DAC_READ_SEARCH, "CAP_DAC_READ_SEARCH (names of containers, which are in root's files)"),
+const OPTIONAL: [(CapabilitySet, &str); 3] = [
+    (CapabilitySet::SYS_NICE, "CAP_SYS_NICE (priority on busy CPUs)"),
+    (CapabilitySet::SYS_RESOURCE, "CAP_SYS_RESOURCE (more open files than the hard limit)"),
+    (
+        CapabilitySet::DAC_READ_SEARCH,
+        "CAP_DAC_READ_SEARCH (names of containers, which are in root's files)",
+    ),
 ];
 
 /// What the kernel lets this process do, as far as recording depends on it.
@@ -64,23 +61,26 @@ impl Privileges {
         })
     }
 
-    fn has(self, capability: u32) -> bool {
-        self.effective >> capability & 1 == 1
+    fn has(self, capability: CapabilitySet) -> bool {
+        CapabilitySet::from_bits_retain(self.effective).contains(capability)
     }
 
     /// Whether `perf_event_paranoid` does not apply: `perfmon_capable()` of the kernel.
     pub(super) fn perfmon(self) -> bool {
-        self.initial_namespace && (self.has(CAP_PERFMON) || self.has(CAP_SYS_ADMIN))
+        self.initial_namespace
+            && (self.has(CapabilitySet::PERFMON) || self.has(CapabilitySet::SYS_ADMIN))
     }
 
     /// Whether BPF programs may be loaded: `bpf_capable()` of the kernel.
     pub(super) fn bpf(self) -> bool {
-        self.initial_namespace && (self.has(CAP_BPF) || self.has(CAP_SYS_ADMIN))
+        self.initial_namespace
+            && (self.has(CapabilitySet::BPF) || self.has(CapabilitySet::SYS_ADMIN))
     }
 
     /// Whether a program that is executed can get both.
     fn can_get_both(self) -> bool {
-        [CAP_BPF, CAP_PERFMON].iter().all(|capability| self.bounding >> capability & 1 == 1)
+        CapabilitySet::from_bits_retain(self.bounding)
+            .contains(CapabilitySet::BPF | CapabilitySet::PERFMON)
     }
 }
 
@@ -102,8 +102,15 @@ pub(super) fn check(machine: &Machine) -> Vec<Finding> {
             [] => String::new(),
             lacking => format!("; without the optional {}", lacking.join(", ")),
         };
-        let what = format!("{who}, with CAP_BPF and CAP_PERFMON{note}");
-        return vec![Finding::new(NAME, State::Ok, what)];
+        if privileges.euid != 0 {
+            let what = format!("{who}, with CAP_BPF and CAP_PERFMON{note}");
+            return vec![Finding::new(NAME, State::Ok, what)];
+        }
+        let what = format!(
+            "{who}, with CAP_BPF and CAP_PERFMON{note}; these two are enough, and this gives them to \
+             every user who may run the program"
+        );
+        return vec![Finding::new(NAME, State::Ok, what).mend(for_users(&machine.program))];
     }
     let lacking = [(privileges.bpf(), "CAP_BPF"), (privileges.perfmon(), "CAP_PERFMON")]
         .iter()
@@ -125,22 +132,26 @@ fn ways_out(privileges: Privileges, program: &Program, what: &str) -> Finding {
         return fail(format!("{what}, and no_new_privs keeps sudo and setcap from giving them"))
             .mend("use a session outside of the sandbox or service that set no_new_privs");
     }
-    let Program { path, nosuid } = program;
-    let record = format!("sudo {path} record -p host -o run.parquet --duration 10s");
-    let setcap = |path: &str| format!("sudo setcap cap_bpf,cap_perfmon+ep {path}");
-    let for_users = if *nosuid {
-        // Capabilities of a file count only where its file system is mounted without `nosuid`.
-        let copy = "/usr/local/bin/uncore-trace";
-        format!("sudo install -m 755 {path} {copy} && {}", setcap(copy))
-    } else {
-        setcap(path)
-    };
+    let record = format!("sudo {} record -p host -o run.parquet --duration 10s", program.path);
     fail(format!(
         "{what}; to fix this, record with sudo (the command then runs as root too), or run setcap once \
          for all users of this program"
     ))
     .mend(record)
-    .mend(for_users)
+    .mend(for_users(program))
+}
+
+/// What lets every user of the program record.
+fn for_users(program: &Program) -> String {
+    let Program { path, nosuid } = program;
+    let setcap = |path: &str| format!("sudo setcap cap_bpf,cap_perfmon+ep {path}");
+    if *nosuid {
+        // Capabilities of a file count only where its file system is mounted without `nosuid`.
+        let copy = "/usr/local/bin/uncore-trace";
+        format!("sudo install -m 755 {path} {copy} && {}", setcap(copy))
+    } else {
+        setcap(path)
+    }
 }
 
 #[cfg(test)]
@@ -164,10 +175,9 @@ mod tests {
     #[test]
     fn root_and_the_two_capabilities_are_enough() {
         let root = with(0, "000001ffffffffff", HOST);
-        assert_eq!(
-            (root.state, root.what.as_str()),
-            (State::Ok, "root, with CAP_BPF and CAP_PERFMON")
-        );
+        assert_eq!(root.state, State::Ok);
+        assert!(root.what.starts_with("root, with CAP_BPF and CAP_PERFMON; "), "{}", root.what);
+        assert_eq!(root.mend, ["sudo setcap cap_bpf,cap_perfmon+ep uncore-trace"]);
         let two = with(1000, "000000c000000000", HOST);
         assert_eq!(two.state, State::Ok);
         for optional in ["CAP_SYS_NICE", "CAP_SYS_RESOURCE", "CAP_DAC_READ_SEARCH"] {

@@ -25,8 +25,8 @@ pub(super) fn check(machine: &Machine) -> Vec<Finding> {
     };
     let finding = if rate < ENOUGH {
         let what = format!(
-            "perf samples are throttled above {rate} a second ({limit}): ticks are not affected, \
-             clock-driven perf events beside a recording are"
+            "perf samples are throttled above {rate} a second ({limit}): ticks of a recording are \
+             not, but other tools that sample by the perf clock are"
         );
         Finding::new(NAME, State::Warn, what)
             .mend(machine.as_root("sysctl -w kernel.perf_event_max_sample_rate=100000"))

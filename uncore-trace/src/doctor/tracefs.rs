@@ -22,7 +22,7 @@ pub(super) fn check(machine: &Machine) -> Vec<Finding> {
     let events = format!("{}/events/sched", mount.point);
     match machine.names(events.trim_start_matches('/')) {
         Ok(_) => vec![Finding::new(NAME, State::Ok, format!("mounted at {}", mount.point))],
-        Err(error) => absent(&format!("reading {events}: {error}")),
+        Err(error) => absent(&format!("cannot read {events}: {error}")),
     }
 }
 

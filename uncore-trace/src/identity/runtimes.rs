@@ -29,6 +29,11 @@ const CONTAINERD: [&str; 2] = [
 const STORAGE: [&str; 2] =
     ["var/lib/containers/storage/overlay-containers", "run/containers/storage/overlay-containers"];
 
+/// Where Docker keeps containers.
+const DOCKER: &str = "var/lib/docker/containers";
+/// Where the kubelet keeps the logs of pods.
+const PODS: &str = "var/log/pods";
+
 /// What a container is called, as far as it is known.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Named {
@@ -80,6 +85,12 @@ impl Runtimes {
         Self { root: root.to_owned() }
     }
 
+    /// The trees with what is read below `root`.
+    pub fn trees(root: &Path) -> impl Iterator<Item = PathBuf> {
+        let trees = CONTAINERD.into_iter().chain(STORAGE).chain([DOCKER, PODS]);
+        trees.map(|tree| root.join(tree))
+    }
+
     /// What the runtimes' files say of a container; `id` is one path component.
     pub fn container(&self, id: &str) -> Named {
         if id.contains(['/', '\0']) || id.starts_with('.') {
@@ -90,15 +101,14 @@ impl Runtimes {
 
     /// `namespace/name` of a pod, by the kubelet's `/var/log/pods/NAMESPACE_NAME_UID`.
     pub fn pod(&self, uid: &str) -> Option<String> {
-        let entries = self.list("var/log/pods");
+        let entries = self.list(PODS);
         let name = entries.iter().find_map(|name| name.strip_suffix(uid)?.strip_suffix('_'))?;
         let (namespace, name) = name.split_once('_')?;
         sane(format!("{namespace}/{name}"))
     }
 
     fn docker(&self, id: &str) -> Option<Named> {
-        let docker: Docker =
-            self.json(&format!("var/lib/docker/containers/{id}/config.v2.json"))?;
+        let docker: Docker = self.json(&format!("{DOCKER}/{id}/config.v2.json"))?;
         let labels = docker.config.and_then(|config| config.labels).unwrap_or_default();
         let mut named = by_labels(&labels);
         if named.container.is_none() {

@@ -20,8 +20,13 @@ const KIND_TYPEDEF: u32 = 8;
 /// Anonymous structures within each other that are looked into; the kernel has three.
 const MAX_DEPTH: u32 = 8;
 
+/// Members that are looked at for one name: those of an anonymous structure count each time, so that a
+/// search ends whatever refers to what. `task_struct` has some 300 (Linux 6.18).
+const MAX_MEMBERS: u32 = 1 << 16;
+
 /// The kernel's types, as far as they are asked for by name.
-pub(super) struct Types {
+#[derive(Debug)]
+pub struct Types {
     data: Vec<u8>,
     /// Where each type begins in the type section; type 1 is the first.
     at: Vec<u32>,
@@ -33,14 +38,19 @@ impl Types {
     /// # Errors
     ///
     /// It cannot be read or is not BTF.
-    pub(super) fn read(path: &Path) -> Result<Self> {
+    pub fn read(path: &Path) -> Result<Self> {
         let data = std::fs::read(path).with_context(|| {
             format!("cannot read the kernel's BTF at {} (a kernel with CONFIG_DEBUG_INFO_BTF=y is needed; see `uncore-trace doctor`)", path.display())
         })?;
         Self::parse(data).with_context(|| format!("{} cannot be used", path.display()))
     }
 
-    fn parse(data: Vec<u8>) -> Result<Self> {
+    /// Reads its bytes.
+    ///
+    /// # Errors
+    ///
+    /// They are not BTF.
+    pub fn parse(data: Vec<u8>) -> Result<Self> {
         let Some((types, _)) = sections(&data) else {
             bail!("it is not BTF");
         };
@@ -60,8 +70,10 @@ impl Types {
     /// # Errors
     ///
     /// There is none.
-    pub(super) fn offset(&self, structure: &str, member: &str) -> Result<u64> {
-        let found = self.named(structure).find_map(|place| self.member(place, member, 0));
+    pub fn offset(&self, structure: &str, member: &str) -> Result<u64> {
+        let mut left = MAX_MEMBERS;
+        let found =
+            self.named(structure).find_map(|place| self.member(place, member, 0, &mut left));
         found.with_context(|| format!("struct {structure} has no member {member}"))
     }
 
@@ -70,7 +82,7 @@ impl Types {
     /// # Errors
     ///
     /// There is none.
-    pub(super) fn value(&self, enumeration: &str, enumerator: &str) -> Result<u64> {
+    pub fn value(&self, enumeration: &str, enumerator: &str) -> Result<u64> {
         let found = self.named(enumeration).find_map(|place| {
             let (types, strings) = sections(&self.data)?;
             let (kind, len) = kind(word(types, place + 4));
@@ -83,7 +95,7 @@ impl Types {
     }
 
     /// Whether there is a tracepoint of this name: its functions have a type for each.
-    pub(super) fn has_tracepoint(&self, name: &str) -> bool {
+    pub fn has_tracepoint(&self, name: &str) -> bool {
         self.named(&format!("btf_trace_{name}")).next().is_some()
     }
 
@@ -101,13 +113,13 @@ impl Types {
     }
 
     /// Byte offset of a member in the structure or union that begins there, `depth` levels of
-    /// anonymous ones within a named one.
-    fn member(&self, place: usize, member: &str, depth: u32) -> Option<u64> {
+    /// anonymous ones within a named one, of which so many members may still be looked at.
+    fn member(&self, place: usize, member: &str, depth: u32, left: &mut u32) -> Option<u64> {
         let (types, strings) = sections(&self.data)?;
         let info = word(types, place + 4);
         let (kind, len) = kind(info);
         if kind == KIND_TYPEDEF && depth <= MAX_DEPTH {
-            return self.member(self.type_at(word(types, place + 8))?, member, depth + 1);
+            return self.member(self.type_at(word(types, place + 8))?, member, depth + 1, left);
         }
         if !(kind == KIND_STRUCT || kind == KIND_UNION) || depth > MAX_DEPTH {
             return None;
@@ -116,13 +128,14 @@ impl Types {
         let mask = if info >> 31 == 1 { 0x00ff_ffff } else { u32::MAX };
         let members = types.get(place + 12..)?.chunks_exact(12).take(len);
         members.into_iter().find_map(|entry| {
+            *left = left.checked_sub(1)?;
             let (name, kind) = (word(entry, 0), word(entry, 4));
             let offset = u64::from((word(entry, 8) & mask) / 8);
             if is(strings, name, member) {
                 return Some(offset);
             }
             let inner = is(strings, name, "").then(|| self.type_at(kind))??;
-            Some(offset + self.member(inner, member, depth + 1)?)
+            Some(offset + self.member(inner, member, depth + 1, left)?)
         })
     }
 }
@@ -198,9 +211,13 @@ mod tests {
         .iter()
         .flat_map(|word| word.to_ne_bytes())
         .collect();
+        file(&types, strings)
+    }
+
+    fn file(types: &[u8], strings: &[u8]) -> Vec<u8> {
         let mut data = MAGIC.to_ne_bytes().to_vec();
         data.extend([1, 0]);
-        for word in [24u32, 0, types.len() as u32, types.len() as u32, strings.len() as u32] {
+        for word in [24, 0, types.len() as u32, types.len() as u32, strings.len() as u32] {
             data.extend(word.to_ne_bytes());
         }
         data.extend(types);
@@ -227,6 +244,20 @@ mod tests {
         assert!(types.offset("op", "write").is_err() && types.value("pair", "first").is_err());
         assert!(types.offset("pai", "first").is_err());
         assert!(Types::parse(b"garbage".to_vec()).is_err());
+    }
+
+    /// Each level of a structure whose anonymous members are all itself takes 64 times longer.
+    #[test]
+    fn a_search_in_a_structure_within_itself_ends() {
+        const MEMBERS: u32 = 64;
+        let strings = b"\0pair\0";
+        let mut words = vec![1, (KIND_STRUCT << 24) | MEMBERS, 8];
+        words.extend((0..MEMBERS).flat_map(|_| [0, 1, 0]));
+        let types: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        let data = file(&types, strings);
+        let begin = std::time::Instant::now();
+        assert!(Types::parse(data).unwrap().offset("pair", "first").is_err());
+        assert!(begin.elapsed().as_secs() < 30, "{:?}", begin.elapsed());
     }
 
     #[test]

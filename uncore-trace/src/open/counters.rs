@@ -3,7 +3,7 @@
 //! aya sizes such an array to the number of CPUs, which is too small where a CPU owns many
 //! counters, and cannot be handed a map. So the array is made here and takes the place of aya's
 //! under the same descriptor, before the programs that name it are loaded.
-#![expect(unsafe_code, reason = "bpf(2) has no safe wrapper for these two commands")]
+#![expect(unsafe_code, reason = "bpf(2) has no safe wrapper for these commands")]
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
@@ -81,7 +81,7 @@ impl AsFd for CounterArray {
     }
 }
 
-fn bpf<T>(command: libc::c_int, attr: &T) -> io::Result<i32> {
+pub(super) fn bpf<T>(command: libc::c_int, attr: &T) -> io::Result<i32> {
     // SAFETY: `attr` has the layout that `command` reads, and its size is given.
     let result =
         unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_ref(attr), size_of::<T>()) };

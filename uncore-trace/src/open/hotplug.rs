@@ -59,13 +59,12 @@ pub(super) struct Follower {
     upper_half: bool,
     /// Something is not in its place yet; looked for until then.
     pub(super) unsettled: Option<Instant>,
-    probe_loaded: bool,
 }
 
 impl Follower {
     /// A recording begins with these CPUs online.
     pub(super) fn new(online: &[u32]) -> Self {
-        Self { online: online.to_vec(), upper_half: false, unsettled: None, probe_loaded: false }
+        Self { online: online.to_vec(), upper_half: false, unsettled: None }
     }
 
     /// The CPUs that were online at the last look.
@@ -253,10 +252,6 @@ impl Session {
     fn can_read(&mut self, cpu: u32) -> Result<bool> {
         let slot = u64::from(self.probe_slot());
         let program: &mut RawTracePoint = programs::find(&mut self.ebpf, "probe")?;
-        if !self.follower.probe_loaded {
-            programs::loaded("probe", program.load())?;
-            self.follower.probe_loaded = true;
-        }
         let mut options = RawTracePointRunOptions { cpu: Some(cpu), ..Default::default() };
         if let Some(argument) = options.args.first_mut() {
             *argument = slot;

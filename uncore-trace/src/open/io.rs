@@ -130,6 +130,11 @@ impl Kernel {
         &self.unseen
     }
 
+    /// The programs that this kernel can load.
+    pub(super) fn programs(&self) -> &[&'static str] {
+        &self.programs
+    }
+
     /// Sets the programs' globals and makes room in their maps, for `cpus` possible CPUs.
     pub(super) fn set<'a>(&'a self, loader: &mut EbpfLoader<'a>, cpus: u32) {
         for (name, value) in &self.settings {

@@ -13,14 +13,18 @@ mod open_counter;
 mod options;
 mod perf;
 mod programs;
+mod run_on_cpu;
 mod sampler;
 mod session;
+mod verifier;
 mod visit;
 mod witness;
 
+pub use self::btf::Types;
 pub use self::counting::Counting;
 pub use self::hotplug::{Change, online};
 pub use self::open_counter::{Layout, Placed};
 pub use self::options::{Options, Timer};
 pub use self::session::{Drops, Session, Unopened};
+pub use self::verifier::{Effort, MOST_INSTRUCTIONS, Verified, verify};
 pub use self::witness::Meter;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use anyhow::{Context as _, Result, anyhow, bail};
 use aya::maps::{Map, MapData};
 use aya::programs::{BtfTracePoint, Program, ProgramError, RawTracePoint};
-use aya::{Btf, Ebpf, EbpfLoader};
+use aya::{Btf, Ebpf, EbpfLoader, VerifierLogLevel};
 use uncore_trace_common::config;
 
 use super::btf::Types;
@@ -30,7 +30,7 @@ const OFFSETS: [(&str, (&str, &str)); 5] = [
 
 /// Loads the object with its globals set, sized for `cpus` possible CPUs, reading its counters
 /// from `counters`, some of them `at_switch`, and with `io` seeing what devices move. No program is
-/// loaded or attached yet.
+/// loaded or attached yet; of one that is refused the verifier logs what `log` says.
 pub(super) fn load(
     options: &Options,
     cpus: u32,
@@ -38,6 +38,7 @@ pub(super) fn load(
     counters: &CounterArray,
     types: &Types,
     io: Option<&io::Kernel>,
+    log: VerifierLogLevel,
 ) -> Result<Ebpf> {
     let offset = |(_, (structure, member)): &(_, (&str, &str))| types.offset(structure, member);
     let offsets: Vec<u64> = OFFSETS.iter().map(offset).collect::<Result<_>>()?;
@@ -50,6 +51,7 @@ pub(super) fn load(
         (config::AT_SWITCH, u64::from(at_switch)),
     ];
     let mut loader = EbpfLoader::new();
+    loader.verifier_log_level(log);
     for (name, value) in &settings {
         loader.override_global(name, value, true);
     }

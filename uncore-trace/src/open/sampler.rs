@@ -10,22 +10,25 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::os::fd::AsFd as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use aya::maps::{Array, MapData};
-use aya::programs::{BtfTracePoint, RawTracePoint, RawTracePointRunOptions, TestRun as _};
+use aya::programs::{BtfTracePoint, ProgramFd, RawTracePoint};
 use aya::{Btf, Ebpf};
-use rustix::thread::clock_nanosleep_absolute;
+use rustix::thread::{CapabilitySet, clock_nanosleep_absolute};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use uncore_trace_common::state::{SAMPLER_ARMED, SAMPLER_OFF, SAMPLER_WANTED, Sampler};
 
 use super::open_counter::Layout;
 use super::options::Timer;
 use super::programs;
+use super::run_on_cpu::run_on_cpu;
 use super::visit::visit;
+use crate::confine::{self, Needs};
 
 /// The running sampler.
 #[derive(Debug)]
@@ -212,9 +215,8 @@ impl Thread {
         let program: &mut RawTracePoint = programs::find(ebpf, "run_on_cpu")?;
         programs::loaded("run_on_cpu", program.load())?;
         // A second handle of the same program, for the thread to own.
-        let info = program.info().context("cannot get the BPF program run_on_cpu")?;
-        let program = RawTracePoint::from_program_info(info, "run_on_cpu".into())
-            .context("cannot get the BPF program run_on_cpu")?;
+        let program = program.fd().context("cannot get the BPF program run_on_cpu")?;
+        let program = program.try_clone().context("cannot get the BPF program run_on_cpu")?;
         let (stop, unreached) =
             (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         let readers = Arc::new(Mutex::new(readers));
@@ -234,7 +236,7 @@ impl Thread {
 }
 
 fn sample(
-    program: &RawTracePoint,
+    program: &ProgramFd,
     tick_ns: u64,
     readers: &Mutex<Vec<u32>>,
     stop: &AtomicBool,
@@ -243,6 +245,8 @@ fn sample(
     if let Err(error) = go_first() {
         log::info!("the sampler's thread cannot go before other tasks, ticks may be late: {error}");
     }
+    let capabilities = CapabilitySet::PERFMON | CapabilitySet::BPF;
+    confine::thread(&Needs { capabilities, ..Needs::default() });
     while !stop.load(Ordering::Relaxed) {
         let next = (now() / tick_ns + 1) * tick_ns;
         let until = Timespec {
@@ -253,9 +257,8 @@ fn sample(
             continue;
         }
         for &cpu in lock(readers).iter() {
-            let options = RawTracePointRunOptions { cpu: Some(cpu), ..Default::default() };
             // A CPU that cannot be reached has no reading, and that is what the tables will say.
-            if program.test_run(options).is_err() {
+            if run_on_cpu(program.as_fd(), cpu).is_err() {
                 unreached.store(true, Ordering::Relaxed);
             }
         }

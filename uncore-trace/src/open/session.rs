@@ -5,8 +5,8 @@ use std::os::fd::AsFd as _;
 
 use anyhow::{Context as _, Result, bail};
 use aya::maps::{Array, MapData, PerCpuArray, RingBuf};
-use aya::programs::{Program, ProgramError};
-use aya::{Btf, Ebpf};
+use aya::programs::{Program, ProgramError, RawTracePoint};
+use aya::{Btf, Ebpf, VerifierLogLevel};
 use aya_log::EbpfLogger;
 use uncore_trace_common::record::{KINDS, MAX_COUNTERS};
 use uncore_trace_common::state::{CpuState, Drops as DropsAbi, IoState, SAMPLER_OFF, Sampler};
@@ -112,8 +112,9 @@ impl Session {
         let at_switch = layouts.values().any(|layout| layout.at_switch > 0);
         let types = Types::read(VMLINUX.as_ref())?;
         let io = options.io.then(|| io::Kernel::of(&types));
+        let log = VerifierLogLevel::default();
         let mut ebpf =
-            programs::load(&options, possible, at_switch, &counters, &types, io.as_ref())?;
+            programs::load(&options, possible, at_switch, &counters, &types, io.as_ref(), log)?;
         drop(types);
         let ring = take(&mut ebpf, "RECORDS")?;
         let cpus = take(&mut ebpf, "CPUS")?;
@@ -132,6 +133,9 @@ impl Session {
             io.attach(&mut ebpf)?;
         }
         programs::attach(&mut ebpf, &kernel)?;
+        // A recorder that is confined loads no program.
+        let probe: &mut RawTracePoint = programs::find(&mut ebpf, "probe")?;
+        programs::loaded("probe", probe.load())?;
         let io = match io {
             Some(kernel) => Some(IoPrograms { kernel, cpus: take(&mut ebpf, "IO")? }),
             None => None,

@@ -5,9 +5,10 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use anyhow::{Result, ensure};
 
 use super::agree::{Agreement, cannot_lead};
+use super::links::Links;
 use super::notes::{self, by_pmu};
 use super::place::{Sight, Spot, spots};
-use super::resolve::Resolved;
+use super::resolve::{Resolved, Resolver};
 use super::{Counter, Plan, Role, io};
 use crate::catalog::budget::overcommitted;
 use crate::catalog::family::Kind;
@@ -28,6 +29,8 @@ pub(super) struct Assembly<'a> {
     pub(super) typed: HashSet<u32>,
     /// What is counted, once for all CPUs it is read on.
     pub(super) events: Vec<Resolved<'a>>,
+    /// What the counters count the bytes of.
+    pub(super) links: Links,
     pub(super) plan: Plan,
 }
 
@@ -44,19 +47,14 @@ struct Open<'e, 'a> {
 impl<'a> Assembly<'a> {
     /// An empty plan for `machine`.
     pub(super) fn new(machine: &'a Machine, tick_ns: u64, window_ns: u64) -> Self {
-        let plan = Plan {
-            tick_ns,
-            window_ns,
-            counters: Vec::new(),
-            metrics: Vec::new(),
-            notes: Vec::new(),
-        };
+        let plan = Plan { tick_ns, window_ns, ..Plan::default() };
         Self {
             machine,
             seen: HashMap::new(),
             agreement: Agreement::default(),
             typed: HashSet::new(),
             events: Vec::new(),
+            links: Links::default(),
             plan,
         }
     }
@@ -199,6 +197,7 @@ impl<'a> Assembly<'a> {
             role: Role::Counted,
             witness_bytes: None,
         });
+        self.links.add(self.machine, event, spot, id);
         (id, true)
     }
 
@@ -214,7 +213,7 @@ impl<'a> Assembly<'a> {
     /// # Errors
     ///
     /// Events of which some would never run.
-    pub(super) fn finish(mut self) -> Result<Plan> {
+    pub(super) fn finish(mut self, resolver: &Resolver<'_>) -> Result<Plan> {
         let events = std::mem::take(&mut self.events);
         for note in notes::on(self.machine, &events)? {
             self.note(note);
@@ -222,6 +221,7 @@ impl<'a> Assembly<'a> {
         for note in io::notes(&self.plan.counters) {
             self.note(note);
         }
+        self.plan.links = self.links.finish(resolver, &self.plan);
         Ok(self.plan)
     }
 }

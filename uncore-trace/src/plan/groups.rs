@@ -18,7 +18,7 @@ struct Missing {
 
 impl<'a> Resolver<'a> {
     /// The groups of `-p`, in order; `all` is every group that resolves here. With `allow_missing`
-    /// a group that opens nothing is a note where another one opens something.
+    /// a group that opens nothing is a warning where another one opens something.
     ///
     /// # Errors
     ///
@@ -50,7 +50,7 @@ impl<'a> Resolver<'a> {
         if allow_missing && !resolved.is_empty() {
             for Missing { group, why } in missing {
                 let why = why.unwrap_or_else(|| "no PMU of this machine is in it".to_owned());
-                self.notes.push(format!("the group {group} is not counted: {why}"));
+                self.warnings.push(format!("the group {group} is not counted: {why}"));
             }
             return Ok(resolved);
         }

@@ -37,7 +37,7 @@ pub enum Direction {
 }
 
 impl Direction {
-    /// Its word in tables.
+    /// The word that tables use for it.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Read => schema::io::READ,
@@ -73,6 +73,72 @@ impl IoScope {
     }
 }
 
+/// What is below the root ports that a counter is of.
+#[derive(Debug)]
+pub(super) struct Below<'a> {
+    /// The root ports it counts, a bit each; `None` where it counts all of its PMU.
+    pub mask: Option<u64>,
+    /// The requester id it counts alone.
+    pub requester: Option<u64>,
+    /// The die it is read on.
+    pub die: Option<u32>,
+    /// The functions that move data through them.
+    pub functions: Vec<&'a Function>,
+    /// Whether it is not known of one of them which PMU counts it.
+    pub is_unsure: bool,
+}
+
+impl<'a> Below<'a> {
+    /// Of what `encoded` counts, read on `cpu`; `None` where the PMU is not of root ports.
+    pub(super) fn of(
+        machine: &'a Machine,
+        words: Words<'_>,
+        encoded: &Encoded,
+        cpu: u32,
+    ) -> Option<Self> {
+        let ports = words.family?.ports.as_ref()?;
+        let value = |term: &String| {
+            let mut set = encoded.filter.split(',').filter_map(|term| term.split_once("=0x"));
+            let (_, hex) = set.find(|(name, _)| name == term)?;
+            u64::from_str_radix(hex, 16).ok()
+        };
+        let mask = ports.term.as_ref().and_then(value);
+        let requester = ports.requester.as_ref().and_then(|one| value(&one.term));
+        let die = die_number(machine, cpu);
+        let counted = |function: &&Function| {
+            let Some(at) = above(machine, words, function) else { return false };
+            !function.is_bridge()
+                && (at.die.is_none() || at.die == die)
+                && requester.is_none_or(|id| id == u64::from(function.address.requester()))
+                && match (at.port, mask) {
+                    (Some(port), Some(mask)) if requester.is_none() => mask >> port & 1 == 1,
+                    _ => true,
+                }
+        };
+        let functions: Vec<_> = machine.devices.pci.iter().filter(counted).collect();
+        let mut places = functions.iter().filter_map(|function| above(machine, words, function));
+        let is_unsure = places.any(|at| at.any_of_die);
+        Some(Self { mask, requester, die, functions, is_unsure })
+    }
+}
+
+/// What people call these functions: the name of each one's disk or interface, or its address; `None`
+/// where there are none.
+pub(super) fn label(machine: &Machine, functions: &[&Function]) -> Option<String> {
+    // A disk has the shortest name of all that is made of it but for dm-N and mdN.
+    let label = |function: &&Function| {
+        let made = |name: &&str| name.starts_with("dm-") || name.starts_with("md");
+        let names = machine.devices.names_of(function.address);
+        let name = names.min_by_key(|name| (made(name), name.len()));
+        name.map_or_else(|| function.address.to_string(), |name| printable(name).into_owned())
+    };
+    let mut labels: Vec<String> = functions.iter().take(NAMED).map(label).collect();
+    if functions.len() > NAMED {
+        labels.push(format!("{} more", functions.len() - NAMED));
+    }
+    (!labels.is_empty()).then(|| labels.join(", "))
+}
+
 /// What devices move of what `encoded` counts, read on `cpu`; `None` where its root ports or its
 /// direction are not known.
 pub(super) fn io(
@@ -88,47 +154,19 @@ pub(super) fn io(
         (false, true) => Direction::Write,
         _ => return None,
     };
-    let value = |term: &String| {
-        let mut set = encoded.filter.split(',').filter_map(|term| term.split_once("=0x"));
-        let (_, hex) = set.find(|(name, _)| name == term)?;
-        u64::from_str_radix(hex, 16).ok()
-    };
-    let mask = ports.term.as_ref().and_then(value);
-    let requester = ports.requester.as_ref().and_then(|one| value(&one.term));
-    let die = die_number(machine, cpu);
-    let counted = |function: &&Function| {
-        let Some(at) = above(machine, words, function) else { return false };
-        !function.is_bridge()
-            && (at.die.is_none() || at.die == die)
-            && requester.is_none_or(|id| id == u64::from(function.address.requester()))
-            && match (at.port, mask) {
-                (Some(port), Some(mask)) if requester.is_none() => mask >> port & 1 == 1,
-                _ => true,
-            }
-    };
-    let functions: Vec<&Function> = machine.devices.pci.iter().filter(counted).collect();
+    let below = Below::of(machine, words, encoded, cpu)?;
+    let Below { mask, functions, .. } = &below;
     let names = |function: &Function| machine.devices.names_of(function.address);
     let devices = functions.iter().flat_map(|function| names(function)).map(str::to_owned);
-    // A disk has the shortest name of all that is made of it but for dm-N and mdN.
-    let label = |function: &&Function| {
-        let made = |name: &&str| name.starts_with("dm-") || name.starts_with("md");
-        let name = names(function).min_by_key(|name| (made(name), name.len()));
-        name.map_or_else(|| function.address.to_string(), |name| printable(name).into_owned())
-    };
-    let mut labels: Vec<String> = functions.iter().take(NAMED).map(label).collect();
-    if functions.len() > NAMED {
-        labels.push(format!("{} more", functions.len() - NAMED));
-    }
-    if labels.is_empty() {
-        labels.push(printable(&words.pmu.name).into_owned());
-    }
+    let label = label(machine, functions);
+    let label = label.unwrap_or_else(|| printable(&words.pmu.name).into_owned());
     let is_shared =
         functions.iter().filter_map(|function| above(machine, words, function)).any(|at| {
             let whole =
                 ports.term.as_ref().and_then(|term| words.default_value(term, &encoded.event));
-            at.any_of_die || at.port.is_none() && mask.is_some() && mask != whole
+            at.any_of_die || at.port.is_none() && mask.is_some() && *mask != whole
         });
-    Some(IoScope { direction, devices: devices.collect(), label: labels.join(", "), is_shared })
+    Some(IoScope { direction, devices: devices.collect(), label, is_shared })
 }
 
 /// What the user should know of how the bytes of root ports are divided, one line each.

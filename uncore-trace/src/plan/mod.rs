@@ -2,7 +2,7 @@
 //!
 //! Pure: the same machine, catalog and request give the same plan, on any computer. A plan is
 //! complete (every perf attribute that matters is in it) and printable, and nothing in it is
-//! silently less than what was asked for: what is left out is an error or a note.
+//! silently less than what was asked for: what is left out is an error, a warning or a note.
 
 mod agree;
 pub mod allowance;
@@ -10,6 +10,7 @@ mod assembly;
 pub mod device;
 mod groups;
 pub mod io;
+pub mod links;
 pub mod measure;
 pub mod misses;
 mod notes;
@@ -37,6 +38,7 @@ use crate::catalog::spec::{self, Item};
 use crate::catalog::suggest::list;
 use crate::discover::format::WORDS;
 use crate::discover::{CpuList, Machine};
+use crate::schema::link::Link;
 use crate::text::printable;
 
 /// Shortest tick, 100 us: at 10 kHz a timer is already the largest part of the cost.
@@ -58,7 +60,7 @@ pub struct Request {
     pub events: Vec<String>,
     /// Names after `-M`, split at commas; `*`, `?` and `[]` as in a shell.
     pub metrics: Vec<String>,
-    /// Whether a group that opens nothing is a note in place of an error.
+    /// Whether a group that opens nothing is a warning in place of an error.
     pub allow_missing: bool,
     /// Names after `--device`: PCIe counters count these devices alone.
     pub devices: Vec<String>,
@@ -132,7 +134,7 @@ pub struct Counter {
 }
 
 /// Exactly what will be opened.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     /// Time between readings, in ns.
     pub tick_ns: u64,
@@ -142,6 +144,12 @@ pub struct Plan {
     pub counters: Vec<Counter>,
     /// What is computed from them.
     pub metrics: Vec<Planned>,
+    /// What they count the bytes of.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub links: Vec<Link>,
+    /// What was asked for and is left out, one line each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
     /// What the user should know, one line each.
     pub notes: Vec<String>,
 }
@@ -182,7 +190,8 @@ pub fn plan(machine: &Machine, catalog: &Catalog, request: &Request) -> Result<P
     for note in resolver.finish(request)? {
         assembly.note(note);
     }
-    let plan = assembly.finish()?;
+    let mut plan = assembly.finish(&resolver)?;
+    plan.warnings = std::mem::take(&mut resolver.warnings);
     if plan.counters.is_empty() {
         bail!(
             "nothing to count: give -p GROUP, -e EVENT or -M METRIC; the groups here are {}",
@@ -234,8 +243,8 @@ pub fn check_times(tick_ns: u64, window_ns: u64) -> Result<()> {
     }
     ensure!(
         window_ns.is_multiple_of(tick_ns),
-        "an interval of {} is not a whole number of ticks of {}: choose a multiple of it, or \
-         another --tick",
+        "an interval of {} is not a whole number of ticks of {}: choose a multiple of the tick, or \
+         record with another --tick",
         show(window_ns),
         show(tick_ns)
     );

@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 use super::{Counter, Plan};
 use crate::catalog::metric::{Input, Planned};
 use crate::discover::format::WORDS;
-use crate::text::{lines, plain_table, printable};
+use crate::text::{counted, lines, plain_table, printable};
+use crate::units;
 
 /// `config=0x2,config1=0x3ff`: the words that are not 0, or `config=0x0`.
 pub fn config(words: &[u64; WORDS]) -> String {
@@ -17,7 +18,7 @@ pub fn config(words: &[u64; WORDS]) -> String {
 
 impl Plan {
     /// The whole plan as text: what is read how often, one line per counter and per metric, then
-    /// the notes.
+    /// the warnings and the notes.
     pub fn render(&self) -> String {
         let mut table = plain_table([
             "id",
@@ -39,10 +40,7 @@ impl Plan {
         }
         let mut text = format!(
             "{} on CPU {}, read every {} in windows of {}\n\n{}",
-            match self.counters.len() {
-                1 => "1 counter".to_owned(),
-                many => format!("{many} counters"),
-            },
+            counted(self.counters.len(), "counter"),
             self.owners(),
             duration(self.tick_ns),
             duration(self.window_ns),
@@ -52,12 +50,14 @@ impl Plan {
             text.push('\n');
             text.push_str(&metrics(&self.metrics));
         }
-        if !self.notes.is_empty() {
+        if !self.warnings.is_empty() || !self.notes.is_empty() {
             text.push('\n');
         }
-        for note in &self.notes {
-            // Writing to a String cannot fail.
-            let _infallible = writeln!(text, "note: {}", printable(note));
+        for (word, said) in [("warning", &self.warnings), ("note", &self.notes)] {
+            for line in said {
+                // Writing to a String cannot fail.
+                let _infallible = writeln!(text, "{word}: {}", printable(line));
+            }
         }
         text
     }
@@ -72,7 +72,7 @@ fn row(counter: &Counter) -> [String; 13] {
         shown(&counter.event),
         shown(&counter.filter),
         shown(&counter.unit),
-        counter.scale.to_string(),
+        units::factor(counter.scale),
         counter.attr_type.to_string(),
         config(&counter.config),
         counter.cpu.to_string(),

@@ -37,12 +37,14 @@ pub struct Resolver<'a> {
     pub(super) narrowing: Narrowing<'a>,
     /// What the user should know, one line each.
     pub notes: Vec<String>,
+    /// What was asked for and is left out, one line each.
+    pub(super) warnings: Vec<String>,
 }
 
 impl<'a> Resolver<'a> {
     /// A resolver without notes.
     pub fn new(machine: &'a Machine, catalog: &'a Catalog, narrowing: Narrowing<'a>) -> Self {
-        Self { machine, catalog, narrowing, notes: Vec::new() }
+        Self { machine, catalog, narrowing, notes: Vec::new(), warnings: Vec::new() }
     }
 
     /// Takes the notes.

@@ -4,10 +4,14 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::rotate::Rotate;
 use crate::attribute::Choice;
+use crate::confine::Needs;
+use crate::discover::Machine;
 use crate::open::Timer;
 use crate::plan::{Plan, Role};
 use crate::tables::mode::Mode;
+use crate::tables::series::Keep;
 
 /// Tracepoints at which counters are read too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -30,6 +34,10 @@ pub struct Options {
     pub force: bool,
     /// Permissions of the files.
     pub mode: Mode,
+    /// When to go on in the next part; `None`: the recording has one.
+    pub rotate: Option<Rotate>,
+    /// Which parts to keep; `None`: all.
+    pub keep: Option<Keep>,
     /// Cluster the host is in, for the column `cluster`; `None`: not named.
     pub cluster: Option<String>,
     /// Leave the command line out of the metadata.
@@ -67,12 +75,61 @@ pub struct Options {
     pub timer: Timer,
     /// Ring size in bytes.
     pub buffer: u32,
+    /// Take the marks of `uncore-trace mark`.
+    pub listen: bool,
+    /// A FIFO, or a socket to be made, whose lines are marks.
+    pub marks: Option<PathBuf>,
     /// The files of the catalog that are not embedded.
     pub catalog: Vec<String>,
     /// Say nothing but errors.
     pub quiet: bool,
     /// The command to run.
     pub command: Vec<OsString>,
+    /// What the caller still does when the recording is over.
+    pub afterwards: Needs,
+}
+
+/// How often rows go to a view of this process.
+const FLUSH: Duration = Duration::from_millis(250);
+
+impl Options {
+    /// A recording of `plan` whose rows go to a view of this process, until a signal; with its ticks and
+    /// windows, and methods chosen by it.
+    pub fn for_view(machine: &Machine, plan: &Plan) -> Self {
+        let window = Duration::from_nanos(plan.window_ns);
+        Self {
+            root: machine.root.clone(),
+            output: PathBuf::from("-"),
+            force: false,
+            mode: Mode::default(),
+            rotate: None,
+            keep: None,
+            cluster: None,
+            no_cmdline: false,
+            tick: Duration::from_nanos(plan.tick_ns),
+            interval: window,
+            duration: None,
+            delay: Duration::ZERO,
+            slices: false,
+            sample_on: Vec::new(),
+            min_gap: Duration::ZERO,
+            flush: FLUSH.max(window),
+            cgroups: Vec::new(),
+            cgroup_depth: None,
+            method: Choice::Auto,
+            lag: Duration::ZERO,
+            witness_budget: None,
+            io: Choice::Auto.sees_io(plan),
+            timer: Timer::Auto,
+            buffer: buffer_mib(machine.cpus.online.len(), false, AtSwitch::of(plan, false)) << 20,
+            listen: false,
+            marks: None,
+            catalog: Vec::new(),
+            quiet: true,
+            command: Vec::new(),
+            afterwards: Needs::default(),
+        }
+    }
 }
 
 /// What is read at every context switch.

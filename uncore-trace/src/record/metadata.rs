@@ -65,28 +65,39 @@ pub(super) fn at_start(
     Ok(pairs)
 }
 
+/// How a part of a recording ended.
+#[derive(Debug)]
+pub(super) struct End {
+    /// Both clocks at its begin.
+    pub clock: Snapshot,
+    /// What made the readings.
+    pub timer: Timer,
+    /// Whether nothing is missing.
+    pub complete: bool,
+    /// User and system time of this process at its begin, ns.
+    pub own_cpu_ns: i64,
+}
+
 /// What is known at the end, added to what was at the start.
 pub(super) fn at_end(
     pairs: &mut BTreeMap<String, String>,
-    clock: Snapshot,
     timeline: &Timeline,
-    timer: Timer,
-    complete: bool,
+    end: &End,
 ) -> Result<()> {
     losses(pairs, &timeline.ledger)?;
-    let timer = match timer {
+    let timer = match end.timer {
         Timer::RunOnCpu => "run-on-cpu",
         Timer::Auto | Timer::Pinned => "pinned",
     };
-    let own = Own { cpu_ns: own_cpu_ns(), max_rss_bytes: max_rss_bytes(), timer };
+    let own = Own { cpu_ns: own_cpu_ns() - end.own_cpu_ns, max_rss_bytes: max_rss_bytes(), timer };
     let mut set = |key: &str, value: String| pairs.insert(key.to_owned(), value);
-    set(metadata::CLOCKS, json(&[clock, Snapshot::take()])?);
+    set(metadata::CLOCKS, json(&[end.clock, Snapshot::take()])?);
     set(metadata::CPU_TIME, json(&timeline.cpu_time())?);
     if let Some(tick) = timeline.stop_tick() {
         set(metadata::STOP_TICK, tick.to_string());
     }
     set(metadata::OWN, json(&own)?);
-    set(metadata::COMPLETE, complete.to_string());
+    set(metadata::COMPLETE, end.complete.to_string());
     Ok(())
 }
 
@@ -113,7 +124,7 @@ fn json<T: Serialize + ?Sized>(value: &T) -> Result<String> {
 }
 
 /// User and system time of this process, ns.
-fn own_cpu_ns() -> i64 {
+pub(super) fn own_cpu_ns() -> i64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     time.tv_sec * 1_000_000_000 + time.tv_nsec
 }

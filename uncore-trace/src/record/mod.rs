@@ -1,13 +1,19 @@
 //! Records: runs the pipeline from an open session to finished tables.
 
 mod args;
+pub mod marks;
 mod metadata;
+mod needs;
+mod part;
+mod parts;
 mod planned;
 mod progress;
 mod recorder;
+mod rotate;
 mod switches;
 mod witness;
 
 pub use self::args::{AtSwitch, Options, Sampling, buffer_mib, default_tick, parse_duration};
 pub use self::recorder::{Outcome, has_raw_tables, record};
+pub use self::rotate::Rotate;
 pub use self::switches::switches_per_cpu;

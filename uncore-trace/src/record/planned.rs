@@ -1,13 +1,14 @@
 //! What became of the planned counters: rows of the table `counters`, and warnings.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::args::Options;
 use crate::assemble::Sink;
 use crate::open::Session;
 use crate::plan::Plan;
-use crate::schema::counters;
+use crate::schema::link::{Counted, Link, Peak};
 use crate::schema::origin::Origin;
+use crate::schema::{counters, links};
 
 /// Warns of counters that could not be opened: of witnesses that may be missing once for all.
 pub(super) fn warn_of_unopened(plan: &Plan, session: &Session, options: &Options) {
@@ -25,14 +26,14 @@ pub(super) fn warn_of_unopened(plan: &Plan, session: &Session, options: &Options
     }
 }
 
-/// A row of `counters` for each.
-pub(super) fn plan_rows(plan: &Plan, session: &Session, sink: &mut Sink) {
+/// A row of `counters` for each; `failed` are those that are not read, with the reason.
+pub(super) fn plan_rows(plan: &Plan, failed: &BTreeMap<u32, &str>, sink: &mut Sink) {
     if !sink.wants(&counters::TABLE) {
         return;
     }
     let Origin { host, boot_id, cluster } = &sink.origin;
     for counter in &plan.counters {
-        let failed = session.unopened().iter().find(|unopened| unopened.counter == counter.id);
+        let failed = failed.get(&counter.id).copied();
         let [config, config1, config2, config3, config4] = counter.config;
         sink.rows.counters.append(&counters::Row {
             host,
@@ -58,7 +59,39 @@ pub(super) fn plan_rows(plan: &Plan, session: &Session, sink: &mut Sink) {
             leader: counter.leader.map(|leader| leader as i32),
             role: counter.role.name(),
             state: if failed.is_some() { "failed" } else { "opened" },
-            error: failed.map(|failed| failed.reason.as_str()),
+            error: failed,
         });
     }
+}
+
+/// A row of `links` for each counter of a link.
+pub(super) fn link_rows(plan: &Plan, sink: &mut Sink) {
+    if !sink.wants(&links::TABLE) {
+        return;
+    }
+    let pairs = plan.links.iter().flat_map(|link| link.counters.iter().map(move |its| (link, its)));
+    for (link, counted) in pairs {
+        let is_other = |peak: &&Peak| (peak.direction != counted.direction, peak.source);
+        link_row(link, *counted, link.peaks_of(counted.direction).min_by_key(is_other), sink);
+    }
+}
+
+fn link_row(link: &Link, counted: Counted, peak: Option<&Peak>, sink: &mut Sink) {
+    let Origin { host, boot_id, cluster } = &sink.origin;
+    sink.rows.links.append(&links::Row {
+        host,
+        boot_id,
+        cluster: cluster.as_deref(),
+        counter: counted.counter as i32,
+        link: &link.name,
+        kind: &link.kind,
+        subsystem: &link.subsystem,
+        socket: link.socket.map(i32::from),
+        devices: link.devices.as_deref(),
+        direction: counted.direction.name(),
+        peak: peak.map(|peak| peak.bytes_per_s),
+        peak_direction: peak.map(|peak| peak.direction.name()),
+        peak_source: peak.map(|peak| peak.source.name()),
+        peak_detail: peak.map(|peak| peak.detail.as_str()),
+    });
 }

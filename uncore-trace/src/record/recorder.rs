@@ -1,7 +1,7 @@
 //! The loop: drain the ring, advance the time line, hand rows to the writer, until it is time to
 //! stop; then close the last window and finish the tables.
 
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -9,25 +9,26 @@ use anyhow::Result;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::args::{Options, Sampling};
-use super::metadata;
-use super::planned::{plan_rows, warn_of_unopened};
+use super::marks::Marks;
+use super::needs::needs;
+use super::part::{Common, Draft};
+use super::parts::{Ended, LAST_WAIT, Parts};
+use super::planned::warn_of_unopened;
 use super::progress::Progress;
+use super::rotate::Rotation;
 use super::witness::Watch;
-use crate::assemble::{Setup, Sink, Timeline};
-use crate::attribute::{Attributor, Effort, Methods, RecordingFacts, order};
-use crate::clock::{Snapshot, mono_ns};
+use crate::clock::mono_ns;
+use crate::confine;
 use crate::count::Count;
 use crate::discover::Machine;
 use crate::drain::{Peek, Record, decode, peek};
-use crate::open::{self, Change, Drops, Layout, Session, Timer};
+use crate::open::{self, Change, Drops, Session};
 use crate::plan::Plan;
 use crate::priority;
 use crate::schema::loss::{Cause, Losses};
-use crate::schema::origin::Origin;
 use crate::signals::Signals;
 use crate::tables::place;
-use crate::tables::thread::WriterHandle;
-use crate::tables::writer::{Create, Finished, Target};
+use crate::tables::writer::{Finished, Target};
 use crate::workload::Workload;
 
 /// How often the ring is drained; `args::buffer_mib` sizes the ring by it.
@@ -37,9 +38,6 @@ const DRAIN: Duration = Duration::from_millis(50);
 /// preempted by the hypervisor in the middle may be late.
 const SETTLE_NS: u64 = 5_000_000;
 
-/// After this long without the last readings the recording ends without them.
-const LAST_WAIT: Duration = Duration::from_secs(2);
-
 /// After this long it ends also with something left in the ring.
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
@@ -48,6 +46,8 @@ const LONGEST_WAIT: Duration = Duration::from_secs(10);
 pub struct Outcome {
     /// What was written.
     pub finished: Finished,
+    /// In how many parts: 1 unless it was rotated.
+    pub parts: u32,
     /// What was not seen, by what it costs; it says whether the recording is complete.
     pub losses: Losses,
     /// Length of the recording, s.
@@ -57,12 +57,9 @@ pub struct Outcome {
 }
 
 struct Recorder<'a> {
-    options: &'a Options,
-    root: &'a Path,
+    common: Common<'a>,
     session: Session,
-    timeline: Timeline,
-    sink: Sink,
-    writer: WriterHandle,
+    parts: Parts,
     drops: Drops,
     /// Watches the witnesses, where they may be dropped.
     watch: Option<Watch<'a>>,
@@ -74,14 +71,14 @@ struct Recorder<'a> {
     /// `Drops::moved` when counters were last gone after.
     followed: u64,
     sealed: Instant,
-    /// The metadata of the last seal, and how many losses it tells of.
-    pairs: BTreeMap<String, String>,
-    losses_sealed: Option<u64>,
 }
 
 /// Records `plan` on `machine` as `options` say, until the command ends, a signal comes or the time
 /// is over. The command is started here; when this returns, also with an error, all files are
 /// closed, no counter and no program is left in the kernel, and the command may still run.
+///
+/// Once everything is attached and the command runs, this process is confined for good
+/// ([`crate::confine`]): it cannot record a second time.
 ///
 /// # Errors
 ///
@@ -95,10 +92,13 @@ pub async fn record(
     workload: &mut Workload,
     signals: &mut Signals,
 ) -> Result<Outcome> {
-    let clock = Snapshot::take();
-    let pairs = metadata::at_start(options, plan, clock)?;
-    let create = Create { overwrite: options.force, mode: options.mode, ..Create::default() };
-    let writer = WriterHandle::create(target, create, &pairs)?;
+    let marks = Marks::open(options, &target)?;
+    let rotation = Rotation::open(&target, options)?;
+    let (rotation, first) = match rotation {
+        Some((rotation, first)) => (Some(rotation), first),
+        None => (None, target),
+    };
+    let draft = Draft::create(first, options, plan)?;
     let online: Vec<u32> = machine.cpus.online.iter().collect();
     let possible = machine.cpus.possible.iter().max().map_or(1, |highest| highest + 1);
     let mut session = Session::open(plan, &online, possible, session_options(options))?;
@@ -106,62 +106,23 @@ pub async fn record(
     let over = delay(options, workload, signals).await?;
     let timer = session.start()?;
     let start_tick = mono_ns() as u64 / plan.tick_ns + 1;
-    let setup = Setup {
-        plan,
-        layouts: &session.layouts().clone(),
-        cpus: &online,
-        places: &machine.cpus.places,
-        start_tick,
-        clock,
-        root: &machine.root,
-        cgroup_mount: machine.cgroups.v2.as_deref(),
-        only_cgroups: options.cgroups.clone(),
-        cgroup_depth: options.cgroup_depth,
-        io: options.io,
-    };
-    let mut sink = Sink::new(&writer, options.slices, Origin::of(&pairs));
-    plan_rows(plan, &session, &mut sink);
-    let opened: HashSet<u32> = session.layouts().values().flat_map(Layout::ids).collect();
-    let attributor = Attributor::new(&RecordingFacts {
-        plan,
-        counters: &order(plan, |id| !opened.contains(&id)),
-        methods: Methods {
-            choice: options.method,
-            io: options.io,
-            lag_ns: options.lag.as_nanos() as u64,
-            effort: Effort::Live,
-        },
-        start_tick,
-        clock,
-        origin: &sink.origin,
-    });
-    let mut timeline = Timeline::new(&setup, Box::new(attributor), &mut sink);
-    if options.witness_budget.is_some() {
-        timeline.ledger.set_optional(plan.witnesses().map(|its| its.id));
-    }
-    metadata::unopened(&mut timeline.ledger, session.unopened(), mono_ns() as u64);
-    for unseen in session.unseen() {
-        timeline.ledger.explain(Cause::IoUnseen, mono_ns() as u64, None, unseen);
-    }
+    marks.begin((start_tick * plan.tick_ns) as i64);
+    let common = Common::new(options, machine, plan, &session, online);
+    let live = draft.begin(&common, &session, start_tick)?;
     let watch = options.witness_budget.map(|budget| {
         let unopened = session.unopened().iter().map(|its| its.counter).collect();
         Watch::new(plan, budget, &unopened, &mut session, mono_ns() as u64)
     });
     let mut recorder = Recorder {
-        options,
-        root: &machine.root,
+        common,
         session,
-        timeline,
-        sink,
-        writer,
+        parts: Parts::new(live, rotation, marks, timer),
         drops: Drops::default(),
         watch,
         changed: 0,
         looks: VecDeque::new(),
         followed: 0,
         sealed: Instant::now(),
-        pairs,
-        losses_sealed: None,
     };
     let begin = Instant::now();
     if options.delay.is_zero() {
@@ -169,22 +130,24 @@ pub async fn record(
         *workload = Workload::start(&options.command)?;
     }
     priority::raise_priority();
+    let rotated = recorder.parts.needs();
+    confine::process(&needs(machine, options, workload).and(rotated));
     if !over {
         recorder.run(workload, signals).await?;
     }
     let seconds = begin.elapsed().as_secs_f64();
     recorder.stop(signals, plan.tick_ns).await?;
-    recorder.finish(clock, timer, seconds)
+    recorder.finish(seconds)
 }
 
 impl Recorder<'_> {
     /// Drains until the command ends, a signal comes or the time is over.
     async fn run(&mut self, workload: &mut Workload, signals: &mut Signals) -> Result<()> {
-        let progress = Progress::new(self.options.quiet);
-        let mut ticks = interval(DRAIN.min(self.options.flush / 4));
+        let progress = Progress::new(self.common.options.quiet);
+        let mut ticks = interval(DRAIN.min(self.common.options.flush / 4));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let forever = Duration::from_secs(u64::from(u32::MAX));
-        let over = sleep(self.options.duration.unwrap_or(forever));
+        let over = sleep(self.common.options.duration.unwrap_or(forever));
         tokio::pin!(over);
         loop {
             tokio::select! {
@@ -195,7 +158,8 @@ impl Recorder<'_> {
                         tokio::task::yield_now().await;
                     }
                     self.seal_if_due()?;
-                    progress.update(self.sink.fabric_rows(), &self.timeline.ledger.losses());
+                    self.parts.rotate(&self.common, &self.session)?;
+                    progress.update(self.parts.rows(), &self.parts.losses());
                 }
                 ended = workload.ended() => break ended?,
                 _ = signals.next() => break,
@@ -209,11 +173,14 @@ impl Recorder<'_> {
     /// Waits for the readings of the last tick, closes everything, and stops the session.
     async fn stop(&mut self, signals: &mut Signals, tick_ns: u64) -> Result<()> {
         self.watch = None;
-        self.timeline.stop_at(mono_ns() as u64 / tick_ns + 1);
+        self.settle(signals).await?;
+        self.parts.live.timeline.stop_at(mono_ns() as u64 / tick_ns + 1);
         // The last tick's readings have come by then, and nothing after them matters: with the
         // programs gone the ring can only get emptier.
-        sleep(2 * self.options.tick + Duration::from_nanos(2 * SETTLE_NS)).await;
+        sleep(2 * self.common.options.tick + Duration::from_nanos(2 * SETTLE_NS)).await;
         self.remember_running().await;
+        // Also what the command wrote just before it ended has been read by now.
+        self.parts.marks.close();
         // Of a CPU that was away too shortly to be seen, and with nobody's hint.
         let stopped = self.session.take_stopped();
         self.session.stop()?;
@@ -227,7 +194,7 @@ impl Recorder<'_> {
         self.last_change(stopped, &counts, counted)?;
         let mut waiting = Instant::now();
         let mut pause = Duration::ZERO;
-        while !self.timeline.is_done()
+        while !self.parts.live.timeline.is_done()
             && waiting.elapsed() < LAST_WAIT
             && begin.elapsed() < LONGEST_WAIT
         {
@@ -243,7 +210,20 @@ impl Recorder<'_> {
             }
         }
         self.drain()?;
-        self.timeline.give_up(mono_ns() as u64);
+        self.parts.live.timeline.give_up(mono_ns() as u64);
+        Ok(())
+    }
+
+    /// Waits until the part before the live one is closed.
+    async fn settle(&mut self, signals: &mut Signals) -> Result<()> {
+        while !self.parts.is_settled() {
+            let emptied = self.drain()?;
+            self.parts.rotate(&self.common, &self.session)?;
+            tokio::select! {
+                () = sleep(Duration::from_millis(if emptied { 5 } else { 0 })) => {}
+                _ = signals.next() => self.parts.turn()?,
+            }
+        }
         Ok(())
     }
 
@@ -255,10 +235,10 @@ impl Recorder<'_> {
         counts: &[(u32, Count)],
         now: u64,
     ) -> Result<()> {
-        let gone = self.session.take_gone(&open::online(self.root)?);
+        let gone = self.session.take_gone(&open::online(&self.common.machine.root)?);
         self.apply(&Change { gone, stopped, ..Change::default() }, now)?;
         self.looks.clear();
-        self.timeline.last_counts(counts, now, &mut self.sink);
+        self.parts.live.timeline.last_counts(counts, now, &mut self.parts.live.sink);
         Ok(())
     }
 
@@ -267,7 +247,7 @@ impl Recorder<'_> {
     async fn remember_running(&mut self) {
         let begin = Instant::now();
         let session = &self.session;
-        while !self.timeline.remember_running(&mut |cpu| unsent(session, cpu).ok()?)
+        while !self.parts.live.timeline.remember_running(&mut |cpu| unsent(session, cpu).ok()?)
             && begin.elapsed() < DRAIN
         {
             sleep(Duration::from_micros(100)).await;
@@ -278,14 +258,15 @@ impl Recorder<'_> {
     /// is emptied must not keep the recorder from its other duties. `false` if something is left.
     fn drain(&mut self) -> Result<bool> {
         let now = mono_ns() as u64;
-        let online = open::online(self.root)?;
+        let online = open::online(&self.common.machine.root)?;
         // A CPU that leaves and returns while the ring is behind was away all the same.
         if self.looks.back().is_none_or(|(_, last)| *last != online) {
             self.looks.push_back((now, online));
         }
         let (horizon, emptied) = self.feed()?;
         let fed = if emptied { now } else { horizon };
-        let look = self.looks.pop_front_if(|(time, _)| *time <= fed);
+        let has_all = self.has_all_of_gone(fed);
+        let look = self.looks.pop_front_if(|(time, _)| *time <= fed && has_all);
         let has_changed = match look {
             Some((_, online)) => self.follow(&online)?,
             // What was sent of the places before the last ones has been fed.
@@ -304,8 +285,10 @@ impl Recorder<'_> {
                 None
             })
         };
-        self.timeline.advance(horizon, emptied, &mut self.sink, &mut look);
-        self.sink.hand_over(&mut self.writer)?;
+        for part in self.parts.open() {
+            part.timeline.advance(horizon, emptied, &mut part.sink, &mut look);
+            part.sink.hand_over(&mut part.writer)?;
+        }
         failed.map_or(Ok(emptied), Err)
     }
 
@@ -323,10 +306,10 @@ impl Recorder<'_> {
                     if let (Some(watch), Record::Sample(sample)) = (&mut self.watch, &record) {
                         watch.read(sample.cpu);
                     }
-                    self.timeline.feed(record, &mut self.sink);
+                    self.parts.feed(record);
                 }
                 Err(error) => {
-                    let ledger = &mut self.timeline.ledger;
+                    let ledger = self.parts.ledger(horizon);
                     ledger.explain(Cause::Undecodable, horizon, None, &error.to_string());
                 }
             }
@@ -334,7 +317,7 @@ impl Recorder<'_> {
                 emptied = false;
                 // What is left is newer than what was fed, by less than the ring can be out of
                 // order.
-                horizon = horizon.min(self.timeline.newest().saturating_sub(SETTLE_NS));
+                horizon = horizon.min(self.parts.live.timeline.newest().saturating_sub(SETTLE_NS));
                 break;
             }
         }
@@ -343,7 +326,9 @@ impl Recorder<'_> {
         }
         self.session.flush_log();
         self.note_drops(horizon)?;
-        self.sink.hand_over(&mut self.writer)?;
+        for part in self.parts.open() {
+            part.sink.hand_over(&mut part.writer)?;
+        }
         Ok((horizon, emptied))
     }
 
@@ -363,24 +348,44 @@ impl Recorder<'_> {
         let change = self.session.retire(&dropped.ids)?;
         for id in &dropped.ids {
             let why = format!("not read from here: {}", dropped.why);
-            self.timeline.ledger.explain(Cause::WitnessLost, now, Some(*id), &why);
+            for part in self.parts.open() {
+                part.timeline.ledger.explain(Cause::WitnessLost, now, Some(*id), &why);
+            }
+            self.common.opened.remove(id);
+            self.common.dropped.insert(*id, why);
         }
         self.apply(&change, now)?;
         Ok(true)
     }
 
+    /// Whether all has been fed that those CPUs sent which the next look finds offline, and the last too.
+    fn has_all_of_gone(&self, fed: u64) -> bool {
+        let Some(((_, next), (_, last))) = self.looks.front().zip(self.looks.back()) else {
+            return true;
+        };
+        let is_gone = |cpu| !next.contains(&cpu) && !last.contains(&cpu);
+        self.parts
+            .live
+            .timeline
+            .has_all_of(is_gone, fed, &mut |cpu| unsent(&self.session, cpu).ok()?)
+    }
+
     /// Goes after counters whose CPU went offline. `true` if something is read elsewhere from here.
     fn follow(&mut self, online: &[u32]) -> Result<bool> {
-        let hint = self.timeline.take_is_on_other_cpu() || self.followed < self.drops.moved;
+        let mut is_elsewhere = false;
+        for part in self.parts.open() {
+            is_elsewhere |= part.timeline.take_is_on_other_cpu();
+        }
+        let hint = is_elsewhere || self.followed < self.drops.moved;
         self.followed = self.drops.moved;
         // A CPU that is given counters may read them before all of them are placed.
         let before = mono_ns() as u64;
-        let Some(mut change) = self.session.follow(online, self.root, hint)? else {
+        let Some(mut change) = self.session.follow(online, &self.common.machine.root, hint)? else {
             return Ok(false);
         };
         if !change.gone.is_empty() {
             // One that is back already writes its state again: its absence was idle time.
-            let back = open::online(self.root)?;
+            let back = open::online(&self.common.machine.root)?;
             change.gone.retain(|cpu| !back.contains(cpu));
         }
         self.apply(&change, before)?;
@@ -391,7 +396,10 @@ impl Recorder<'_> {
     fn apply(&mut self, change: &Change, time: u64) -> Result<()> {
         let session = &self.session;
         let mut look = |cpu| unsent(session, cpu).ok()?;
-        self.timeline.follow(change, time, &mut self.sink, &mut look);
+        for part in self.parts.open() {
+            part.timeline.follow(change, time, &mut part.sink, &mut look);
+        }
+        self.common.follow(change);
         for &cpu in &change.gone {
             self.session.forget(cpu)?;
         }
@@ -405,7 +413,7 @@ impl Recorder<'_> {
             let lost = after - before;
             if lost > 0 {
                 let detail = format!("{lost} records of kind {kind}");
-                self.timeline.ledger.explain(Cause::RingFull, now, None, &detail);
+                self.parts.ledger(now).explain(Cause::RingFull, now, None, &detail);
             }
         }
         for (after, before, cause) in [
@@ -414,7 +422,7 @@ impl Recorder<'_> {
             (drops.timer, before.timer, Cause::TimerStopped),
         ] {
             if after > before {
-                self.timeline.ledger.add(cause, now, 0, None, None, after - before);
+                self.parts.ledger(now).add(cause, now, 0, None, None, after - before);
             }
         }
         for (after, before, what) in [
@@ -427,7 +435,7 @@ impl Recorder<'_> {
         ] {
             if after > before {
                 let detail = format!("{} {what}", after - before);
-                self.timeline.ledger.explain(Cause::IoUnseen, now, None, &detail);
+                self.parts.ledger(now).explain(Cause::IoUnseen, now, None, &detail);
             }
         }
         Ok(())
@@ -436,41 +444,24 @@ impl Recorder<'_> {
     /// Seals early enough that what is not yet closed is part of the flush interval too.
     fn seal_if_due(&mut self) -> Result<()> {
         // A drain is a period late at most, and a seal takes its time too.
-        let margin = 2 * DRAIN + self.options.flush / 10;
-        let options = &self.options;
+        let margin = 2 * DRAIN + self.common.options.flush / 10;
+        let options = self.common.options;
         let lag = margin + Duration::from_nanos(SETTLE_NS) + options.interval + options.lag;
-        let due = self.options.flush.saturating_sub(lag).max(self.options.flush / 4);
+        let due = options.flush.saturating_sub(lag).max(options.flush / 4);
         if self.sealed.elapsed() >= due {
             self.sealed = Instant::now();
-            self.sink.flush(&mut self.writer)?;
-            self.note_losses()?;
-            self.writer.seal()?;
+            self.parts.seal()?;
         }
         Ok(())
     }
 
-    /// Tells the next segments what was lost so far: a recorder that is killed has no other chance.
-    fn note_losses(&mut self) -> Result<()> {
-        let losses = self.timeline.ledger.totals().values().sum();
-        if self.losses_sealed.replace(losses) == Some(losses) {
-            return Ok(());
-        }
-        metadata::losses(&mut self.pairs, &self.timeline.ledger)?;
-        self.writer.set_metadata(self.pairs.clone())
-    }
-
-    fn finish(mut self, clock: Snapshot, timer: Timer, seconds: f64) -> Result<Outcome> {
-        self.timeline.ledger.rows(&mut self.sink);
-        let losses = self.timeline.ledger.losses();
-        let complete = losses.is_complete();
-        metadata::at_end(&mut self.pairs, clock, &self.timeline, timer, complete)?;
-        self.sink.finish(&mut self.writer)?;
+    fn finish(self, seconds: f64) -> Result<Outcome> {
         let counters = self.session.opened();
         // Nothing of the session is needed any more, and the machine should not pay for it while
         // the file is put together.
         drop(self.session);
-        let finished = self.writer.finish(self.pairs)?;
-        Ok(Outcome { finished, losses, seconds, counters })
+        let Ended { finished, parts, losses } = self.parts.finish()?;
+        Ok(Outcome { finished, parts, losses, seconds, counters })
     }
 }
 

@@ -21,8 +21,7 @@ fn plan() -> Plan {
         tick_ns: TICK_NS as u64,
         window_ns: TICK_NS as u64,
         counters: vec![serde_json::from_value(counter).unwrap()],
-        metrics: Vec::new(),
-        notes: Vec::new(),
+        ..Plan::default()
     }
 }
 

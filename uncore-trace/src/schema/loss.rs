@@ -3,6 +3,8 @@
 //! Guarantees: no drop is only logged; the sums by cause are the file's `uncore_trace.loss`; what a
 //! cause costs, and the words for it, are in the list of causes below and nowhere else.
 
+use std::collections::BTreeMap;
+
 use super::kind::{I32, I64, Null, Text, Word, table};
 
 table! {
@@ -85,6 +87,9 @@ causes! {
     /// A witness could not be opened, was dropped, or was not read: what it would have divided is
     /// divided otherwise, and `detail` says why.
     WitnessLost = "witness_lost", Cost::Precision;
+    /// A mark that was not taken: there was no room for it, or a line of `record --marks` was none;
+    /// `detail` says which.
+    MarkLost = "mark_lost", Cost::Precision;
     /// A record found the ring full.
     RingFull = "ring_full", Cost::Counts(LARGER_BUFFER);
     /// No record accounts for `span_ns` of a CPU's time before `mono_ns`.
@@ -145,6 +150,11 @@ impl Losses {
             }
         }
         lists
+    }
+
+    /// Sorts totals of causes that are known.
+    pub fn of(totals: &BTreeMap<Cause, u64>) -> Self {
+        Self::sort(totals.iter().map(|(cause, count)| (cause.name(), *count)))
     }
 
     /// Whether a recording with these losses is complete.

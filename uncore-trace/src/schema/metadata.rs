@@ -46,6 +46,8 @@ pub const CATALOG: &str = "uncore_trace.catalog";
 pub const LOSS: &str = "uncore_trace.loss";
 /// JSON `{cause: mono_ns}`: when the first loss of each cause began.
 pub const LOSS_FIRST: &str = "uncore_trace.loss_first";
+/// JSON, see [`super::marks::Listed`]: the first marks; absent where there are none.
+pub const MARKS: &str = "uncore_trace.marks";
 /// JSON, one object per CPU: how its time divides over the owners.
 pub const CPU_TIME: &str = "uncore_trace.cpu_time";
 /// JSON: what the tool itself used, `{"cpu_ns":..,"max_rss_bytes":..}`.

@@ -20,8 +20,12 @@ pub mod fabric;
 pub mod io;
 pub mod irqs;
 pub mod kind;
+pub mod link;
+pub mod links;
 pub mod loss;
+pub mod marks;
 pub mod metadata;
+pub mod metric;
 pub mod origin;
 pub mod owner;
 pub mod readings;
@@ -80,7 +84,9 @@ tables! {
     tasks,
     cgroups,
     counters,
+    links,
     cpus,
+    marks,
     loss,
     run,
     fabric,
@@ -141,7 +147,9 @@ impl TableDef {
     /// The Parquet writer's settings for this table, without row group limits and metadata.
     ///
     /// Page indexes are left out: readers of a timeline scan it, and they would be held in memory
-    /// until the file is finished. Chunk statistics stay, DuckDB skips row groups by them.
+    /// until the file is finished. Chunk statistics stay for numbers and times, DuckDB skips row groups by
+    /// them. Words have none: nearly every row group has all of them, so that none is skipped, and the
+    /// encoder compares every row's for the least and the greatest.
     pub fn properties(&self) -> WriterPropertiesBuilder {
         let level = ZstdLevel::try_new(ZSTD_LEVEL).unwrap_or_default();
         let mut builder = WriterProperties::builder()
@@ -169,6 +177,12 @@ impl TableDef {
             builder = builder.set_column_dictionary_enabled(path.clone(), plain.is_none());
             if let Some(plain) = plain {
                 builder = builder.set_column_encoding(path, plain);
+            }
+        }
+        for field in (self.schema)().fields() {
+            if !field.data_type().is_numeric() && !field.data_type().is_temporal() {
+                let path = ColumnPath::from(field.name().as_str());
+                builder = builder.set_column_statistics_enabled(path, EnabledStatistics::None);
             }
         }
         builder

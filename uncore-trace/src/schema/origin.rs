@@ -1,7 +1,7 @@
 //! Where a recording was made: the columns `host`, `boot_id` and `cluster`.
 //!
 //! They are in the tables that are read for many machines at once: `fabric`, `counters`, `cgroups`,
-//! `loss` and `run`. Ids of cgroups and times of `CLOCK_MONOTONIC` compare within one `boot_id` only.
+//! `marks`, `loss` and `run`. Ids of cgroups and times of `CLOCK_MONOTONIC` compare within one `boot_id` only.
 //! The tables with a row for each tick do not have them: they are what the `fabric` of one recording
 //! is made from, and every column of theirs costs time on the machine that is measured.
 

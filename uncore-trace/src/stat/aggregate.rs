@@ -253,7 +253,7 @@ mod tests {
         let places = (0..4).map(|cpu| (cpu, place(cpu))).collect();
         let online: CpuList = (0..4).collect();
         let cpus = Cpus { online: online.clone(), possible: online, places };
-        (Plan { tick_ns: 1, window_ns: 1, counters, metrics: Vec::new(), notes: Vec::new() }, cpus)
+        (Plan { tick_ns: 1, window_ns: 1, counters, ..Plan::default() }, cpus)
     }
 
     fn shown(by: By, apart: bool, named: &[&str]) -> Vec<String> {

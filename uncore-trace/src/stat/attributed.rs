@@ -11,7 +11,6 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
-use arrow::array::RecordBatch;
 use tokio::runtime::Runtime;
 
 use super::output::{Ending, Output};
@@ -19,15 +18,14 @@ use super::parts::{Parts, recorded_ids};
 use super::repeat::Stats;
 use super::run::release;
 use super::table::Table;
-use crate::attribute::Choice;
+use crate::confine::{self, Needs};
 use crate::discover::Machine;
-use crate::open::Timer;
 use crate::plan::{Counter, Plan};
-use crate::record::{self, AtSwitch, Outcome, buffer_mib};
+use crate::record::{self, Outcome};
 use crate::schema::columns::i64s;
+use crate::schema::fabric;
 use crate::signals::Signals;
-use crate::tables::mode::Mode;
-use crate::tables::writer::Target;
+use crate::tables::writer::{Piece, Pieces, Target};
 use crate::workload::Workload;
 
 /// Longest window the parts are made in: `record`'s own default, short beside the time for which
@@ -36,9 +34,6 @@ const WINDOW: Duration = Duration::from_millis(10);
 
 /// Batches of rows that may wait to be summed; the recorder waits then.
 const BATCHES: usize = 64;
-
-/// How often the recorder hands its rows on; an interval is printed this much late at most.
-const FLUSH: Duration = Duration::from_millis(250);
 
 /// How long a window waits for what comes after it; half of it where intervals are printed.
 const LAG: Duration = Duration::from_secs(1);
@@ -62,6 +57,8 @@ pub struct Options {
     pub command: Vec<OsString>,
     /// The files of the catalog that are not embedded.
     pub catalog: Vec<String>,
+    /// The file that rows go to, if it is one.
+    pub file: Option<PathBuf>,
 }
 
 /// The window of the timeline for an interval: the longest part of it, of whole milliseconds, that
@@ -96,8 +93,11 @@ pub fn run(
     let (sender, receiver) = mpsc::sync_channel(BATCHES);
     let mut view = View { options, output, begin: None, cut: 0, end: 0, printed: 0 };
     let (outcome, seen) = std::thread::scope(|scope| {
-        let reader = scope.spawn(|| view.read(receiver, Parts::new(table, named, unopened)));
-        let target = Target::Batches(sender);
+        let reader = scope.spawn(|| {
+            confine::thread(&Needs::default());
+            view.read(receiver, Parts::new(table, named, unopened))
+        });
+        let target = Target::Pieces(Pieces { sender, tables: vec![&fabric::TABLE] });
         let recorded = record::record(target, machine, &plan, &recording, workload, signals);
         let outcome = runtime.block_on(Box::pin(recorded));
         let seen = reader
@@ -141,6 +141,8 @@ fn without(plan: &Plan, unopened: &BTreeSet<u32>) -> Plan {
         counters: plan.counters.iter().filter_map(renumbered).collect(),
         // They are computed here, from all the counters that were asked for.
         metrics: Vec::new(),
+        links: Vec::new(),
+        warnings: plan.warnings.clone(),
         notes: plan.notes.clone(),
     }
 }
@@ -156,33 +158,16 @@ fn recorder(machine: &Machine, plan: &Plan, options: &Options) -> record::Option
         (Some(counted), Some(timeout)) => Some(counted.min(*timeout)),
         (counted, timeout) => counted.or(*timeout),
     };
-    let at_switch = AtSwitch::of(plan, false);
     record::Options {
-        root: machine.root.clone(),
-        output: PathBuf::from("-"),
-        force: false,
-        mode: Mode::default(),
-        cluster: None,
         no_cmdline: true,
-        tick: Duration::from_nanos(plan.tick_ns),
-        interval: interval_of,
         duration,
         delay: *delay,
-        slices: false,
-        sample_on: Vec::new(),
-        min_gap: Duration::ZERO,
-        flush: FLUSH,
         cgroups: named.clone(),
-        cgroup_depth: None,
-        witness_budget: None,
-        method: Choice::Auto,
         lag: if interval.is_some() { LAG / 2 } else { LAG },
-        io: Choice::Auto.sees_io(plan),
-        timer: Timer::Auto,
-        buffer: buffer_mib(machine.cpus.online.len(), false, at_switch) << 20,
         catalog: catalog.clone(),
-        quiet: true,
         command: command.clone(),
+        afterwards: options.file.as_deref().map(Needs::to_remove).unwrap_or_default(),
+        ..record::Options::for_view(machine, plan)
     }
 }
 
@@ -204,10 +189,11 @@ impl View<'_> {
     /// Prints every interval that is over; returns what is left of the last one.
     fn read<'s>(
         &mut self,
-        batches: mpsc::Receiver<RecordBatch>,
+        pieces: mpsc::Receiver<Piece>,
         mut parts: Parts<'s>,
     ) -> Result<Parts<'s>> {
-        for batch in batches {
+        for piece in pieces {
+            let Piece::Rows(_, batch) = piece else { continue };
             let (end, length) = (i64s(&batch, "mono_ns")?, i64s(&batch, "window_ns")?);
             let mut from = 0;
             for row in 0..batch.num_rows() {

@@ -2,7 +2,7 @@
 //!
 //! As in perf `counter-value` is a text, because it may hold `<not counted>`; `metric-value` is a
 //! number. Keys that perf has not: `metric` (the name of a metric), `missing` (its inputs that are
-//! not there), `method` and `confidence` of a cgroup's part. Guarantee: what is not known is null
+//! not there), `percent-of-peak` (of a bandwidth, what its links can carry), `method` and `confidence` of a cgroup's part. Guarantee: what is not known is null
 //! or not there, never 0.
 
 use serde::ser::{Serialize, SerializeMap, Serializer};
@@ -79,6 +79,9 @@ fn metric<M: SerializeMap>(row: &Row, map: &mut M) -> Result<(), M::Error> {
     noise(row, map)?;
     map.serialize_entry("metric-value", &row.value.number())?;
     map.serialize_entry("metric-unit", &row.unit)?;
+    if let Some(rate) = &row.rate {
+        map.serialize_entry("percent-of-peak", &rounded(rate.value, 1e6))?;
+    }
     row.part.as_ref().map_or(Ok(()), |part| how(part, map))
 }
 

@@ -2,14 +2,22 @@
 //!
 //! Guarantee: computed from the counts of the whole stretch, never from values of shorter ones.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::aggregate::Grouping;
 use super::count::{Lap, Tally};
-use super::row::{Part, Place, Row, Value};
+use super::row::{Part, Place, Rate, Row, Value};
 use crate::catalog::metric::{self, Planned, evaluate};
 use crate::discover::Cpus;
 use crate::plan::Plan;
+use crate::schema::link::Direction;
+use crate::view::links::limit;
+
+/// Unit of a bandwidth beside what its links can carry.
+pub const OF_PEAK: &str = "% of peak";
+
+/// The same where sources of the peak differ by more than 20 %.
+pub const OF_DOUBTFUL_PEAK: &str = "% of peak (sources differ)";
 
 /// Instances that make one value.
 #[derive(Clone, Debug, PartialEq)]
@@ -84,6 +92,8 @@ impl MetricLine {
             metric::Value::Undefined => Value::Undefined,
             metric::Value::Missing(inputs) => Value::Missing(inputs),
         };
+        // A part of what goes over a link says nothing of how full that is.
+        let rate = part.is_none().then(|| self.of_peak(plan, &value)).flatten();
         Row {
             place: self.place,
             members: self.members.len(),
@@ -92,9 +102,38 @@ impl MetricLine {
             value,
             unit: self.unit.clone(),
             counted: None,
-            rate: None,
+            rate,
             noise: None,
         }
+    }
+
+    /// A bandwidth in percent of what its links can carry together; `None` where that is not known of all
+    /// of them, or where the line is not of all that goes one way or both ways over each.
+    fn of_peak(&self, plan: &Plan, value: &Value) -> Option<Rate> {
+        let gb_per_s = value.number().filter(|_| self.unit == "GB/s")?;
+        let instances = self.instances(plan);
+        let inputs = instances.iter().flat_map(|instance| &instance.inputs);
+        let mut left = inputs.map(|input| input.counter).collect::<Option<BTreeSet<u32>>>()?;
+        let (mut peak, mut conflict) = (0.0, false);
+        for link in &plan.links {
+            let its = link.counters.iter().filter(|its| left.contains(&its.counter));
+            let ways: BTreeSet<Direction> = its.map(|its| its.direction).collect();
+            if ways.is_empty() {
+                continue;
+            }
+            for its in link.counters.iter().filter(|its| ways.contains(&its.direction)) {
+                left.remove(&its.counter).then_some(())?;
+            }
+            let together = limit(link, Direction::Both).filter(|_| ways.len() > 1);
+            let limits = match together {
+                Some(limit) => vec![limit],
+                None => ways.iter().map(|way| limit(link, *way)).collect::<Option<Vec<_>>>()?,
+            };
+            peak += limits.iter().map(|limit| limit.peak.bytes_per_s / 1e9).sum::<f64>();
+            conflict |= limits.iter().any(|limit| limit.other.is_some());
+        }
+        let unit = if conflict { OF_DOUBTFUL_PEAK } else { OF_PEAK };
+        (left.is_empty() && peak > 0.0).then(|| Rate { value: 100.0 * gb_per_s / peak, unit })
     }
 
     /// The instances.
@@ -132,6 +171,29 @@ mod tests {
         let lap = Lap { tallies: plan.counters.iter().map(counted).collect(), counted_ns: 1000 };
         let grouping = Grouping { by, ..Grouping::default() };
         lines(plan, cpus, &grouping).iter().map(|line| line.row(plan, &lap, true)).collect()
+    }
+
+    #[test]
+    fn a_bandwidth_is_a_part_of_what_its_links_carry() {
+        // The data sheet says 512 GB/s of each memory; 102400 bytes each way in 1000 ns are 204.8 GB/s.
+        for (metric, by, expected) in [
+            ("mem_bandwidth", By::Machine, Some(40.0)),
+            ("mem_bandwidth", By::Socket, Some(40.0)),
+            ("mem_read_bandwidth", By::Machine, None),
+            ("mem_read_latency", By::Machine, None),
+        ] {
+            let (plan, cpus) = grace(metric);
+            for row in rows(
+                &plan,
+                &cpus,
+                by,
+                |_, event| if event.ends_with("_data") { 3200 } else { 102_400 },
+            ) {
+                let part = row.rate.as_ref().map(|rate| rate.value);
+                let near = part.zip(expected).is_none_or(|(a, b)| (a - b).abs() < 1e-9);
+                assert!(part.is_some() == expected.is_some() && near, "{metric}: {row:#?}");
+            }
+        }
     }
 
     #[test]

@@ -6,9 +6,11 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
+use rustix::fs::OFlags;
 
 use super::repeat::Stats;
 use super::row::{Row, When};
@@ -82,8 +84,7 @@ impl Output {
                     Err(error) if error.kind() == io::ErrorKind::AlreadyExists => false,
                     created => created.map(|_| true).with_context(context)?,
                 };
-                let file = File::options().append(append).write(true).open(path);
-                let file = file.with_context(context)?;
+                let file = opened(path, append).with_context(context)?;
                 Target::File { path: path.to_owned(), file, append, made: is_new }
             }
         };
@@ -160,6 +161,20 @@ impl Output {
         }
         .context("cannot write the counts")
     }
+}
+
+/// Opens a file that is there. A symbolic link is not followed: who made it would say what is
+/// overwritten. Those of the system, as `/dev/stderr`, are.
+fn opened(path: &Path, append: bool) -> Result<File> {
+    let folder = path.parent().and_then(|parent| parent.canonicalize().ok()).unwrap_or_default();
+    let is_systems = ["/dev", "/proc"].iter().any(|tree| folder.starts_with(tree));
+    let is_link = fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink());
+    if is_link && !is_systems {
+        bail!("it is a symbolic link; name the file that it leads to");
+    }
+    let flags = if is_systems { OFlags::empty() } else { OFlags::NOFOLLOW };
+    let mut options = File::options();
+    Ok(options.append(append).write(true).custom_flags(flags.bits() as i32).open(path)?)
 }
 
 impl Drop for Output {

@@ -165,13 +165,7 @@ mod tests {
             "at_switch": true, "leader": null
         });
         let counter = serde_json::from_value(counter).unwrap();
-        Plan {
-            tick_ns: 1,
-            window_ns: 1,
-            counters: vec![counter],
-            metrics: Vec::new(),
-            notes: Vec::new(),
-        }
+        Plan { tick_ns: 1, window_ns: 1, counters: vec![counter], ..Plan::default() }
     }
 
     fn table(plan: &Plan) -> Table<'_> {

@@ -197,6 +197,16 @@ pub mod sample {
         vec![at(Some(0)), at(None)]
     }
 
+    /// Three sockets, of which one moves much, one little and one nothing.
+    pub fn bytes_by_socket() -> Vec<Row> {
+        let at = |socket, bytes| Row {
+            place: Place::Socket(Some(socket)),
+            rate: Some(Rate { value: bytes / 2e9, unit: "GB/s" }),
+            ..row("uncore_imc/cas_count_read/", Value::Number(bytes), "bytes")
+        };
+        vec![at(0, 61.04e9), at(1, 777e6), at(2, 64e3), at(3, 0.0)]
+    }
+
     /// Two cgroups and the rest.
     pub fn by_cgroup() -> Vec<Row> {
         let part = |cgroup: &str, share, method: &str, confidence| Row {

@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::future::pending;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -17,6 +18,7 @@ use super::count::{Lap, Meter};
 use super::output::{Ending, Output};
 use super::repeat::Repeats;
 use super::table::Table;
+use crate::confine::{self, Needs};
 use crate::discover::CpuList;
 use crate::plan::Plan;
 use crate::signals::Signals;
@@ -52,6 +54,8 @@ pub struct Options {
     pub control: Option<Address>,
     /// The command to run; empty for none.
     pub command: Vec<OsString>,
+    /// The file that rows go to, if it is one.
+    pub file: Option<PathBuf>,
 }
 
 /// Why a run ended.
@@ -82,6 +86,8 @@ struct Runner<'a> {
     control: Option<Control>,
     /// The CPUs that were warned of because they were absent.
     absent: BTreeSet<u32>,
+    /// This run and those after it.
+    left: u32,
 }
 
 /// Measures and prints. Returns the exit code: of a command that ended, its own, and of several
@@ -101,7 +107,9 @@ pub async fn run(
 ) -> Result<u8> {
     let control = options.control.as_ref().map(Control::open).transpose()?;
     let absent = BTreeSet::new();
-    let mut runner = Runner { options, table, meter, output, workload, signals, control, absent };
+    let left = options.repeat;
+    let mut runner =
+        Runner { options, table, meter, output, workload, signals, control, absent, left };
     let mut repeats = Repeats::default();
     let mut code = 0;
     for _ in 0..options.repeat {
@@ -218,6 +226,12 @@ impl Runner<'_> {
             self.meter.enable()?;
         }
         *self.workload = Workload::start(&self.options.command)?;
+        self.left = self.left.saturating_sub(1);
+        if self.left == 0 {
+            // A command that is started later would be confined too.
+            let file = self.options.file.as_deref().map(Needs::to_remove).unwrap_or_default();
+            confine::process(&Needs { command: self.workload.id(), ..file });
+        }
         let Delay::For(delay) = self.options.delay else { return Ok(None) };
         let over = sleep(delay);
         tokio::pin!(over);
@@ -323,8 +337,7 @@ mod tests {
             })
         };
         let counters = (0..2).map(|id| serde_json::from_value(counter(id)).unwrap()).collect();
-        let (metrics, notes) = (Vec::new(), Vec::new());
-        let plan = Plan { tick_ns: 1, window_ns: 1, counters, metrics, notes };
+        let plan = Plan { tick_ns: 1, window_ns: 1, counters, ..Plan::default() };
         let lap = |enabled: [u64; 2]| {
             let tally = |enabled| Tally::Counted(Count { value: 0, enabled, running: enabled });
             Lap { tallies: enabled.map(tally).to_vec(), counted_ns: 1_000_000_000 }

@@ -1,14 +1,18 @@
 //! Rows for people, in the layout of `perf stat`: value, unit, event, rate after `#`, the part of
 //! the time the counter ran where that is not all of it, and the noise of repeated runs.
 //!
-//! Guarantees: bytes and times have three digits and a prefix, every other count all of its digits;
-//! nothing from the machine reaches the terminal unescaped.
+//! Guarantees: bytes and times have a prefix, the same in all rows of an event, every other count has all
+//! of its digits; nothing is `0` that is not; nothing from the machine reaches the terminal unescaped.
 
+use std::collections::HashMap;
 use std::fmt::Write as _;
 
 use super::row::{Part, Place, Rate, Row, Value, When};
 use crate::text::printable;
-use crate::units;
+use crate::units::Shared;
+
+/// The unit of an event's values and that of its rates, by its label and unit.
+type Units<'a> = HashMap<(&'a str, &'a str), (Shared, Shared)>;
 
 /// Width of the number, as in perf.
 const VALUE: usize = 18;
@@ -33,16 +37,55 @@ pub fn rows(rows: &[Row], when: When) -> String {
         &|row| row.part.as_ref().map_or(0, |part| printable(&part.cgroup).chars().count()),
         0,
     );
+    let units = units(rows);
     let mut text = String::new();
     for row in rows {
-        line(&mut text, row, when, labels, cgroups);
+        line(&mut text, row, when, &units, (labels, cgroups));
         text.truncate(text.trim_end().len());
         text.push('\n');
     }
     text
 }
 
-fn line(text: &mut String, row: &Row, when: When, labels: usize, cgroups: usize) {
+/// The units of the events: rows of one are compared with each other.
+fn units(rows: &[Row]) -> Units<'_> {
+    let mut numbers: HashMap<_, (Vec<f64>, Vec<f64>, &str)> = HashMap::new();
+    for row in rows {
+        let (values, rates, of) = numbers.entry(key(row)).or_default();
+        values.extend(row.value.number());
+        if let Some((rate, unit)) = row.rate.as_ref().and_then(prefixed) {
+            rates.push(rate);
+            *of = unit;
+        }
+    }
+    let shared = |(key, (values, rates, of)): (_, (Vec<f64>, Vec<f64>, &str))| {
+        let (_, unit) = key;
+        (key, (Shared::of(values, unit), Shared::of(rates, of)))
+    };
+    numbers.into_iter().map(shared).collect()
+}
+
+/// What has a unit of its own.
+fn key(row: &Row) -> (&str, &str) {
+    (&row.label, &row.unit)
+}
+
+/// A rate that is shown with a prefix, and what it is a rate of.
+fn prefixed(rate: &Rate) -> Option<(f64, &'static str)> {
+    match rate.unit {
+        "GB/s" => Some((rate.value * 1e9, "bytes")),
+        "/s" => Some((rate.value, "")),
+        _ => None,
+    }
+}
+
+fn line(
+    text: &mut String,
+    row: &Row,
+    when: When,
+    units: &Units<'_>,
+    (labels, cgroups): (usize, usize),
+) {
     // Writing to a String cannot fail.
     let mut write = |part: std::fmt::Arguments<'_>| text.write_fmt(part).unwrap_or_default();
     match when {
@@ -58,13 +101,17 @@ fn line(text: &mut String, row: &Row, when: When, labels: usize, cgroups: usize)
             write(format_args!("{:<6} {:>4} ", row.place, row.members));
         }
     }
-    let (number, unit) = quantity(row);
+    let shared = units.get(&key(row));
+    let (number, unit) = quantity(row, shared.map(|(values, _)| values));
     write(format_args!("{number:>VALUE$} {unit:<8} {:<labels$}", printable(&row.label)));
     match (&row.part, &row.rate) {
         (Some(part), _) => {
             write(format_args!(" {:<cgroups$} # {}", printable(&part.cgroup), share(part, row)));
         }
-        (None, Some(rate)) => write(format_args!(" # {:>12}", per_second(rate))),
+        (None, Some(rate)) => {
+            let rate = per_second(rate, shared.map(|(_, rates)| rates));
+            write(format_args!(" # {rate:>12}"));
+        }
         (None, None) => write(format_args!("   {:>12}", "")),
     }
     // Of what was not counted at all the words say it.
@@ -81,6 +128,7 @@ fn line(text: &mut String, row: &Row, when: When, labels: usize, cgroups: usize)
 /// The part of the whole, how it was made and how sure that is.
 fn share(part: &Part, row: &Row) -> String {
     let share = match part.share {
+        Some(share) if share > 0.0 && share < 0.0001 => "<0.01 %".to_owned(),
         Some(share) => format!("{:.2} %", 100.0 * share),
         None if row.counted.is_some() => "-".to_owned(),
         None => String::new(),
@@ -89,16 +137,18 @@ fn share(part: &Part, row: &Row) -> String {
     format!("{share:>8}  {}{}", part.method, confidence.unwrap_or_default())
 }
 
-fn per_second(rate: &Rate) -> String {
-    match rate.unit {
-        "GB/s" => units::rate(rate.value * 1e9, "bytes"),
-        "/s" => units::rate(rate.value, ""),
-        unit => format!("{:.3} {unit}", rate.value),
+fn per_second(rate: &Rate, shared: Option<&Shared>) -> String {
+    match prefixed(rate).zip(shared) {
+        Some(((number, _), shared)) => {
+            let (number, unit) = (shared.figure(number), shared.rate_name());
+            format!("{} {unit}", number.trim_end())
+        }
+        None => format!("{:.3} {}", rate.value, rate.unit),
     }
 }
 
 /// The number and its unit.
-fn quantity(row: &Row) -> (String, String) {
+fn quantity(row: &Row, shared: Option<&Shared>) -> (String, String) {
     let bare = |unit: &str| if matches!(unit, "count" | "1") { "" } else { unit }.to_owned();
     let number = match &row.value {
         Value::Number(number) => *number,
@@ -108,20 +158,16 @@ fn quantity(row: &Row) -> (String, String) {
     let Some(counted) = &row.counted else {
         return (digits(number), bare(&row.unit));
     };
-    match row.unit.as_str() {
-        "bytes" | "ns" => {
-            let human = units::human(number, &row.unit);
-            let (number, unit) = human.split_once(' ').unwrap_or((&human, ""));
-            (number.to_owned(), unit.to_owned())
-        }
-        unit => {
+    match (row.unit.as_str(), shared) {
+        ("bytes" | "ns", Some(shared)) => (shared.figure(number), shared.name().to_owned()),
+        (unit, _) => {
             let decimals = if counted.integral { 0 } else { 2 };
             (thousands(number, decimals), bare(unit))
         }
     }
 }
 
-/// A metric's number: at least three significant digits, never an exponent for what is above 0.001.
+/// A metric's number: at least three significant digits, and `<0.001` for less.
 fn digits(number: f64) -> String {
     match number.abs() {
         0.0 => "0".to_owned(),
@@ -129,7 +175,8 @@ fn digits(number: f64) -> String {
         size if size >= 100.0 => format!("{number:.1}"),
         size if size >= 1.0 => format!("{number:.2}"),
         size if size >= 0.001 => format!("{number:.4}"),
-        _ => format!("{number:.2e}"),
+        _ if number > 0.0 => "<0.001".to_owned(),
+        _ => ">-0.001".to_owned(),
     }
 }
 
@@ -168,8 +215,7 @@ mod tests {
         ] {
             assert_eq!(thousands(number, decimals), text);
         }
-        for (number, text) in
-            [(0.0, "0"), (12.345, "12.35"), (0.01234, "0.0123"), (2e-9, "2.00e-9")]
+        for (number, text) in [(0.0, "0"), (12.345, "12.35"), (0.01234, "0.0123"), (2e-9, "<0.001")]
         {
             assert_eq!(digits(number), text);
         }
@@ -183,6 +229,7 @@ mod tests {
             rows(&by_socket(), When::Until(1.000_102_5)),
             rows(&by_socket(), When::Summary),
             rows(&by_cgroup(), When::Whole),
+            rows(&bytes_by_socket(), When::Until(2.0)),
         ];
         insta::assert_snapshot!(shown.join("\n"));
     }

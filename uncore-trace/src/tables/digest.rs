@@ -16,6 +16,7 @@ use std::hash::Hasher as _;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{KeyValue, ParquetMetaData, RowGroupMetaData};
@@ -96,29 +97,78 @@ pub fn footer(file: &File) -> io::Result<Footer> {
     })
 }
 
-/// The numbers of the row groups that are not as they were written; all of them if there is
-/// something between the last of them and the footer.
-///
-/// # Errors
-///
-/// The file cannot be read.
-pub fn damaged_groups(file: &File, footer: &ParquetMetaData) -> io::Result<Vec<usize>> {
-    let groups = footer.row_groups();
-    let pairs = footer.file_metadata().key_value_metadata();
-    let list = pairs.into_iter().flatten().find(|pair| pair.key == metadata::ROW_GROUP_DIGESTS);
-    let listed: Vec<String> =
-        list.and_then(|pair| serde_json::from_str(pair.value.as_deref()?).ok()).unwrap_or_default();
-    let end = groups.last().map_or(Some(4), end);
-    let adjoins = locate(file)?.is_some_and(|place| Some(place.footer) == end);
-    let mut begins = [0; 4];
-    file.read_exact_at(&mut begins, 0)?;
-    if listed.len() != groups.len() || !adjoins || begins != *b"PAR1" {
-        return Ok((0..groups.len().max(1)).collect());
+/// The row groups of a file with the digests they were written with. It remembers which were found sound.
+#[derive(Debug)]
+pub struct Groups {
+    /// Where each ends.
+    ends: Vec<u64>,
+    /// Their digests; another number of them where the footer's list does not fit it.
+    digests: Vec<String>,
+    sound: Vec<AtomicBool>,
+}
+
+impl Groups {
+    /// Those of a file with this footer.
+    pub fn of(footer: &ParquetMetaData) -> Groups {
+        let groups = footer.row_groups();
+        let pairs = footer.file_metadata().key_value_metadata();
+        let list = pairs.into_iter().flatten().find(|pair| pair.key == metadata::ROW_GROUP_DIGESTS);
+        let digests = list.and_then(|pair| serde_json::from_str(pair.value.as_deref()?).ok());
+        Groups {
+            ends: groups.iter().map_while(end).collect(),
+            digests: digests.unwrap_or_default(),
+            sound: groups.iter().map(|_| AtomicBool::new(false)).collect(),
+        }
     }
-    let found = of_groups(file, groups)?;
-    let differ =
-        found.iter().zip(&listed).enumerate().filter(|(_, (found, listed))| found != listed);
-    Ok(differ.map(|(number, _)| number).collect())
+
+    /// Whether a row group is as it was written; reads all of it the first time.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read.
+    pub fn is_sound(&self, file: &File, number: usize) -> io::Result<bool> {
+        let Some(sound) = self.sound.get(number) else { return Ok(false) };
+        // Nothing else is shared with who found it sound.
+        if sound.load(Ordering::Relaxed) {
+            return Ok(true);
+        }
+        let (Some(end), Some(digest)) = (self.ends.get(number), self.digests.get(number)) else {
+            return Ok(false);
+        };
+        let begin = number.checked_sub(1).and_then(|before| self.ends.get(before));
+        let found = of_bytes(file, begin.copied().unwrap_or(0)..*end)?;
+        let is_sound = self.fit() && found == *digest;
+        sound.store(is_sound, Ordering::Relaxed);
+        Ok(is_sound)
+    }
+
+    /// Whether each row group has a digest and an end.
+    fn fit(&self) -> bool {
+        self.digests.len() == self.sound.len() && self.ends.len() == self.sound.len()
+    }
+
+    /// The numbers of the row groups that are not as they were written; all of them if there is
+    /// something between the last of them and the footer. Reads the whole file.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read.
+    pub fn damaged(&self, file: &File) -> io::Result<Vec<usize>> {
+        let end = self.ends.last().copied().unwrap_or(4);
+        let adjoins = locate(file)?.is_some_and(|place| place.footer == end);
+        let mut begins = [0; 4];
+        file.read_exact_at(&mut begins, 0)?;
+        if !self.fit() || !adjoins || begins != *b"PAR1" {
+            return Ok((0..self.sound.len().max(1)).collect());
+        }
+        let mut damaged = Vec::new();
+        for number in 0..self.sound.len() {
+            if !self.is_sound(file, number)? {
+                damaged.push(number);
+            }
+        }
+        Ok(damaged)
+    }
 }
 
 /// Finds the digest in the last bytes of the file.
@@ -164,12 +214,16 @@ fn of_groups(file: &File, groups: &[RowGroupMetaData]) -> io::Result<Vec<String>
     let mut digests = Vec::with_capacity(groups.len());
     for group in groups {
         let end = end(group).ok_or(io::ErrorKind::InvalidData)?;
-        let mut hash = XxHash64::with_seed(0);
-        feed(&mut hash, file, begin..end)?;
-        digests.push(format!("{PREFIX}{:016x}", hash.finish()));
+        digests.push(of_bytes(file, begin..end)?);
         begin = end;
     }
     Ok(digests)
+}
+
+fn of_bytes(file: &File, range: Range<u64>) -> io::Result<String> {
+    let mut hash = XxHash64::with_seed(0);
+    feed(&mut hash, file, range)?;
+    Ok(format!("{PREFIX}{:016x}", hash.finish()))
 }
 
 /// Where the last column chunk of a row group ends.

@@ -21,7 +21,7 @@ use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
 
-use super::digest::{self, Footer};
+use super::digest::{self, Footer, Groups};
 use super::disk;
 use super::mode::Mode;
 use crate::schema::{TableDef, metadata};
@@ -168,7 +168,7 @@ pub(super) fn footer(path: &Path) -> Result<(File, ArrowReaderMetadata)> {
 /// As of [`footer`].
 pub(super) fn sound(path: &Path) -> Result<(File, ArrowReaderMetadata)> {
     let (file, footer) = footer(path)?;
-    let damaged = disk::doing("read", path, digest::damaged_groups(&file, footer.metadata()))?;
+    let damaged = disk::doing("read", path, Groups::of(footer.metadata()).damaged(&file))?;
     if let Some(group) = damaged.first() {
         bail!("cannot read {}: its row group {group} is damaged", path.display());
     }

@@ -4,18 +4,25 @@
 //! Guarantees: those of [`super::writer`], which hands the rows on to here.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow, bail};
 use arrow::array::RecordBatch;
 
+use super::lock::{self, Lock};
 use super::manifest::Manifest;
 use super::mode::Mode;
 use super::segment::{Partial, partial_dir};
 use super::writer::{BUFFER_ROWS, Create, Finished, table_path};
-use super::{disk, finish, lock, lost, place};
-use crate::schema::{ALL, TableDef, fabric, metadata};
+use super::{disk, finish, lost, place};
+use crate::confine::Needs;
+use crate::schema::{ALL, TableDef, cgroups, counters, cpus, fabric, links, metadata};
+
+/// Tables that rows of others refer to. They are sealed before the others: a recorder may be killed in the
+/// middle, and a reading without its counter and its CPU could not be verified.
+const REFERRED: [&str; 4] =
+    [counters::TABLE.name, links::TABLE.name, cpus::TABLE.name, cgroups::TABLE.name];
 
 /// The files of one recording.
 #[derive(Debug)]
@@ -28,8 +35,8 @@ pub(super) struct Files {
     manifest: Option<Manifest>,
     /// Metadata of fabric's segments.
     pairs: BTreeMap<String, String>,
-    /// Kept until the fabric file is finished; closing it lets go of the lock.
-    pub(super) lock: Option<File>,
+    /// Kept until the fabric file is finished.
+    pub(super) lock: Option<Lock>,
     /// The dataset directory, when it was made here.
     made: Option<PathBuf>,
     /// Whether rows are on disk.
@@ -52,6 +59,7 @@ impl Files {
         metadata: &BTreeMap<String, String>,
     ) -> Result<Files> {
         let tables = [(&fabric::TABLE, path.clone())];
+        place::warn_of_others(disk::parent(&path));
         Files::none(path).create(&tables, create, metadata)
     }
 
@@ -65,6 +73,7 @@ impl Files {
         let beside = ALL.iter().copied().filter(|def| def.name != fabric::TABLE.name);
         let mut files = Files::none(path);
         files.made = make_dataset(&files.path, create.mode)?;
+        place::warn_of_others(files.made.as_deref().map_or(&*files.path, disk::parent));
         files.manifest = Some(Manifest::of(beside));
         files.create(&tables, create, metadata)
     }
@@ -123,6 +132,20 @@ impl Files {
         Ok(self)
     }
 
+    /// See [`super::writer::Writer::needs`].
+    pub(super) fn needs(&self) -> Needs {
+        let targets = self.tables.iter().map(|table| table.target.clone()).collect();
+        let parent = disk::parent(&self.path).to_owned();
+        let partial = self.tables.iter().map(|table| table.partial.dir.clone());
+        let (writes, names) = match (&self.manifest, &self.made) {
+            (None, _) => (partial.collect(), vec![parent]),
+            (Some(_), None) => (vec![self.path.clone()], Vec::new()),
+            // It is removed where nothing was recorded.
+            (Some(_), Some(_)) => (vec![self.path.clone()], vec![parent]),
+        };
+        Needs { writes, names, replaces: targets, ..Needs::default() }
+    }
+
     /// See [`super::writer::Writer::wants`].
     pub(super) fn wants(&self, def: &TableDef) -> bool {
         self.tables.iter().any(|table| table.partial.def.name == def.name)
@@ -153,11 +176,19 @@ impl Files {
 
     /// See [`super::writer::Writer::seal`].
     pub(super) fn seal(&mut self) -> Result<()> {
-        for at in 0..self.tables.len() {
+        let name = |at: usize| self.tables[at].partial.def.name;
+        let (first, others): (Vec<_>, Vec<_>) =
+            (0..self.tables.len()).partition(|at| REFERRED.contains(&name(*at)));
+        for at in first.into_iter().chain(others) {
             let sealed = self.tables[at].seal(&self.pairs);
             self.note(sealed)?;
         }
         Ok(())
+    }
+
+    /// Bytes of all segments.
+    pub(super) fn bytes(&self) -> u64 {
+        self.tables.iter().map(|table| table.partial.bytes).sum()
     }
 
     /// Remembers that rows are on disk, or gives the error the way out.
@@ -263,6 +294,7 @@ impl Drop for Files {
 
 /// Makes the dataset's directory; returns it when it was not there before.
 fn make_dataset(path: &Path, mode: Mode) -> Result<Option<PathBuf>> {
+    place::no_link(path)?;
     if path.is_dir() {
         return Ok(None);
     }

@@ -2,7 +2,7 @@
 //! writes there, with that process in it.
 //!
 //! Guarantees: two recorders cannot use one output, nor can `repair` use a live one; the kernel
-//! releases the lock when the process ends, however it ends.
+//! releases the lock when the process ends, however it ends; dropping a [`Lock`] releases it at once.
 
 use std::fmt;
 use std::fs::{File, TryLockError};
@@ -74,8 +74,29 @@ fn path_of(fabric_target: &Path) -> PathBuf {
     partial_dir(fabric_target).join("lock")
 }
 
-/// Locks `output`, whose fabric table will be `fabric_target`; closing the file releases it.
-pub fn acquire(output: &Path, fabric_target: &Path, mode: Mode, act: Act) -> Result<File> {
+/// A lock that is held.
+#[derive(Debug)]
+pub struct Lock(File);
+
+impl Lock {
+    /// Releases it. Closing the file is not enough: a child that another thread forked has a copy of the
+    /// descriptor until it executes its program, and the lock goes with the last copy (flock(2)).
+    pub fn release(&self) {
+        // What cannot be unlocked is released when the process ends.
+        if let Err(error) = self.0.unlock() {
+            log::warn!("cannot release the lock of the output: {error}");
+        }
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+/// Locks `output`, whose fabric table will be `fabric_target`.
+pub fn acquire(output: &Path, fabric_target: &Path, mode: Mode, act: Act) -> Result<Lock> {
     let path = path_of(fabric_target);
     let mut file = disk::doing("create", &path, mode.open_or_create(&path))?;
     match file.try_lock() {
@@ -88,7 +109,7 @@ pub fn acquire(output: &Path, fabric_target: &Path, mode: Mode, act: Act) -> Res
     let holder = format!("{} {}\n", std::process::id(), act.name());
     let written = file.set_len(0).and_then(|()| file.write_all(holder.as_bytes()));
     disk::doing("write", &path, written)?;
-    Ok(file)
+    Ok(Lock(file))
 }
 
 /// The process that writes to the output, if one does.
@@ -96,7 +117,11 @@ pub fn holder(fabric_target: &Path) -> Option<Holder> {
     let mut file = File::open(path_of(fabric_target)).ok()?;
     match file.try_lock_shared() {
         Err(TryLockError::WouldBlock) => Some(read(&mut file)),
-        Ok(()) | Err(TryLockError::Error(_)) => None,
+        Ok(()) => {
+            drop(Lock(file));
+            None
+        }
+        Err(TryLockError::Error(_)) => None,
     }
 }
 
@@ -115,6 +140,20 @@ pub fn in_use(output: &Path, holder: Holder) -> anyhow::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A child that is forked has such a copy until it executes its program.
+    #[test]
+    fn a_copy_of_the_descriptor_does_not_keep_the_lock() {
+        let dir = tempfile::tempdir().unwrap();
+        let target = dir.path().join("run.parquet");
+        std::fs::create_dir(partial_dir(&target)).unwrap();
+        let lock = acquire(&target, &target, Mode::default(), Act::Record).unwrap();
+        let _copy = lock.0.try_clone().unwrap();
+        let own = Holder { pid: Some(std::process::id()), act: Act::Record };
+        assert_eq!(holder(&target), Some(own));
+        drop(lock);
+        assert_eq!(holder(&target), None);
+    }
 
     #[test]
     fn a_holder_is_what_the_file_says_of_it() {

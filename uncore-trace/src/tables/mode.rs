@@ -10,6 +10,7 @@ use std::str::FromStr;
 use std::{fmt, io};
 
 use anyhow::Result;
+use rustix::fs::OFlags;
 
 use super::disk;
 
@@ -59,6 +60,12 @@ impl Mode {
         Ok(Mode(metadata.permissions().mode() & ALL | OWNER))
     }
 
+    /// Of those who have both: what is made of two files.
+    #[must_use]
+    pub const fn of_both(self, other: Mode) -> Mode {
+        Mode(self.0 & other.0)
+    }
+
     /// The bits of a directory: it can be searched by those who can read it.
     const fn of_directory(self) -> u32 {
         self.0 | (self.0 & 0o444) >> 2
@@ -76,11 +83,22 @@ impl Mode {
         Ok(file)
     }
 
+    /// Creates a file without a name in a directory: it is gone when it is closed, unless it is given a
+    /// name. Not every file system can (`O_TMPFILE`, open(2)).
+    pub fn create_unnamed(self, directory: &Path) -> io::Result<File> {
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        let file = File::from(rustix::fs::open(directory, flags, rustix::fs::Mode::from(self.0))?);
+        file.set_permissions(Permissions::from_mode(self.0)).ok();
+        Ok(file)
+    }
+
     /// Opens a file for reading and writing as it is, or creates it.
     pub fn open_or_create(self, path: &Path) -> io::Result<File> {
         match self.create_new(path) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                File::options().read(true).write(true).open(path)
+                // Nor is another file opened, by a link that somebody made there.
+                let flags = OFlags::NOFOLLOW.bits() as i32;
+                File::options().read(true).write(true).custom_flags(flags).open(path)
             }
             created => created,
         }

@@ -9,6 +9,7 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
+use rustix::process::geteuid;
 
 use super::disk;
 use super::reader::Recording;
@@ -102,28 +103,70 @@ pub fn parent_exists(output: &Path) -> Result<()> {
     Ok(())
 }
 
+/// That the directory `path` is not a symbolic link: who made that says where the recording goes.
+pub fn no_link(path: &Path) -> Result<()> {
+    let path = bare(path);
+    if fs::symlink_metadata(&path).is_ok_and(|found| found.is_symlink()) {
+        bail!(
+            "cannot record into {}: it is a symbolic link; name the directory that it leads to",
+            path.display()
+        );
+    }
+    Ok(())
+}
+
+/// Warns root of a directory in which every user may replace what root writes.
+pub fn warn_of_others(dir: &Path) {
+    // Others may write, and the sticky bit does not keep them from files that are not theirs: inode(7).
+    let is_open = fs::metadata(dir).is_ok_and(|found| found.mode() & 0o1002 == 0o002);
+    if is_open && geteuid().is_root() {
+        log::warn!(
+            "every user may write to the directory {0} and replace what is recorded there: choose \
+             another, or set its sticky bit (chmod +t {0})",
+            dir.display()
+        );
+    }
+}
+
 /// `path` without a slash at its end, so that a file there is seen as one.
 pub fn bare(path: &Path) -> PathBuf {
     path.components().collect()
 }
 
 /// That writing `output` replaces nothing of the dataset `recording` but its `fabric` table.
-///
-/// Files are compared by device and inode, since many paths lead to one file.
 pub fn outside(recording: &Recording, output: &Path) -> Result<()> {
     let dataset = recording.path();
-    let (shown, dataset_shown) = (output.display(), dataset.display());
     let root = disk::doing("look at", dataset, fs::metadata(dataset))?;
-    let parent = disk::parent(output);
-    if is_same(parent, &root) && output.file_name() == fabric_name().file_name() {
+    if is_same(disk::parent(output), &root) && output.file_name() == fabric_name().file_name() {
         return Ok(());
     }
+    beside(dataset, output, ", of which only fabric.parquet can be replaced")
+}
+
+/// That writing `output` replaces nothing of `recording`.
+pub fn apart(recording: &Recording, output: &Path) -> Result<()> {
+    let path = recording.path();
+    if recording.is_dataset() {
+        return beside(path, output, "");
+    }
+    if fs::metadata(output).is_ok_and(|existing| is_same(path, &existing)) {
+        bail!("cannot write {}: it is the recording itself; choose another name", output.display());
+    }
+    Ok(())
+}
+
+/// That `output` is neither in the directory of the dataset nor one of its tables.
+///
+/// Files are compared by device and inode, since many paths lead to one file.
+fn beside(dataset: &Path, output: &Path, but: &str) -> Result<()> {
+    let (shown, dataset_shown) = (output.display(), dataset.display());
+    let root = disk::doing("look at", dataset, fs::metadata(dataset))?;
     // A parent that does not exist is refused elsewhere, and nothing can be in it.
-    let parent = fs::canonicalize(parent).unwrap_or_default();
+    let parent = fs::canonicalize(disk::parent(output)).unwrap_or_default();
     if parent.ancestors().any(|ancestor| is_same(ancestor, &root)) {
         bail!(
-            "cannot write {shown}: it is inside the recording {dataset_shown}, of which only \
-             fabric.parquet can be replaced; choose a name elsewhere"
+            "cannot write {shown}: it is inside the recording {dataset_shown}{but}; choose a name \
+             elsewhere"
         );
     }
     let Ok(existing) = fs::metadata(output) else { return Ok(()) };

@@ -1,16 +1,17 @@
 //! Opens recordings and scans their tables, a few columns at a time.
 //!
 //! Guarantees: memory is one batch whatever the file's length; a file that is not Parquet, is cut
-//! short, has a damaged footer, or is of another tool is an error of one line that says so. Row
-//! groups are verified by [`Table::damaged_groups`] only: that reads the whole file. The Parquet
-//! decoder is not proof against every damaged byte, so a panic inside it is caught here and becomes
-//! an error.
+//! short, has a damaged footer, or is of another tool is an error of one line that says so. Each row
+//! group is verified before a row of it is decoded: most of the bits that may change in one would
+//! otherwise be read as other values. The Parquet decoder is not proof against everything that somebody
+//! may put into a file, so a panic inside it is caught here and becomes an error.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::ops::RangeInclusive;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use arrow::array::RecordBatch;
@@ -22,10 +23,10 @@ use parquet::arrow::arrow_reader::{
 use parquet::file::metadata::RowGroupMetaData;
 use parquet::file::statistics::Statistics;
 
-use super::digest::{self, Footer};
+use super::digest::{self, Footer, Groups};
 use super::segment::partial_dir;
 use super::writer::table_path;
-use super::{disk, stream};
+use super::{disk, place, series, stream};
 use crate::schema::{ALL, TableDef, fabric, metadata};
 
 /// Rows of a batch: at 200 bytes a row in memory under 2 MiB.
@@ -50,6 +51,15 @@ impl Recording {
                     "{} was not finished; run `uncore-trace repair {}` first",
                     path.display(),
                     path.display()
+                );
+            }
+            if let Some(last) = series::parts_of(path).last() {
+                bail!(
+                    "{} was rotated: name one of its parts, such as {}; DuckDB reads all of them as \
+                     one table: '{}/*/fabric.parquet'",
+                    path.display(),
+                    last.display(),
+                    place::bare(path).display()
                 );
             }
             if dataset {
@@ -97,6 +107,7 @@ pub struct Table {
     footer: ArrowReaderMetadata,
     pairs: BTreeMap<String, String>,
     digest: String,
+    groups: Arc<Groups>,
 }
 
 impl Table {
@@ -129,7 +140,10 @@ impl Table {
         .map_err(|error| anyhow!("{} is not a readable Parquet file: {error:#}", path.display()))?;
         let pairs =
             metadata::from_key_values(footer.metadata().file_metadata().key_value_metadata());
-        let mut table = Table { def, path: path.to_owned(), footer, pairs, digest: String::new() };
+        let groups = Arc::new(Groups::of(footer.metadata()));
+        let unknown = String::new();
+        let mut table =
+            Table { def, path: path.to_owned(), footer, pairs, digest: unknown, groups };
         table.verify()?;
         table.digest =
             digest.with_context(|| format!("{} is damaged: it has no digest", path.display()))?;
@@ -171,7 +185,7 @@ impl Table {
     /// The numbers of the row groups whose bytes are not what was written; reads the whole file.
     pub fn damaged_groups(&self) -> Result<Vec<usize>> {
         let file = disk::doing("open", &self.path, File::open(&self.path))?;
-        disk::doing("read", &self.path, digest::damaged_groups(&file, self.footer.metadata()))
+        disk::doing("read", &self.path, self.groups.damaged(&file))
     }
 
     /// Rows, as the footer has it.
@@ -250,9 +264,14 @@ impl Table {
     }
 
     fn scan_groups(&self, columns: &[&str], groups: Vec<usize>) -> Result<Scan> {
-        let of = |group: &usize| self.footer.metadata().row_group(*group).num_rows();
-        let expected = groups.iter().map(of).sum();
+        let mut expected = 0;
+        let mut unverified = VecDeque::with_capacity(groups.len());
+        for &group in &groups {
+            unverified.push_back((expected, group));
+            expected += self.footer.metadata().row_group(group).num_rows();
+        }
         let file = disk::doing("open", &self.path, File::open(&self.path))?;
+        let handle = disk::doing("open", &self.path, file.try_clone())?;
         let reader = guard(&self.path, || {
             let builder =
                 ParquetRecordBatchReaderBuilder::new_with_metadata(file, self.footer.clone());
@@ -265,7 +284,15 @@ impl Table {
                 .map_err(|error| anyhow!("{}", disk::explain(&error)))
         })
         .with_context(|| format!("cannot read {}", self.path.display()))?;
-        Ok(Scan { path: self.path.clone(), reader: Some(reader), rows: 0, expected })
+        Ok(Scan {
+            path: self.path.clone(),
+            reader: Some(reader),
+            rows: 0,
+            expected,
+            file: handle,
+            groups: Arc::clone(&self.groups),
+            unverified,
+        })
     }
 }
 
@@ -284,6 +311,10 @@ pub struct Scan {
     reader: Option<ParquetRecordBatchReader>,
     rows: i64,
     expected: i64,
+    file: File,
+    groups: Arc<Groups>,
+    /// The row groups that are still to be verified, each with the number of rows before it.
+    unverified: VecDeque<(i64, usize)>,
 }
 
 impl std::fmt::Debug for Scan {
@@ -297,6 +328,12 @@ impl std::fmt::Debug for Scan {
 
 impl Scan {
     fn read(&mut self) -> Result<Option<RecordBatch>> {
+        let ahead = self.rows + BATCH_ROWS as i64;
+        while let Some((_, group)) = self.unverified.pop_front_if(|(before, _)| *before < ahead) {
+            if !disk::doing("read", &self.path, self.groups.is_sound(&self.file, group))? {
+                bail!("row group {group} is not what was written");
+            }
+        }
         let Some(reader) = &mut self.reader else { return Ok(None) };
         let batch = guard(&self.path, || {
             reader.next().transpose().map_err(|error| anyhow!("{}", disk::explain(&error)))

@@ -16,8 +16,8 @@ use super::mode::Mode;
 use super::reader::{Recording, Table};
 use super::segment::{Partial, partial_dir};
 use super::writer::{Finished, table_path};
-use super::{disk, encode, finish, place};
-use crate::schema::{ALL, SCHEMA_VERSION, TableDef, fabric, metadata};
+use super::{disk, encode, finish, open_spans, place};
+use crate::schema::{ALL, SCHEMA_VERSION, TableDef, fabric, marks, metadata};
 
 /// What `repair` found and did.
 #[derive(Debug)]
@@ -84,6 +84,9 @@ pub fn repair(path: &Path) -> Result<Repaired> {
     let mut finished = Finished::default();
     for (target, mut partial) in partials {
         let def = partial.def;
+        if def.name == marks::TABLE.name {
+            open_spans::add(&mut partial, &pairs)?;
+        }
         if let Some(manifest) = manifest.as_ref().filter(|_| def.name == fabric::TABLE.name) {
             pairs = manifest.added_to(&pairs)?;
         }

@@ -57,6 +57,8 @@ pub(super) struct Partial {
     pub dir: PathBuf,
     /// Its segments in order, without gaps in meaning: a merged one stands for its parts.
     pub segments: Vec<Range>,
+    /// Bytes of its segments.
+    pub bytes: u64,
     next: u32,
     mode: Mode,
     /// The directory itself, whatever is at its path by now. While it is open, the kernel gives its
@@ -75,7 +77,7 @@ impl Partial {
         let dir = partial_dir(target);
         disk::doing("create", &dir, mode.create_directory(&dir))?;
         let opened = disk::doing("open", &dir, File::open(&dir))?;
-        Ok(Partial { def, dir, segments: Vec::new(), next: 0, mode, opened })
+        Ok(Partial { def, dir, segments: Vec::new(), bytes: 0, next: 0, mode, opened })
     }
 
     /// Opens what a recorder left, ending a merge it was killed in.
@@ -109,7 +111,9 @@ impl Partial {
         let next = kept.last().map_or(0, |range| range.last + 1);
         let opened = disk::doing("open", &dir, File::open(&dir))?;
         let mode = Mode::of(&dir)?;
-        Ok(Partial { def, dir, segments: kept, next, mode, opened })
+        let mut partial = Partial { def, dir, segments: kept, bytes: 0, next, mode, opened };
+        partial.bytes = partial.size_of(&partial.segments);
+        Ok(partial)
     }
 
     /// Whether the directory is still the one that was made or opened.
@@ -151,6 +155,7 @@ impl Partial {
             encode::rows(path, form, batches).map(|_| ())
         })?;
         self.segments.push(range);
+        self.bytes += self.size_of(&[range]);
         self.next += 1;
         for size in [1, FAN] {
             let same = self.segments.iter().rev().take_while(|range| range.span() == size).count();
@@ -170,16 +175,29 @@ impl Partial {
         let parts = self.segments[which.clone()].to_vec();
         let (Some(first), Some(last)) = (parts.first(), parts.last()) else { return Ok(()) };
         let merged = Range { first: first.first, last: last.last };
+        let before = self.size_of(&parts);
         if parts.len() < 2 {
             return Ok(());
         }
         let paths: Vec<PathBuf> = parts.iter().map(|range| self.path(*range)).collect();
         self.write_segment(merged, pairs, |path, form| encode::merged(path, form, &paths))?;
         for path in &paths {
-            disk::doing("remove", path, fs::remove_file(path))?;
+            let removed = disk::doing("remove", path, fs::remove_file(path));
+            if removed.is_err() {
+                // As where a segment is written.
+                self.require()?;
+            }
+            removed?;
         }
         self.segments.splice(which, [merged]);
+        self.bytes = self.bytes.saturating_sub(before) + self.size_of(&[merged]);
         Ok(())
+    }
+
+    /// Bytes of these segments; what cannot be looked at has none.
+    fn size_of(&self, segments: &[Range]) -> u64 {
+        let size = |range: &Range| fs::metadata(self.path(*range)).map_or(0, |found| found.len());
+        segments.iter().map(size).sum()
     }
 
     /// How its files are written.

@@ -5,6 +5,8 @@
 //! error in the thread comes out of the next call.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use anyhow::{Context as _, Result, anyhow};
@@ -12,8 +14,8 @@ use arrow::array::RecordBatch;
 
 use super::queue::{Receiver, Refused, Sender, queue};
 use super::writer::{Create, Finished, Target, Writer};
-use crate::priority;
 use crate::schema::{ALL, Store, TableDef};
+use crate::{confine, priority};
 
 /// Bytes of rows that may wait for the thread. A storm of 1.5 million switches a second makes 70 MB
 /// of `slices` a second: the thread may be away for nine tenths of a second, which is longer than
@@ -44,6 +46,28 @@ pub struct WriterHandle {
     verbs: Option<Sender<Verb>>,
     thread: Option<JoinHandle<Result<Finished>>>,
     wanted: Vec<&'static str>,
+    /// Bytes that are sealed, as the thread last said.
+    sealed: Arc<AtomicU64>,
+}
+
+/// A recording whose files are being finished by its thread.
+#[derive(Debug)]
+pub struct Finishing(WriterHandle);
+
+impl Finishing {
+    /// Whether [`Finishing::join`] does not wait.
+    pub fn is_over(&self) -> bool {
+        self.0.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// Waits for everything to be on disk.
+    ///
+    /// # Errors
+    ///
+    /// The files cannot be written.
+    pub fn join(mut self) -> Result<Finished> {
+        self.0.join()
+    }
 }
 
 impl WriterHandle {
@@ -57,11 +81,15 @@ impl WriterHandle {
         let wanted =
             ALL.iter().filter(|table| writer.wants(table)).map(|table| table.name).collect();
         let (verbs, received) = queue(WAITING_BYTES);
+        let sealed = Arc::new(AtomicU64::new(0));
         let thread = std::thread::Builder::new()
             .name("tables".to_owned())
-            .spawn(move || run(writer, &received))
+            .spawn({
+                let sealed = Arc::clone(&sealed);
+                move || run(writer, &received, &sealed)
+            })
             .context("cannot start the thread that writes the tables")?;
-        Ok(WriterHandle { verbs: Some(verbs), thread: Some(thread), wanted })
+        Ok(WriterHandle { verbs: Some(verbs), thread: Some(thread), wanted, sealed })
     }
 
     /// See [`Writer::set_metadata`].
@@ -75,9 +103,20 @@ impl WriterHandle {
     }
 
     /// See [`Writer::finish`]; waits for everything to be on disk.
-    pub fn finish(mut self, metadata: BTreeMap<String, String>) -> Result<Finished> {
+    pub fn finish(self, metadata: BTreeMap<String, String>) -> Result<Finished> {
+        self.end(metadata)?.join()
+    }
+
+    /// As [`WriterHandle::finish`], but does not wait.
+    pub fn end(mut self, metadata: BTreeMap<String, String>) -> Result<Finishing> {
         self.send(Verb::Finish(metadata))?;
-        self.join()
+        self.verbs = None;
+        Ok(Finishing(self))
+    }
+
+    /// Bytes that were sealed so far.
+    pub fn sealed_bytes(&self) -> u64 {
+        self.sealed.load(Ordering::Relaxed)
     }
 
     fn send(&mut self, verb: Verb) -> Result<()> {
@@ -130,8 +169,9 @@ impl Drop for WriterHandle {
     }
 }
 
-fn run(mut writer: Writer, verbs: &Receiver<Verb>) -> Result<Finished> {
+fn run(mut writer: Writer, verbs: &Receiver<Verb>, sealed: &AtomicU64) -> Result<Finished> {
     priority::raise_priority();
+    confine::thread(&writer.needs());
     while let Some(verb) = verbs.next() {
         match verb {
             Verb::Write(def, batch) => writer.write(def, &batch)?,
@@ -139,6 +179,7 @@ fn run(mut writer: Writer, verbs: &Receiver<Verb>) -> Result<Finished> {
             Verb::Seal => writer.seal()?,
             Verb::Finish(metadata) => return writer.finish(&metadata),
         }
+        sealed.store(writer.bytes(), Ordering::Relaxed);
     }
     Err(anyhow!("the recording was abandoned before it was finished"))
 }

@@ -13,7 +13,7 @@
 //!   disk every second on a host that is being measured would disturb it, and page cache outlives
 //!   the process. After a power cut the last segments may be missing.
 //! - An existing file is replaced only by the final rename, and only with [`Create::overwrite`];
-//!   what is no regular file never is ([`super::place`]). Nobody can read more than [`Create::mode`] says.
+//!   what is no regular file never is ([`super::place`]). The files are readable only for the users that [`Create::mode`] names.
 //! - Until something is sealed, dropping the writer leaves nothing behind; after that it leaves
 //!   the segments, and every error says how to get a file from them.
 //! - Memory is bounded by [`BUFFER_ROWS`] rows a table and one row group.
@@ -21,6 +21,7 @@
 //!   that was removed while it was in use is an error that says what is lost.
 
 use std::collections::BTreeMap;
+use std::ops::AddAssign;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::SyncSender;
 
@@ -31,6 +32,7 @@ use super::files::Files;
 use super::lock::Act;
 use super::mode::Mode;
 use super::stream::{Sink, Stream};
+use crate::confine::Needs;
 use crate::schema::{TableDef, fabric};
 
 /// Rows a table holds back at most before it seals on its own; at 200 bytes a row in memory this
@@ -45,8 +47,26 @@ pub enum Target {
     Dataset(PathBuf),
     /// The fabric table as an Arrow IPC stream.
     Stream(Sink),
-    /// The fabric table as batches for another thread.
-    Batches(SyncSender<RecordBatch>),
+    /// Some tables, piece by piece, for another thread.
+    Pieces(Pieces),
+}
+
+/// What another thread gets of a recording.
+#[derive(Debug)]
+pub enum Piece {
+    /// Rows of a table.
+    Rows(&'static TableDef, RecordBatch),
+    /// The metadata as they are from here on.
+    Metadata(BTreeMap<String, String>),
+}
+
+/// Where pieces go.
+#[derive(Debug, Clone)]
+pub struct Pieces {
+    /// The other thread; the recorder waits where it is slow.
+    pub sender: SyncSender<Piece>,
+    /// The tables that it wants.
+    pub tables: Vec<&'static TableDef>,
 }
 
 impl std::fmt::Debug for Target {
@@ -55,7 +75,7 @@ impl std::fmt::Debug for Target {
             Target::File(path) => f.debug_tuple("File").field(path).finish(),
             Target::Dataset(path) => f.debug_tuple("Dataset").field(path).finish(),
             Target::Stream(_) => f.write_str("Stream"),
-            Target::Batches(_) => f.write_str("Batches"),
+            Target::Pieces(_) => f.write_str("Pieces"),
         }
     }
 }
@@ -80,6 +100,13 @@ pub struct Finished {
     pub bytes: u64,
 }
 
+impl AddAssign for Finished {
+    fn add_assign(&mut self, more: Self) {
+        self.rows += more.rows;
+        self.bytes += more.bytes;
+    }
+}
+
 /// The tables of one recording.
 #[derive(Debug)]
 pub struct Writer(Output);
@@ -88,21 +115,17 @@ pub struct Writer(Output);
 enum Output {
     Files(Box<Files>),
     Stream(Box<Stream>),
-    Batches(Batches),
+    Pieces(Pieces, u64),
 }
 
-/// Rows for another thread.
-#[derive(Debug)]
-struct Batches {
-    sender: SyncSender<RecordBatch>,
-    rows: u64,
-}
+impl Pieces {
+    fn send(&self, piece: Piece) -> Result<()> {
+        self.sender.send(piece).context("no thread takes the rows")
+    }
 
-impl Batches {
-    /// Waits where the other thread is slow.
-    fn write(&mut self, batch: &RecordBatch) -> Result<()> {
-        self.rows += batch.num_rows() as u64;
-        self.sender.send(batch.clone()).context("no thread takes the rows")
+    /// The table of this name, where it is wanted.
+    fn wanted(&self, def: &TableDef) -> Option<&'static TableDef> {
+        self.tables.iter().copied().find(|table| table.name == def.name)
     }
 }
 
@@ -118,8 +141,9 @@ impl Writer {
             Target::Stream(sink) => {
                 return Ok(Writer(Output::Stream(Box::new(Stream::create(sink, metadata)?))));
             }
-            Target::Batches(sender) => {
-                return Ok(Writer(Output::Batches(Batches { sender, rows: 0 })));
+            Target::Pieces(pieces) => {
+                pieces.send(Piece::Metadata(metadata.clone()))?;
+                return Ok(Writer(Output::Pieces(pieces, 0)));
             }
             Target::File(path) => Files::file(path, create, metadata)?,
             Target::Dataset(path) => Files::dataset(path, create, metadata)?,
@@ -127,10 +151,19 @@ impl Writer {
         Ok(Writer(Output::Files(Box::new(files))))
     }
 
+    /// What a thread needs that does nothing but write here.
+    pub fn needs(&self) -> Needs {
+        match &self.0 {
+            Output::Stream(_) | Output::Pieces(..) => Needs::default(),
+            Output::Files(files) => files.needs(),
+        }
+    }
+
     /// Whether rows of this table are kept: rows of others need not be made.
     pub fn wants(&self, def: &TableDef) -> bool {
         match &self.0 {
-            Output::Stream(_) | Output::Batches(_) => def.name == fabric::TABLE.name,
+            Output::Stream(_) => def.name == fabric::TABLE.name,
+            Output::Pieces(pieces, _) => pieces.wanted(def).is_some(),
             Output::Files(files) => files.wants(def),
         }
     }
@@ -138,7 +171,8 @@ impl Writer {
     /// Replaces the metadata that goes into the segments from now on and that `repair` will find.
     pub fn set_metadata(&mut self, metadata: &BTreeMap<String, String>) -> Result<()> {
         match &mut self.0 {
-            Output::Stream(_) | Output::Batches(_) => Ok(()),
+            Output::Stream(_) => Ok(()),
+            Output::Pieces(pieces, _) => pieces.send(Piece::Metadata(metadata.clone())),
             Output::Files(files) => files.set_metadata(metadata),
         }
     }
@@ -150,7 +184,11 @@ impl Writer {
         }
         match &mut self.0 {
             Output::Stream(stream) => stream.write(batch),
-            Output::Batches(batches) => batches.write(batch),
+            Output::Pieces(pieces, rows) => {
+                let Some(def) = pieces.wanted(def) else { return Ok(()) };
+                *rows += batch.num_rows() as u64;
+                pieces.send(Piece::Rows(def, batch.clone()))
+            }
             Output::Files(files) => files.write(def, batch),
         }
     }
@@ -158,17 +196,25 @@ impl Writer {
     /// Makes everything written so far survive a kill.
     pub fn seal(&mut self) -> Result<()> {
         match &mut self.0 {
-            Output::Stream(_) | Output::Batches(_) => Ok(()),
+            Output::Stream(_) | Output::Pieces(..) => Ok(()),
             Output::Files(files) => files.seal(),
+        }
+    }
+
+    /// Bytes that are sealed; 0 where nothing is.
+    pub fn bytes(&self) -> u64 {
+        match &self.0 {
+            Output::Stream(_) | Output::Pieces(..) => 0,
+            Output::Files(files) => files.bytes(),
         }
     }
 
     /// The lock, for tests that play a killed recorder: a process gives it up as it dies.
     #[cfg(test)]
-    pub(super) fn lock_of_a_killed(&self) -> Option<&std::fs::File> {
+    pub(super) fn lock_of_a_killed(&self) -> Option<&super::lock::Lock> {
         match &self.0 {
             Output::Files(files) => files.lock.as_ref(),
-            Output::Stream(_) | Output::Batches(_) => None,
+            Output::Stream(_) | Output::Pieces(..) => None,
         }
     }
 
@@ -176,7 +222,10 @@ impl Writer {
     pub fn finish(self, metadata: &BTreeMap<String, String>) -> Result<Finished> {
         match self.0 {
             Output::Stream(stream) => Ok(Finished { rows: stream.finish()?, bytes: 0 }),
-            Output::Batches(batches) => Ok(Finished { rows: batches.rows, bytes: 0 }),
+            Output::Pieces(pieces, rows) => {
+                pieces.send(Piece::Metadata(metadata.clone()))?;
+                Ok(Finished { rows, bytes: 0 })
+            }
             Output::Files(files) => files.finish(metadata),
         }
     }

@@ -81,25 +81,30 @@ impl Heat {
         steps.map(move |(step, value)| known(step, *value).then_some(*value))
     }
 
-    /// `marks` characters, each of as many steps, the tallest for the greatest; blank is nothing, `?`
+    /// `bars` characters, each of as many steps, the tallest for the greatest; blank is nothing, `?`
     /// not known.
-    pub fn line(&self, marks: usize, ascii: bool) -> String {
-        const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-        const PLAIN: [char; 8] = ['.', ':', '-', '=', '+', '*', '#', '@'];
-        let levels = if ascii { PLAIN } else { BLOCKS };
+    pub fn line(&self, bars: usize, ascii: bool) -> String {
         let steps: Vec<Option<f64>> = self.steps().collect();
-        let sums: Vec<Option<f64>> = steps.chunks(STEPS / marks).map(sum).collect();
-        let greatest = sums.iter().flatten().copied().fold(0.0, f64::max);
-        let mark = |sum: Option<f64>| match sum {
-            None => '?',
-            Some(value) if value > 0.0 => {
-                let level = (value / greatest * levels.len() as f64).ceil() as usize;
-                levels[level.clamp(1, levels.len()) - 1]
-            }
-            Some(_) => ' ',
-        };
-        sums.into_iter().map(mark).collect()
+        let sums: Vec<Option<f64>> = steps.chunks(STEPS / bars).map(sum).collect();
+        self::bars(&sums, ascii)
     }
+}
+
+/// A character for each value, the tallest for the greatest; blank is nothing, `?` not known.
+pub fn bars(values: &[Option<f64>], ascii: bool) -> String {
+    const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    const PLAIN: [char; 8] = ['.', ':', '-', '=', '+', '*', '#', '@'];
+    let levels = if ascii { PLAIN } else { BLOCKS };
+    let greatest = values.iter().flatten().copied().fold(0.0, f64::max);
+    let bar = |value: &Option<f64>| match *value {
+        None => '?',
+        Some(value) if value > 0.0 => {
+            let level = (value / greatest * levels.len() as f64).ceil() as usize;
+            levels[level.clamp(1, levels.len()) - 1]
+        }
+        Some(_) => ' ',
+    };
+    values.iter().map(bar).collect()
 }
 
 /// Steps as one: none where something is not known and the rest is nothing.
@@ -144,9 +149,9 @@ mod tests {
             let sum: f64 = heat.steps().flatten().sum();
             let added: f64 = windows.iter().map(|window| window.2).sum();
             prop_assert!((sum - added).abs() <= added * 1e-9);
-            for marks in [STEPS, STEPS / 2] {
-                prop_assert!(heat.line(marks, true).is_ascii());
-                prop_assert_eq!(heat.line(marks, false).chars().count(), marks);
+            for bars in [STEPS, STEPS / 2] {
+                prop_assert!(heat.line(bars, true).is_ascii());
+                prop_assert_eq!(heat.line(bars, false).chars().count(), bars);
             }
         }
     }

@@ -129,11 +129,32 @@ impl Width {
         }
     }
 
+    /// Forgets all rows, and keeps the numbers of the causes.
+    pub(super) fn clear(&mut self) {
+        self.causes.fill(Reach::default());
+        (self.unknown, self.squares) = (Reach::default(), Reach::default());
+        (self.most, self.last) = (0.0, None);
+    }
+
     /// Adds another line's, which is of other owners. That both may have rows of the same windows
     /// makes the most that is possible only higher.
     pub(super) fn join(&mut self, other: &Self) {
         self.unknown.add(other.unknown);
         self.squares.add(other.squares());
+        self.most += other.most;
+    }
+
+    /// Adds another line's, whose programs are the same: as if both had been one line.
+    pub(super) fn unite(&mut self, other: &Self) {
+        let mut causes: Vec<_> = other.index.iter().collect();
+        // Sums do not depend on the order of a map.
+        causes.sort_by_key(|(_, place)| **place);
+        for ((socket, program), place) in causes {
+            let own = self.cause(*socket, program);
+            self.causes[own].add(other.causes[*place]);
+        }
+        self.unknown.add(other.unknown);
+        self.squares.add(other.squares);
         self.most += other.most;
     }
 
@@ -281,6 +302,14 @@ mod tests {
             joined.join(&width(second));
             let joined = joined.interval(value, total);
             prop_assert!(holds(joined), "{joined:?} of {value} in {total}");
+
+            // Two lines of the same programs: as if they had been one.
+            let mut united = width(first);
+            united.unite(&width(second));
+            let united = united.interval(value, total);
+            prop_assert!(holds(united), "{united:?} of {value} in {total}");
+            let near = |a: f64, b: f64| (a - b).abs() <= total * 1e-9;
+            prop_assert!(near(united.low, wide.low), "{united:?} {wide:?}");
 
             let at = at.index(rows.len());
             let row = &mut rows[at];

@@ -3,8 +3,10 @@
 use anyhow::Result;
 use arrow::array::{Float32Array, Float64Array, Int16Array, Int32Array, Int64Array, RecordBatch};
 
+use super::links::Links;
 use crate::schema::cgroups::ancestor;
 use crate::schema::columns::{self, Bits, Words, get};
+use crate::schema::link::Direction;
 
 /// What the lines are by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -66,10 +68,20 @@ impl By {
     }
 }
 
-const COMMON: [&str; 9] =
-    ["mono_ns", "window_ns", "event", "filter", "unit", "value", "running", "method", "confidence"];
+const COMMON: [&str; 10] = [
+    "mono_ns",
+    "window_ns",
+    "counter",
+    "event",
+    "filter",
+    "unit",
+    "value",
+    "running",
+    "method",
+    "confidence",
+];
 /// Where lines have one owner: whose a row is, and what tells how far it may be off.
-const DIVIDED: [&str; 5] = ["owner", "comm", "counter", "socket", "total"];
+const DIVIDED: [&str; 4] = ["owner", "comm", "socket", "total"];
 
 /// Terms of a filter that choose root ports: of `nvidia_pcie` (Grace, Tegra410), of `intel_iio`,
 /// and of `hisi_pcie` (drivers/perf, Linux 7.2).
@@ -92,8 +104,11 @@ pub struct Columns<'a> {
     pub method: Words<'a>,
     /// How sure it is.
     pub confidence: &'a Float32Array,
+    /// The counter.
+    pub counter: &'a Int32Array,
     /// What else tells how far it may be off; none where lines are of all owners.
     pub divided: Option<Divided<'a>>,
+    links: Option<&'a Links>,
     event: Words<'a>,
     filter: Words<'a>,
     unit: Words<'a>,
@@ -109,9 +124,7 @@ pub struct Columns<'a> {
 /// What a row's count was divided from.
 #[derive(Debug, Clone, Copy)]
 pub struct Divided<'a> {
-    /// The counter.
-    pub counter: &'a Int32Array,
-    /// Its socket.
+    /// The counter's socket.
     pub socket: &'a Int16Array,
     /// Its whole count in the window.
     pub total: &'a Float64Array,
@@ -122,7 +135,6 @@ pub struct Divided<'a> {
 impl<'a> Divided<'a> {
     fn new(batch: &'a RecordBatch) -> Result<Self> {
         Ok(Self {
-            counter: columns::i32s(batch, "counter")?,
             socket: columns::column(batch, "socket")?,
             total: columns::f64s(batch, "total")?,
             comm: columns::words(batch, "comm")?,
@@ -135,8 +147,14 @@ impl<'a> Divided<'a> {
 pub type Quick = ([i32; 3], i32, i32, i64, (i32, Option<i16>));
 
 impl<'a> Columns<'a> {
-    /// The columns for lines that are by `by`, of cgroups at most `depth` deep.
-    pub fn new(batch: &'a RecordBatch, by: By, depth: Option<usize>) -> Result<Columns<'a>> {
+    /// The columns for lines that are by `by`, of cgroups at most `depth` deep, of each event or of
+    /// each direction of these links.
+    pub fn new(
+        batch: &'a RecordBatch,
+        by: By,
+        depth: Option<usize>,
+        links: Option<&'a Links>,
+    ) -> Result<Columns<'a>> {
         let name = match by {
             By::Cgroup => Some("cgroup"),
             By::Container => Some("container"),
@@ -153,6 +171,8 @@ impl<'a> Columns<'a> {
             running: columns::f32s(batch, "running")?,
             method: columns::words(batch, "method")?,
             confidence: columns::f32s(batch, "confidence")?,
+            counter: columns::i32s(batch, "counter")?,
+            links,
             divided: by.has_owner().then(|| Divided::new(batch)).transpose()?,
             event: columns::words(batch, "event")?,
             filter: columns::words(batch, "filter")?,
@@ -174,6 +194,26 @@ impl<'a> Columns<'a> {
     /// The unit of a row.
     pub fn unit(&self, row: usize) -> &'a str {
         self.unit.get(row).unwrap_or_default()
+    }
+
+    /// The link of a row by its place, and the direction; none where lines are of events, or its
+    /// counter is on no link.
+    pub fn link(&self, row: usize) -> Option<(usize, Direction)> {
+        self.links?.on(self.counter.value(row))
+    }
+
+    /// Whether the row is in a line: of links, those whose counter is on one.
+    pub fn is_wanted(&self, row: usize) -> bool {
+        self.links.is_none() || self.link(row).is_some()
+    }
+
+    /// What the row is of: its event, or its link and direction.
+    pub fn what(&self, row: usize) -> String {
+        let of = self.link(row).zip(self.links);
+        of.map_or_else(
+            || self.event(row),
+            |((place, direction), links)| links.label(place, direction),
+        )
     }
 
     /// The event of a row with its filter in brackets. By port, the filter's ports are `*`: what
@@ -225,7 +265,10 @@ impl<'a> Columns<'a> {
             (_, Some(ids)) if name == -1 => ids.get(row).map_or(-1, |id| id as i64),
             _ => -1,
         };
-        let event = [self.event.key(row), self.filter.key(row), self.unit.key(row)];
+        let event = match self.link(row) {
+            Some((place, direction)) => [place as i32, direction as i32, -1],
+            None => [self.event.key(row), self.filter.key(row), self.unit.key(row)],
+        };
         let owner = self.owner.map_or(0, |owner| owner.key(row));
         let cause = self.divided.map_or((0, None), |of| (of.comm.key(row), get(of.socket, row)));
         (event, owner, name, number, cause)

@@ -43,6 +43,22 @@ pub(super) enum Kind {
     To,
     /// The line over time.
     Time,
+    /// The rate in the first of two recordings.
+    Before,
+    /// The rate in the second.
+    After,
+    /// How much more that is.
+    Difference,
+    /// The second by the first.
+    Ratio,
+    /// Whether the difference is larger than the error.
+    Change,
+    /// How many windows, in each of two cases.
+    Windows,
+    /// The tenant's own rate in each.
+    Own,
+    /// That of the others.
+    Others,
 }
 
 impl Kind {
@@ -63,6 +79,14 @@ impl Kind {
             Self::From => "from",
             Self::To => "to",
             Self::Time => "time line",
+            Self::Before => "before",
+            Self::After => "after",
+            Self::Difference => "difference",
+            Self::Ratio => "ratio",
+            Self::Change => "change",
+            Self::Windows => "windows",
+            Self::Own => "own rate",
+            Self::Others => "others' rate",
         }
     }
 
@@ -70,17 +94,24 @@ impl Kind {
     /// something out of the ordinary, here that values are missing or counters were multiplexed.
     const fn rank(self, noted: bool) -> Option<u8> {
         Some(match self {
-            Self::Name | Self::Value | Self::Share | Self::Confidence => return None,
+            Self::Name
+            | Self::Value
+            | Self::Share
+            | Self::Confidence
+            | Self::Before
+            | Self::After
+            | Self::Difference
+            | Self::Change => return None,
             // The values above it are too small.
             Self::Missing if noted => 0,
             // A bill needs it.
             Self::Interval => 1,
             Self::Time => 2,
             Self::Running if noted => 3,
-            Self::Average => 4,
-            Self::Peak => 5,
-            Self::Method => 6,
-            Self::From => 7,
+            Self::Average | Self::Ratio => 4,
+            Self::Peak | Self::Windows => 5,
+            Self::Method | Self::Own => 6,
+            Self::From | Self::Others => 7,
             Self::To => 8,
             Self::Owner => 9,
             Self::Running => 10,
@@ -94,6 +125,8 @@ impl Kind {
 pub(super) struct Column {
     pub(super) kind: Kind,
     pub(super) head: String,
+    /// The unit of its numbers, below its head; empty: none.
+    pub(super) unit: String,
     /// Its text in each line.
     pub(super) cells: Vec<String>,
     /// It shows something out of the ordinary.
@@ -103,7 +136,7 @@ pub(super) struct Column {
 impl Column {
     /// Cells of its widest text.
     fn width(&self) -> usize {
-        self.cells.iter().chain([&self.head]).map(|text| cells(text)).max().unwrap_or(0)
+        self.cells.iter().chain([&self.head, &self.unit]).map(|text| cells(text)).max().unwrap_or(0)
     }
 }
 

@@ -6,12 +6,23 @@
 
 pub mod cgroups;
 pub mod check;
+mod columns;
+pub mod diff;
+pub mod export;
+pub mod headroom;
 pub mod heat;
+mod html;
 pub mod incomplete;
 pub mod interval;
 pub mod key;
+pub mod latency;
 mod layout;
+pub mod links;
+pub mod live;
 mod losses;
+pub mod mark_list;
+pub mod marks;
+pub mod page;
 pub mod programs;
 pub mod render;
 pub mod span;

@@ -3,16 +3,16 @@
 //! Guarantees: nothing from the machine reaches the terminal unescaped; where a width is given, no
 //! name pushes a number out of it.
 
-use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use comfy_table::{Cell, CellAlignment};
 
+use super::columns::{Shape, columns};
 use super::heat::STEPS;
 use super::layout::{Column, Fit, Kind};
-use super::usage::{By, Event, Line, Usage};
+use super::usage::{Event, Usage};
 use crate::terminal::{cells, mark, shorten, shorten_all, wrap};
-use crate::text::{lines, plain_table, printable};
+use crate::text::{lines, plain_table, printable, wrapped};
 use crate::units;
 
 /// How to draw.
@@ -24,45 +24,75 @@ pub struct Style {
     pub width: Option<usize>,
 }
 
-/// What is drawn in one of two ways.
-#[derive(Debug, Clone, Copy)]
-struct Shape {
-    /// Characters of the time line.
-    marks: usize,
-    /// Whether units that are words are beside each number; else they are above the table only.
-    units: bool,
-    /// Whether owners have a column; else the owner is the name of a line that has none.
-    owner: bool,
-}
-
 /// From the widest to the narrowest.
 const SHAPES: [Shape; 4] = [
-    Shape { marks: STEPS, units: true, owner: true },
-    Shape { marks: STEPS / 2, units: true, owner: true },
-    Shape { marks: STEPS / 2, units: false, owner: true },
-    Shape { marks: STEPS / 2, units: false, owner: false },
+    Shape { bars: STEPS, units: true, owner: true },
+    Shape { bars: STEPS / 2, units: true, owner: true },
+    Shape { bars: STEPS / 2, units: false, owner: true },
+    Shape { bars: STEPS / 2, units: false, owner: false },
 ];
 
-/// The events as tables, one after the other.
+/// The events as tables, one after the other. What all lines say alike is said once, above them.
 pub fn table(usage: &Usage, style: Style) -> String {
     let mut out = String::new();
-    let (tables, fit) = tables(usage, style);
+    let common = common(&shaped(usage, style, SHAPES[0], &[]));
+    if !common.is_empty() {
+        let said: Vec<&str> = common.iter().map(|(_, text)| text.as_str()).collect();
+        let line = format!("In every line: {}", said.join(", "));
+        // Writing to a String cannot fail.
+        let width = style.width.unwrap_or(usize::MAX);
+        writeln!(out, "{}\n", wrap(&line, width)).unwrap_or_default();
+    }
+    let left_out: Vec<Kind> = common.iter().map(|(kind, _)| *kind).collect();
+    let (tables, fit) = tables(usage, style, &left_out);
     let mut shortened = false;
     for (event, mut columns) in usage.events.iter().zip(tables) {
+        if is_nothing(event) {
+            continue;
+        }
         if let Some(fit) = &fit {
             shortened |= fit_names(&mut columns, fit, style);
         }
-        // Writing to a String cannot fail.
         writeln!(out, "{}", headline(event, style)).unwrap_or_default();
         writeln!(out, "{}", draw(&columns)).unwrap_or_default();
     }
     if usage.events.is_empty() {
         out.push_str("the recording has no rows\n");
     }
+    let nothing = usage.events.iter().filter(|event| is_nothing(event));
+    let names: Vec<_> = nothing.map(|event| printable(&event.name)).collect();
+    if !names.is_empty() {
+        out.push_str(&wrapped("Nothing was counted of: ", &names.join(", "), style.width));
+        out.push('\n');
+    }
     if let (Some(note), Some(width)) = (fit.and_then(|fit| fit.note(shortened)), style.width) {
         writeln!(out, "{}", wrap(&note, width)).unwrap_or_default();
     }
     out
+}
+
+/// Whether all windows of an event are known, and nothing was counted in any.
+fn is_nothing(event: &Event) -> bool {
+    event.lines.iter().all(|line| line.missing == 0 && line.value == 0.0)
+}
+
+/// What is the same in every line of every table, of what matters where lines differ in it. Nothing where
+/// there is one line only.
+fn common(tables: &[Vec<Column>]) -> Vec<(Kind, String)> {
+    let of = |kind: Kind| tables.iter().flatten().filter(move |column| column.kind == kind);
+    let said = |kind: Kind| {
+        let mut texts = of(kind).flat_map(|column| &column.cells);
+        let (first, second) = (texts.next()?, texts.next()?);
+        let unit = of(kind).next().map_or("", |column| &column.unit);
+        let is_same = first == second && texts.all(|text| text == first);
+        let text = format!("{} {first} {unit}", kind.word());
+        is_same.then(|| (kind, text.trim_end().to_owned()))
+    };
+    let mut common: Vec<_> =
+        [Kind::Method, Kind::Running, Kind::Missing].into_iter().filter_map(said).collect();
+    // One of the two alone is half a sentence.
+    common.extend(said(Kind::From).zip(said(Kind::To)).into_iter().flat_map(|(a, b)| [a, b]));
+    common
 }
 
 /// What is counted, and how much of it; on two lines if it is too long for one.
@@ -84,17 +114,24 @@ fn headline(event: &Event, style: Style) -> String {
     }
 }
 
-/// The columns of each event's table in the widest shape that fits, and what of them fits.
-fn tables(usage: &Usage, style: Style) -> (Vec<Vec<Column>>, Option<Fit>) {
-    let of = |shape| -> Vec<Vec<Column>> {
-        usage.events.iter().map(|event| columns(usage, event, style, shape)).collect()
+/// The columns of each event's table in one shape.
+fn shaped(usage: &Usage, style: Style, shape: Shape, left_out: &[Kind]) -> Vec<Vec<Column>> {
+    let of = |event| {
+        let mut columns = columns(usage, event, style.ascii, shape);
+        columns.retain(|column| !left_out.contains(&column.kind));
+        columns
     };
+    usage.events.iter().map(of).collect()
+}
+
+/// The columns of each event's table in the widest shape that fits, and what of them fits.
+fn tables(usage: &Usage, style: Style, left_out: &[Kind]) -> (Vec<Vec<Column>>, Option<Fit>) {
     let Some(width) = style.width else {
-        return (of(SHAPES[0]), None);
+        return (shaped(usage, style, SHAPES[0], left_out), None);
     };
     let mut tried = (Vec::new(), None);
     for shape in SHAPES {
-        let tables = of(shape);
+        let tables = shaped(usage, style, shape, left_out);
         let fit = Fit::new(width, &tables);
         let all = fit.hidden.is_empty();
         tried = (tables, Some(fit));
@@ -106,7 +143,7 @@ fn tables(usage: &Usage, style: Style) -> (Vec<Vec<Column>>, Option<Fit>) {
 }
 
 /// Leaves out what does not fit and shortens names; says whether there were any to shorten.
-fn fit_names(columns: &mut Vec<Column>, fit: &Fit, style: Style) -> bool {
+pub(super) fn fit_names(columns: &mut Vec<Column>, fit: &Fit, style: Style) -> bool {
     columns.retain(|column| fit.shown.contains(&column.kind));
     let mut shortened = false;
     for column in columns.iter_mut().filter(|column| column.kind == Kind::Name) {
@@ -118,13 +155,19 @@ fn fit_names(columns: &mut Vec<Column>, fit: &Fit, style: Style) -> bool {
     shortened
 }
 
-fn draw(columns: &[Column]) -> String {
+/// The columns as lines.
+pub(super) fn draw(columns: &[Column]) -> String {
     // A head stands where what is below it does.
     let cell = |kind: Kind, text: &str| match kind {
-        Kind::Owner | Kind::Name | Kind::Method | Kind::Time => Cell::new(text),
+        Kind::Owner | Kind::Name | Kind::Method | Kind::Time | Kind::Change => Cell::new(text),
         _ => Cell::new(text).set_alignment(CellAlignment::Right),
     };
-    let mut table = plain_table(columns.iter().map(|column| cell(column.kind, &column.head)));
+    let has_units = columns.iter().any(|column| !column.unit.is_empty());
+    let head = |column: &Column| {
+        let Column { head, unit, .. } = column;
+        if has_units { format!("{head}\n{unit}") } else { head.clone() }
+    };
+    let mut table = plain_table(columns.iter().map(|column| cell(column.kind, &head(column))));
     let rows = columns.first().map_or(0, |column| column.cells.len());
     for row in 0..rows {
         table.add_row(columns.iter().map(|column| cell(column.kind, &column.cells[row])));
@@ -132,107 +175,10 @@ fn draw(columns: &[Column]) -> String {
     lines(&table)
 }
 
-/// The columns of an event's table.
-fn columns(usage: &Usage, event: &Event, style: Style, shape: Shape) -> Vec<Column> {
-    let by = usage.by;
-    // A window in which a counter did not move has one row that nobody owns: nothing to show.
-    let says_something = |line: &&Line| line.value != 0.0 || line.missing > 0 || line.claims > 0;
-    let lines: Vec<&Line> = event.lines.iter().filter(says_something).collect();
-    let column = |kind, head: &str, cell: &dyn Fn(&Line) -> String| Column {
-        kind,
-        head: head.to_owned(),
-        cells: lines.iter().map(|line| cell(line)).collect(),
-        noted: false,
-    };
-    let word = !units::has_symbol(&event.unit) && !shape.units;
-    let unit = if word { Cow::Borrowed("") } else { printable(&event.unit) };
-    let mark_ns = usage.step_ns * STEPS as f64 / shape.marks as f64;
-    let dash = if style.ascii { "-" } else { "–" };
-    let mut columns = Vec::new();
-    if both(by) && shape.owner {
-        columns.push(column(Kind::Owner, "owner", &|line| printable(&line.owner).into_owned()));
-    }
-    columns.extend([
-        column(Kind::Name, by.name(), &|line| name(line, by, shape)),
-        column(Kind::Value, "value", &|line| or_dash(value(line).map(|v| units::human(v, &unit)))),
-        column(Kind::Interval, Kind::Interval.word(), &|line| {
-            let interval = line.interval(event);
-            or_dash(interval.map(|it| units::range(it.low, it.high, &unit, dash)))
-        }),
-        column(Kind::Average, "average", &|line| {
-            or_dash(value(line).map(|value| units::rate(value / event.seconds(), &unit)))
-        }),
-        column(Kind::Peak, "peak", &|line| {
-            or_dash(value(line).and(line.peak).map(|peak| units::rate(peak, &unit)))
-        }),
-        column(Kind::Share, "share", &|line| {
-            let part = value(line).filter(|_| event.total != 0.0).map(|value| value / event.total);
-            or_dash(part.map(|part| format!("{:.1} %", part * 100.0)))
-        }),
-        column(Kind::Confidence, "confidence", &|line| {
-            let confidence = line.confidence_min.zip(line.confidence_avg);
-            or_dash(confidence.map(|(min, avg)| format!("{avg:.2} (min {min:.2})")))
-        }),
-        column(Kind::Method, "method", &|line| {
-            let methods: Vec<&str> = line.methods.iter().map(String::as_str).collect();
-            printable(&methods.join(", ")).into_owned()
-        }),
-        Column {
-            noted: lines.iter().any(|line| percent(line.running) != percent(1.0)),
-            ..column(Kind::Running, "running", &|line| percent(line.running))
-        },
-        Column {
-            noted: lines.iter().any(|line| line.missing > 0),
-            ..column(Kind::Missing, "missing", &|line| line.missing.to_string())
-        },
-        column(Kind::From, "from", &|line| second(usage, line.active.map(|active| active.0))),
-        column(Kind::To, "to", &|line| second(usage, line.active.map(|active| active.1))),
-        column(Kind::Time, &format!("a mark is {}", units::human(mark_ns, "ns")), &|line| {
-            line.heat.line(shape.marks, style.ascii)
-        }),
-    ]);
-    // What all owners have was not divided.
-    columns.retain(|column| column.kind != Kind::Interval || by.has_owner());
-    columns
-}
-
-/// Whether a line has an owner beside its name.
-fn both(by: By) -> bool {
-    by.has_owner() && by != By::Owner
-}
-
-/// What a line is called. The owner's name twice says nothing.
-fn name(line: &Line, by: By, shape: Shape) -> String {
-    match (both(by) && line.key == line.owner, shape.owner) {
-        (false, _) => printable(&line.key).into_owned(),
-        (true, true) => String::new(),
-        (true, false) => format!("({})", printable(&line.owner)),
-    }
-}
-
-/// The line's value. A line without a row that has one is "not known", which is not 0.
-fn value(line: &Line) -> Option<f64> {
-    (line.rows > 0).then_some(line.value)
-}
-
-fn or_dash(text: Option<String>) -> String {
-    text.unwrap_or_else(|| "-".to_owned())
-}
-
-fn percent(part: f64) -> String {
-    format!("{:.1} %", part * 100.0)
-}
-
-/// A time as seconds after the recording's begin.
-fn second(usage: &Usage, ns: Option<i64>) -> String {
-    let after = ns.map(|ns| ns.saturating_sub(usage.start_ns) as f64 / 1e9);
-    or_dash(after.map(|after| format!("{after:.3} s")))
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::sample::{Broken, INTACT, Sample};
-    use super::super::usage::{Question, top, usage};
+    use super::super::usage::{By, Question, top, usage};
     use super::*;
 
     /// A recording whose second half nobody uses, and of which a part is not known.
@@ -264,6 +210,40 @@ mod tests {
             table(&usage, Style { ascii: true, width: None })
         ));
         insta::assert_snapshot!("tables", shown.concat());
+    }
+
+    #[test]
+    fn what_counted_nothing_is_named_and_has_no_table() {
+        let idle = |unknown: bool| Broken {
+            fabric: if unknown {
+                |row, number| {
+                    if row.event == "page-faults" {
+                        let value = (number > 100).then_some(0.0);
+                        (row.value, row.total) = (value, value);
+                    }
+                    true
+                }
+            } else {
+                |row, _| {
+                    if row.event == "page-faults" {
+                        (row.value, row.total) = (Some(0.0), Some(0.0));
+                    }
+                    true
+                }
+            },
+            ..INTACT
+        };
+        let shown = |broken: &Broken| {
+            let sample = Sample::new(false, broken);
+            table(&usage(&sample.open(), &Question::by(By::Pid)).unwrap(), Style::default())
+        };
+        let known = shown(&idle(false));
+        assert!(known.contains("Nothing was counted of: page-faults\n"), "{known}");
+        assert!(!known.contains("\npage-faults  "), "{known}");
+        // What is not known in a part of the time is not nothing.
+        let unknown = shown(&idle(true));
+        assert!(!unknown.contains("Nothing was counted"), "{unknown}");
+        assert!(unknown.contains("\npage-faults  "), "{unknown}");
     }
 
     /// Names as container managers and users make them, and one that is hostile.
@@ -333,7 +313,7 @@ mod tests {
         let mut events = usage(&sample.open(), &Question::by(By::Pid)).unwrap().events;
         top(&mut events, 1);
         let keys: Vec<&str> = events[1].lines.iter().map(|line| line.key.as_str()).collect();
-        assert_eq!(keys, ["train (100)", "idle", "irq:nvme0q1", "(1 others)"]);
+        assert_eq!(keys, ["train (100)", "idle", "irq:nvme0q1", "(1 other)"]);
     }
 
     #[test]

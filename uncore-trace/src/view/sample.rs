@@ -3,8 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use crate::plan::Plan;
+use crate::schema::link::Direction;
+use crate::schema::link::{Counted, Link, Peak, Source};
+use crate::schema::marks::{COMMAND, FIFO, Kind, Listed, Mark};
+use crate::schema::origin::Origin;
 use crate::schema::{
-    SCHEMA_VERSION, counters, cpus, fabric, io, irqs, loss, metadata, readings, runtime,
+    SCHEMA_VERSION, counters, cpus, fabric, io, irqs, loss, marks, metadata, readings, runtime,
 };
 use crate::tables::reader::Recording;
 use crate::tables::writer::{Create, Target, Writer};
@@ -26,6 +31,7 @@ pub(super) struct Broken {
     pub(super) irqs: fn(usize) -> bool,
     pub(super) io: fn(&mut io::Row<'_>, usize),
     pub(super) loss: Option<loss::Row<'static>>,
+    pub(super) marks: fn() -> Vec<Mark>,
     pub(super) metadata: fn(&mut BTreeMap<String, String>),
 }
 
@@ -37,7 +43,27 @@ pub(super) const INTACT: Broken = Broken {
     irqs: |_| true,
     io: |_, _| {},
     loss: None,
+    marks: Vec::new,
     metadata: |_| {},
+};
+
+/// In the order in which they were ended, as a recorder writes them: an instant, a span, another instant
+/// with the name of the span, and a span that was not ended.
+pub(super) const MARKS: fn() -> Vec<Mark> = || {
+    let mark = |at: i64, end: Option<i64>, kind, text: &str, source: &str, pid| Mark {
+        mono_ns: BEGIN + at * 1_000_000,
+        end_ns: end.map(|end| BEGIN + end * 1_000_000),
+        kind,
+        text: text.to_owned(),
+        source: source.to_owned(),
+        pid,
+    };
+    vec![
+        mark(500, None, Kind::Instant, "warm\u{1b}[2J\nup", FIFO, None),
+        mark(1500, None, Kind::Instant, "epoch 1", FIFO, None),
+        mark(1000, Some(2000), Kind::Span, "epoch 1", COMMAND, Some(7)),
+        mark(2500, None, Kind::Span, "save", COMMAND, Some(7)),
+    ]
 };
 
 /// A recording and the directory that goes with it.
@@ -54,6 +80,11 @@ impl Sample {
         let target =
             if dataset { Target::Dataset(path.clone()) } else { Target::File(path.clone()) };
         let mut pairs = pairs();
+        let listed = (broken.marks)();
+        if !listed.is_empty() {
+            let listed = Listed { marks: listed, left_out: 0 };
+            pairs.insert(metadata::MARKS.to_owned(), serde_json::to_string(&listed).unwrap());
+        }
         (broken.metadata)(&mut pairs);
         let mut writer = Writer::create(target, Create::default(), &pairs).unwrap();
         write_fabric(&mut writer, broken);
@@ -65,6 +96,32 @@ impl Sample {
     pub(super) fn open(&self) -> Recording {
         Recording::open(Path::new(&self.path)).unwrap()
     }
+}
+
+/// The link that the first counter is on, of which it counts what goes in.
+pub(super) fn link(peaks: Vec<Peak>) -> Link {
+    Link {
+        name: "memory 0".to_owned(),
+        kind: "memory".to_owned(),
+        subsystem: "mem".to_owned(),
+        socket: Some(0),
+        devices: None,
+        counters: vec![Counted { counter: 0, direction: Direction::In }],
+        peaks,
+        latencies: Vec::new(),
+    }
+}
+
+/// A peak of what goes in.
+pub(super) fn peak(source: Source, bytes_per_s: f64) -> Peak {
+    Peak { direction: Direction::In, bytes_per_s, source, detail: "16 GT/s x4".to_owned() }
+}
+
+/// The plan of a recording with these links, as the metadata have it.
+pub(super) fn plan(links: Vec<Link>) -> String {
+    let (tick_ns, window_ns) = (TICK as u64, WINDOW as u64);
+    let plan = Plan { tick_ns, window_ns, links, ..Plan::default() };
+    serde_json::to_string(&plan).unwrap()
 }
 
 fn pairs() -> BTreeMap<String, String> {
@@ -230,6 +287,12 @@ fn write_raw(writer: &mut Writer, broken: &Broken) {
     }
     write_counters(writer);
     write_cpus(writer);
+    let mut marked = marks::Builder::default();
+    let origin = Origin { host: "test".to_owned(), boot_id: "3f4e5d6c".to_owned(), cluster: None };
+    for mark in (broken.marks)() {
+        marked.append(&mark.row(&origin));
+    }
+    writer.write(&marks::TABLE, &marked.finish()).unwrap();
     if let Some(row) = broken.loss {
         let mut builder = loss::Builder::default();
         builder.append(&row);

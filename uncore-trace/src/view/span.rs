@@ -9,23 +9,40 @@ use std::str::FromStr;
 use anyhow::{Context as _, Result, bail};
 use arrow::array::TimestampMicrosecondArray;
 
+use super::marks::Marks;
 use crate::schema::columns;
-use crate::tables::reader::Table;
+use crate::tables::reader::{Recording, Table};
 
 /// A moment of a recording, as a user gives it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Moment {
     /// This long after the begin of its first window, ns.
     After(i64),
     /// At this wall time, ns since 1970.
     Wall(i64),
+    /// At the first mark of this name: its begin where a span begins there, its end where one ends.
+    Mark(String),
+}
+
+/// Which end of a span a moment is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Edge {
+    /// Where it begins.
+    Begin,
+    /// Where it ends.
+    End,
 }
 
 impl FromStr for Moment {
     type Err = String;
 
-    /// A duration (`2s`, `1m30s`; a bare number is seconds) or a time of RFC 3339.
+    /// A duration (`2s`, `1m30s`; a bare number is seconds), a time of RFC 3339, or `mark:NAME`.
     fn from_str(text: &str) -> Result<Self, String> {
+        match text.strip_prefix("mark:") {
+            Some("") => return Err("write the name of a mark after mark:".to_owned()),
+            Some(name) => return Ok(Self::Mark(name.to_owned())),
+            None => {}
+        }
         if let Ok(seconds) = text.parse::<f64>() {
             let ns = seconds * 1e9;
             // The comparison also refuses what is not a number.
@@ -44,7 +61,9 @@ impl FromStr for Moment {
             .and_then(|time| i64::try_from(time.as_nanosecond()).ok())
             .map(Self::Wall)
             .ok_or_else(|| {
-                "write it as time after the start (2s, 1m30s) or as 2026-01-31T12:00:00Z".to_owned()
+                "write it as time after the start (2s, 1m30s), as 2026-01-31T12:00:00Z, or as \
+                 mark:NAME"
+                    .to_owned()
             })
     }
 }
@@ -54,6 +73,8 @@ impl FromStr for Moment {
 pub struct Span {
     /// Begin of the recording's first window.
     pub start_ns: i64,
+    /// What makes such a time a wall time when it is added, ns.
+    pub wall_ns: i64,
     /// When a window ends that counts. Every row counts where nothing was asked.
     pub wanted: RangeInclusive<i64>,
     /// Begin of what is shown, within the recording.
@@ -63,38 +84,51 @@ pub struct Span {
 }
 
 impl Span {
-    /// The part of `table` between two moments; none if it has no rows.
+    /// The part of `table`, the timeline of `recording`, between two moments; none if it has no rows.
     ///
     /// # Errors
     ///
-    /// The table cannot be read, or the end is not after the begin.
-    pub fn of(table: &Table, from: Option<Moment>, to: Option<Moment>) -> Result<Option<Self>> {
-        let Some((start_ns, wall)) = start(table)? else {
+    /// The table cannot be read, there is no mark of that name, or the end is not after the begin.
+    pub fn of(
+        recording: &Recording,
+        table: &Table,
+        from: Option<&Moment>,
+        to: Option<&Moment>,
+    ) -> Result<Option<Self>> {
+        let Some((start_ns, wall_ns)) = start(table)? else {
             return Ok(None);
         };
-        let at = |moment| match moment {
-            Moment::After(ns) => start_ns.saturating_add(ns),
-            Moment::Wall(ns) => ns.saturating_sub(wall),
+        let at = |moment: &Moment, edge| -> Result<i64> {
+            Ok(match moment {
+                Moment::After(ns) => start_ns.saturating_add(*ns),
+                Moment::Wall(ns) => ns.saturating_sub(wall_ns),
+                Moment::Mark(name) => Marks::read(recording)?.find(recording, name, edge)?,
+            })
         };
+        let from = from.map(|from| at(from, Edge::Begin)).transpose()?;
+        let to = to.map(|to| at(to, Edge::End)).transpose()?;
         let whole = last(table)?;
-        let begin_ns = from.map_or(start_ns, at).max(start_ns);
-        let end_ns = to.map_or(whole, at).min(whole);
-        if let (Some(from), Some(to)) = (from.map(at), to.map(at))
+        let begin_ns = from.unwrap_or(start_ns).max(start_ns);
+        let end_ns = to.unwrap_or(whole).min(whole);
+        if let (Some(from), Some(to)) = (from, to)
             && from >= to
         {
-            bail!("--from is not before --to: nothing lies between them");
+            bail!(
+                "the end is not after the begin: nothing lies between them (a mark without a length is an instant)"
+            );
         }
         if begin_ns >= end_ns && (from.is_some() || to.is_some()) {
             let seconds = whole.saturating_sub(start_ns) as f64 / 1e9;
-            let begin = jiff::Timestamp::from_nanosecond(i128::from(start_ns.saturating_add(wall)))
-                .map_or_else(|_| "an unknown time".to_owned(), |time| format!("{time:.3}"));
+            let begin =
+                jiff::Timestamp::from_nanosecond(i128::from(start_ns.saturating_add(wall_ns)))
+                    .map_or_else(|_| "an unknown time".to_owned(), |time| format!("{time:.3}"));
             bail!(
                 "nothing was recorded in that time: the recording covers {seconds:.3} s from {begin}"
             );
         }
-        let after = from.map_or(i64::MIN, |from| at(from).saturating_add(1));
-        let wanted = after..=to.map_or(i64::MAX, at);
-        Ok(Some(Self { start_ns, wanted, begin_ns, end_ns }))
+        let after = from.map_or(i64::MIN, |from| from.saturating_add(1));
+        let wanted = after..=to.unwrap_or(i64::MAX);
+        Ok(Some(Self { start_ns, wall_ns, wanted, begin_ns, end_ns }))
     }
 }
 
@@ -132,7 +166,7 @@ fn last(table: &Table) -> Result<i64> {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::sample::{BEGIN, INTACT, Sample, WALL, WINDOWS};
+    use super::super::sample::{BEGIN, Broken, INTACT, MARKS, Sample, WALL, WINDOWS};
     use super::*;
     use crate::schema::fabric;
 
@@ -145,23 +179,26 @@ mod tests {
             ("1m30s", Moment::After(90_000_000_000)),
             ("1970-01-01T00:00:01Z", Moment::Wall(1_000_000_000)),
             ("1970-01-01T02:00:01.5+02:00", Moment::Wall(1_500_000_000)),
+            ("mark:epoch 1", Moment::Mark("epoch 1".to_owned())),
+            ("mark:mark:2s", Moment::Mark("mark:2s".to_owned())),
         ];
         for (text, moment) in cases {
             assert_eq!(text.parse(), Ok(moment), "{text}");
         }
-        for text in ["", "soon", "-1", "nan", "inf", "1e300", "2026-01-31", "99999999y"] {
+        for text in ["", "soon", "-1", "nan", "inf", "1e300", "2026-01-31", "99999999y", "mark:"] {
             assert!(text.parse::<Moment>().is_err(), "{text}");
         }
     }
 
     #[test]
     fn a_span_is_within_the_recording() {
-        let sample = Sample::new(false, &INTACT);
-        let table = sample.open().table(&fabric::TABLE).unwrap();
+        let sample = Sample::new(false, &Broken { marks: MARKS, ..INTACT });
+        let recording = sample.open();
+        let table = recording.table(&fabric::TABLE).unwrap();
         let end = BEGIN + WINDOWS * 10_000_000;
         let of = |from: &str, to: &str| {
             let parse = |text: &str| (!text.is_empty()).then(|| text.parse().unwrap());
-            Span::of(&table, parse(from), parse(to))
+            Span::of(&recording, &table, parse(from).as_ref(), parse(to).as_ref())
                 .map(|span| span.map(|span| (span.begin_ns, span.end_ns)).unwrap())
                 .map_err(|error| error.to_string())
         };
@@ -170,7 +207,15 @@ mod tests {
         assert_eq!(of("1s", "1h"), Ok((BEGIN + 1_000_000_000, end)));
         let wall = jiff::Timestamp::from_nanosecond(i128::from(WALL + BEGIN + 7)).unwrap();
         assert_eq!(of(&wall.to_string(), ""), Ok((BEGIN + 7, end)));
-        assert!(of("2s", "1s").unwrap_err().contains("--from is not before --to"));
+        let second = |seconds: i64| BEGIN + seconds * 1_000_000_000;
+        assert_eq!(of("mark:epoch 1", "mark:epoch 1"), Ok((second(1), second(2))));
+        assert_eq!(of("mark:epoch 1", ""), Ok((second(1), end)));
+        assert_eq!(of("", "mark:epoch 1"), Ok((BEGIN, second(2))));
+        assert_eq!(of("mark:save", "mark:save"), Ok((second(2) + 500_000_000, end)));
+        assert!(of("mark:no", "").unwrap_err().contains("has no mark 'no': it has "));
+        let instant = "mark:warm\u{1b}[2J\nup";
+        assert!(of(instant, instant).unwrap_err().contains("the end is not after the begin"));
+        assert!(of("2s", "1s").unwrap_err().contains("the end is not after the begin"));
         assert!(of("1h", "").unwrap_err().contains("covers 3.000 s from 2023-11-14T22:13:25"));
         assert!(
             of("", "1970-01-01T00:00:00Z")

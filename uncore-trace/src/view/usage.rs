@@ -5,7 +5,7 @@
 //! and adds nothing; owners that are not tasks keep lines of their own whatever is asked for, except
 //! where lines are of all owners.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::RangeInclusive;
 
 use anyhow::Result;
@@ -14,16 +14,20 @@ use super::heat::{Heat, Scale};
 use super::interval::{Claim, Interval, Width};
 pub use super::key::By;
 use super::key::{Columns, Quick};
+use super::links::Links;
 use super::span::{Moment, Span};
 use crate::schema::columns::get;
 use crate::schema::fabric;
+use crate::schema::link::Direction;
 use crate::tables::reader::Recording;
 
 /// What is asked.
-#[derive(Debug, Clone, Copy)]
-pub struct Question {
+#[derive(Debug, Clone)]
+pub struct Question<'a> {
     /// What lines are by.
     pub by: By,
+    /// Each direction of these links; none: each event.
+    pub links: Option<&'a Links>,
     /// From when; none: from the begin.
     pub from: Option<Moment>,
     /// To when; none: to the end.
@@ -32,10 +36,10 @@ pub struct Question {
     pub cgroup_depth: Option<usize>,
 }
 
-impl Question {
-    /// All of a recording, by `by`.
+impl Question<'_> {
+    /// All events of a recording, by `by`.
     pub fn by(by: By) -> Self {
-        Self { by, from: None, to: None, cgroup_depth: None }
+        Self { by, links: None, from: None, to: None, cgroup_depth: None }
     }
 }
 
@@ -46,17 +50,21 @@ pub struct Usage {
     pub by: By,
     /// Begin of the recording, `CLOCK_MONOTONIC` ns.
     pub start_ns: i64,
+    /// Begin and end of what was asked for, within the recording, `CLOCK_MONOTONIC` ns.
+    pub span_ns: (i64, i64),
     /// Length of a step of the lines' heat, ns.
     pub step_ns: f64,
     /// What was counted.
     pub events: Vec<Event>,
 }
 
-/// An event over all its PMU instances.
+/// An event over all its PMU instances, or one direction of a link.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Event {
-    /// Name, with the filter in brackets where there is one.
+    /// Name, with the filter in brackets where there is one; of a link, with the direction.
     pub name: String,
+    /// The link by its place in what was asked, and the direction; none of an event.
+    pub link: Option<(usize, Direction)>,
     /// Unit of the values.
     pub unit: String,
     /// Begin of its first window, `CLOCK_MONOTONIC` ns.
@@ -129,11 +137,12 @@ impl Window {
 /// # Errors
 ///
 /// The recording cannot be read, or nothing was recorded in the time asked for.
-pub fn usage(recording: &Recording, question: &Question) -> Result<Usage> {
+pub fn usage(recording: &Recording, question: &Question<'_>) -> Result<Usage> {
     let table = recording.table(&fabric::TABLE)?;
     let by = question.by;
-    let Some(span) = Span::of(&table, question.from, question.to)? else {
-        return Ok(Usage { by, start_ns: 0, step_ns: 0.0, events: Vec::new() });
+    let (from, to) = (question.from.as_ref(), question.to.as_ref());
+    let Some(span) = Span::of(recording, &table, from, to)? else {
+        return Ok(Usage { by, start_ns: 0, span_ns: (0, 0), step_ns: 0.0, events: Vec::new() });
     };
     let scale = Scale::new(span.begin_ns, span.end_ns);
     let mut sums = Sums {
@@ -145,9 +154,10 @@ pub fn usage(recording: &Recording, question: &Question) -> Result<Usage> {
         lines: HashMap::new(),
     };
     for batch in table.scan_within(&by.columns(), "mono_ns", span.wanted)? {
-        sums.add(&Columns::new(&batch?, by, question.cgroup_depth)?);
+        sums.add(&Columns::new(&batch?, by, question.cgroup_depth, question.links)?);
     }
-    Ok(Usage { by, start_ns: span.start_ns, step_ns: scale.step_ns(), events: sums.finish() })
+    let (start_ns, span_ns) = (span.start_ns, (span.begin_ns, span.end_ns));
+    Ok(Usage { by, start_ns, span_ns, step_ns: scale.step_ns(), events: sums.finish() })
 }
 
 struct Sums {
@@ -165,7 +175,7 @@ impl Sums {
         let mut window = Window { end_ns: 0, length_ns: 0, place: (0.0, 0.0) };
         for row in 0..columns.rows {
             let (end_ns, length_ns) = (columns.mono_ns.value(row), columns.window_ns.value(row));
-            if !self.wanted.contains(&end_ns) {
+            if !self.wanted.contains(&end_ns) || !columns.is_wanted(row) {
                 continue;
             }
             if (window.end_ns, window.length_ns) != (end_ns, length_ns) {
@@ -186,11 +196,12 @@ impl Sums {
 
     /// The event and line of a row and the cause of its error, made where they are new.
     fn find(&mut self, columns: &Columns<'_>, row: usize) -> (usize, usize, usize) {
-        let name = columns.event(row);
+        let name = columns.what(row);
         let unit = columns.unit(row).to_owned();
         let event = *self.index.entry((name.clone(), unit.clone())).or_insert_with(|| {
             self.events.push(Event {
                 name,
+                link: columns.link(row),
                 unit,
                 begin_ns: i64::MAX,
                 end_ns: i64::MIN,
@@ -236,9 +247,9 @@ impl Sums {
                 let unknown = event.lines.iter().fold(0, |all, line| all | line.heat.unknown);
                 event.lines.iter_mut().for_each(|line| line.heat.unknown = unknown);
             }
-            event.lines.sort_by(|a, b| b.value.total_cmp(&a.value).then(a.key.cmp(&b.key)));
+            sort(&mut event.lines);
         }
-        self.events.sort_by(|a, b| (&a.name, &a.unit).cmp(&(&b.name, &b.unit)));
+        self.events.sort_by(|a, b| (a.link, &a.name, &a.unit).cmp(&(b.link, &b.name, &b.unit)));
         self.events
     }
 }
@@ -262,7 +273,7 @@ impl Line {
                     width.add(
                         cause,
                         Claim {
-                            of: (of.counter.value(row), window.end_ns, window.length_ns),
+                            of: (columns.counter.value(row), window.end_ns, window.length_ns),
                             value,
                             total: get(of.total, row).unwrap_or(value),
                             confidence: get(columns.confidence, row),
@@ -333,14 +344,39 @@ pub fn top(events: &mut [Event], top: usize) {
         });
         event.lines = kept;
         let count = rest.len();
-        if let Some(mut others) = rest.into_iter().reduce(join) {
-            others.key = format!("({count} others)");
+        if let Some(mut others) = rest.into_iter().reduce(|sum, line| join(sum, line, Width::join))
+        {
+            others.key = format!("({count} {})", if count == 1 { "other" } else { "others" });
             event.lines.push(others);
         }
     }
 }
 
-fn join(mut sum: Line, line: Line) -> Line {
+/// Makes one line of those of an owner that have one name, which `name` makes of their keys.
+pub(super) fn unite(events: &mut [Event], name: impl Fn(&str) -> String) {
+    for event in events {
+        let mut united: BTreeMap<(String, String), Line> = BTreeMap::new();
+        for mut line in event.lines.drain(..) {
+            line.key = name(&line.key);
+            let of = (line.owner.clone(), line.key.clone());
+            let sum = match united.remove(&of) {
+                Some(sum) => join(sum, line, Width::unite),
+                None => line,
+            };
+            united.insert(of, sum);
+        }
+        event.lines = united.into_values().collect();
+        sort(&mut event.lines);
+    }
+}
+
+/// Largest value first.
+fn sort(lines: &mut [Line]) {
+    lines.sort_by(|a, b| b.value.total_cmp(&a.value).then(a.key.cmp(&b.key)));
+}
+
+/// The sum of two lines, of which `join` makes one width.
+fn join(mut sum: Line, line: Line, join: fn(&mut Width, &Width)) -> Line {
     let (a, b) = ((sum.rows + sum.missing) as f64, (line.rows + line.missing) as f64);
     sum.running = (sum.running * a + line.running * b) / (a + b);
     sum.confidence_avg = match (sum.confidence_avg, line.confidence_avg) {
@@ -361,7 +397,7 @@ fn join(mut sum: Line, line: Line) -> Line {
     sum.methods.extend(line.methods);
     sum.heat.join(&line.heat);
     if let Some((sum, line)) = sum.width.as_mut().zip(line.width.as_ref()) {
-        sum.join(line);
+        join(sum, line);
     }
     // When each had its peak is not kept.
     sum.peak = None;

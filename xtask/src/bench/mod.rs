@@ -6,7 +6,9 @@ use clap::Subcommand;
 mod attribution;
 mod machine;
 mod overhead;
+mod pipeline;
 mod running;
+mod sampling;
 mod stats;
 
 /// What to measure.
@@ -14,6 +16,10 @@ mod stats;
 pub(crate) enum Bench {
     /// Time a context switch under nothing, an empty program, and the recorders
     Overhead(overhead::Args),
+    /// Hold the recorder's own CPU time against that of perf stat, and say how late its readings are
+    Sampling(sampling::Args),
+    /// Time how records become files, and measure the memory, for machines of many sizes
+    Pipeline(pipeline::Args),
     /// Hold what each method says of mixes of tenants in the lab against what they moved
     Attribution(attribution::Args),
 }
@@ -22,6 +28,8 @@ pub(crate) enum Bench {
 pub(crate) fn run(bench: &Bench) -> Result<()> {
     match bench {
         Bench::Overhead(args) => overhead::run(args),
+        Bench::Sampling(args) => sampling::run(args),
+        Bench::Pipeline(args) => pipeline::run(args),
         Bench::Attribution(args) => attribution::run(args),
     }
 }

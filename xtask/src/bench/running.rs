@@ -85,6 +85,11 @@ impl Recorder {
         Ok(recorder)
     }
 
+    /// Its process id.
+    pub(super) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// The last of what it wrote to standard error.
     fn said(&self) -> String {
         let mut text = Vec::new();

@@ -34,6 +34,15 @@ impl Arch {
             Self::Amd64 => "amd64",
         }
     }
+
+    /// What `uname -m` calls it.
+    #[cfg(test)]
+    pub(crate) fn uname(self) -> &'static str {
+        match self {
+            Self::Arm64 => "aarch64",
+            Self::Amd64 => "x86_64",
+        }
+    }
 }
 
 /// The first two numbers of a kernel's version.
@@ -50,7 +59,7 @@ impl Series {
     pub(crate) const DEFAULT: Self = Self { major: 7, minor: 2 };
 
     /// The series that a release name, such as `7.2.13+deb14-arm64`, begins with.
-    fn of(release: &str) -> Option<Self> {
+    pub(crate) fn of(release: &str) -> Option<Self> {
         let mut numbers = release.split(|c: char| !c.is_ascii_digit());
         let major = numbers.next()?.parse().ok()?;
         Some(Self { major, minor: numbers.next()?.parse().ok()? })

@@ -30,7 +30,7 @@ mod cache;
 mod guest;
 mod host;
 mod initrd;
-mod kernel;
+pub(crate) mod kernel;
 pub(crate) mod machine;
 pub(crate) mod mixes;
 mod modules;
@@ -42,6 +42,7 @@ mod scenario;
 mod sources;
 pub(crate) mod step;
 mod traffic;
+mod verified;
 mod version;
 pub(crate) mod witness;
 
@@ -169,6 +170,7 @@ fn test(machine: &Machine, series: Series, args: &Args, python: &Path) -> Result
         return Ok(Verdict::default());
     }
     replay::all(&results, &steps)?;
+    verified::all(&results, &steps)?;
     check(&results, &steps, python)
 }
 
@@ -192,6 +194,42 @@ pub(crate) fn record<T>(
     spec.name.push_str("-bench");
     // The next run removes what is not kept by then.
     keep(&boot::boot(&spec, wishes)?)
+}
+
+/// Runs a scenario of a machine on its first kernel; `keep` gets the directory of the results, as [`record`]
+/// gives it.
+pub(crate) fn run_scenario<T>(
+    machine: &str,
+    scenario: &str,
+    keep: impl FnOnce(&Path) -> Result<T>,
+) -> Result<T> {
+    let machine = Machine::read(&workspace_root().join("tests/lab"), machine)?;
+    let series = machine.series.first().copied().context("its file names no kernel")?;
+    let on = machine.on(series);
+    let steps = scenario::steps(&Setting { machine: &on, series }, &[scenario.to_owned()])?;
+    record(&machine, &steps, false, keep)
+}
+
+/// Runs a scenario on every kernel of each machine that has it; `keep` gets the directory of the one
+/// step of that name.
+pub(crate) fn on_each_kernel(
+    scenario: &str,
+    mut keep: impl FnMut(&Path) -> Result<()>,
+) -> Result<()> {
+    let lab = workspace_root().join("tests/lab");
+    for name in Machine::names(&lab)? {
+        let all = Machine::read(&lab, &name)?;
+        if !all.scenarios.iter().any(|name| name == scenario) {
+            continue;
+        }
+        for &series in &all.series {
+            let machine = Machine { series: vec![series], ..all.clone() };
+            let setting = Setting { machine: &machine.on(series), series };
+            let steps = scenario::steps(&setting, &[scenario.to_owned()])?;
+            record(&machine, &steps, false, |results| keep(&results.join(scenario)))?;
+        }
+    }
+    Ok(())
 }
 
 fn guest(machine: &Machine, series: Series, steps: &[Step]) -> Result<GuestSpec> {

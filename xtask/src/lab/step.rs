@@ -197,8 +197,16 @@ pub(crate) enum Check {
     Method { method: String },
     /// This part of an event's sum, at least and at most, was divided by this method.
     Divided { event: String, method: String, least: f64, most: f64 },
-    /// The tasks of each of these cgroups got what they moved.
-    Given { event: String, truth: Truth, cgroups: Vec<String>, within: f64 },
+    /// The tasks of each of these cgroups got what they moved. With a method: of what that method
+    /// divided they got the part that they have of all that moved.
+    Given {
+        event: String,
+        truth: Truth,
+        cgroups: Vec<String>,
+        within: f64,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        method: Option<String>,
+    },
     /// The average confidence of the rows of each of these cgroups is at least this, from some time
     /// after the begin on.
     Confident { event: String, cgroups: Vec<String>, after_ms: u32, least: f64 },
@@ -216,6 +224,8 @@ pub(crate) enum Check {
     Attributed { counters: Vec<Counted>, median: f64 },
     /// These CPUs, and no others, have a witness that was read to the end.
     Witnesses { pmu: String, cpus: Vec<u32> },
+    /// The kernel's verifier looked at about as much as `docs/verifier.md` says.
+    Verified,
     /// Nothing was written.
     NoRecording,
 }
@@ -266,6 +276,14 @@ impl Step {
         let file = format!("/lab/steps/{name}.json");
         argv.extend(["-o", output, "--", "/init", "run", &file]);
         let argv = argv.into_iter().map(str::to_owned).collect();
+        Self { name: name.to_owned(), argv, timeout_s: TIMEOUT_S, work, checks }
+    }
+
+    /// A command that starts no work of its own, while something moves.
+    pub(crate) fn beside(name: &str, argv: &[&str], work: Work, checks: Vec<Check>) -> Self {
+        let file = format!("/lab/steps/{name}.json");
+        let around = ["/init", "beside", &file];
+        let argv = around.iter().chain(argv).map(|&arg| arg.to_owned()).collect();
         Self { name: name.to_owned(), argv, timeout_s: TIMEOUT_S, work, checks }
     }
 

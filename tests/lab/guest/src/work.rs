@@ -45,6 +45,24 @@ pub(crate) fn run(path: &Path) -> Result<()> {
     time::sleep_until(time::now() + work.settle_ms * NS_PER_MS)
 }
 
+/// Runs a command to its end while the workload runs; an error unless its exit code is 0. What is left
+/// of the workload then is for init to end.
+pub(crate) fn beside(path: &Path, program: &str, args: &[&str]) -> Result<()> {
+    let own = env::current_exe().context("find this program")?;
+    let mut work = Command::new(own)
+        .arg("run")
+        .arg(path)
+        .stdin(Stdio::null())
+        .spawn()
+        .context("start the workload")?;
+    let status = Command::new(program).args(args).status();
+    let ended = work.try_wait().context("look for the workload")?;
+    let status = status.with_context(|| format!("run {program}"))?;
+    ensure!(status.success(), "{program} failed: {status}");
+    ensure!(ended.is_none_or(|status| status.success()), "the workload failed");
+    Ok(())
+}
+
 fn name(number: usize, tenant: &Tenant) -> String {
     format!("tenant {number} ({})", tenant.cgroup.as_deref().unwrap_or("no cgroup of its own"))
 }

@@ -100,7 +100,7 @@ pub(super) fn render(rows: &[Row], view: View) -> String {
         ("address", Fit::Whole),
         ("class", Fit::Drop(1)),
         ("root port", Fit::Drop(3)),
-        ("node", Fit::Drop(2)),
+        ("node", Fit::Count(2)),
         ("PMU", Fit::Wrap),
         ("filter", Fit::Wrap),
     ]);

@@ -8,6 +8,7 @@ use super::table::{Fit, Table};
 use super::{View, shown};
 use crate::discover::{Machine, name};
 use crate::text::wrapped;
+use crate::units;
 use crate::catalog::Catalog;
 use crate::catalog::source::Cause;
 use crate::catalog::words::Words;
@@ -66,7 +67,7 @@ pub(super) fn render(rows: &[Row], view: View) -> String {
         ("PMU", Fit::Whole),
         ("event", Fit::Whole),
         ("unit", Fit::Drop(4)),
-        ("scale", Fit::Drop(1)),
+        ("scale", Fit::Count(1)),
         ("cause", Fit::Drop(3)),
         ("encoding", Fit::Drop(2)),
         ("what it counts", Fit::Wrap),
@@ -77,7 +78,7 @@ pub(super) fn render(rows: &[Row], view: View) -> String {
             shown(Some(&row.pmu)),
             shown(Some(&row.event)),
             shown(Some(&row.unit)),
-            row.scale.to_string(),
+            units::factor(row.scale),
             shown(causes(row).as_deref()),
             row.attr_type.map_or_else(String::new, |of| format!("type {of}: "))
                 + &shown(Some(&row.encoding)),

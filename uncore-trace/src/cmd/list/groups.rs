@@ -58,7 +58,7 @@ const NAMES: usize = 6;
 pub(super) fn render(rows: &[Row], view: View) -> String {
     let mut table = Table::new([
         ("group", Fit::Whole),
-        ("counters", Fit::Drop(1)),
+        ("counters", Fit::Count(1)),
         ("PMUs", Fit::Wrap),
         ("events", Fit::Wrap),
     ]);

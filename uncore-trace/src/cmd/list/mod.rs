@@ -10,6 +10,7 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 
 use super::catalog::CatalogArgs;
+use super::heading::{COUNT, PRINT};
 use crate::catalog::Catalog;
 use crate::discover::{self, Machine};
 use crate::terminal;
@@ -91,17 +92,19 @@ parts! {
     absent: Absent,
 }
 
-/// List the PMUs, groups, events, metrics and devices of this machine, and what is absent
+/// List what can be counted on this machine, and what is absent
 ///
+/// The parts are PMUs, groups, events, metrics, devices, and what such a machine has and this one lacks.
 /// A group shows the counters that `record -p GROUP` would open here, a device the PMU and filter of
 /// `record --device DEVICE`. On a terminal the tables fit its width: long texts are wrapped, and
 /// columns are left out that there is no room for, which the last line of a table says.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Example: what `record -p pcie` would open
+Examples: what can be counted here, what `record -p pcie` would open, and all
+of it for programs
+  uncore-trace list
   uncore-trace list groups
-
-For programs: uncore-trace list --json")]
+  uncore-trace list --json")]
 pub struct Args {
     /// Which part
     #[arg(value_enum, default_value = "all")]
@@ -111,15 +114,15 @@ pub struct Args {
     catalog: CatalogArgs,
 
     /// Show PMU families and metrics of other machines, and all events by the vendor's names, too
-    #[arg(long)]
+    #[arg(long, help_heading = COUNT)]
     all: bool,
 
     /// Show every column on one line, however wide, also on a terminal
-    #[arg(long)]
+    #[arg(long, help_heading = PRINT)]
     wide: bool,
 
     /// Print JSON: everything, also what other machines have
-    #[arg(long, conflicts_with_all = ["all", "wide"])]
+    #[arg(long, conflicts_with_all = ["all", "wide"], help_heading = PRINT)]
     json: bool,
 }
 

@@ -51,9 +51,9 @@ pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
 pub(super) fn render(rows: &[Row], view: View) -> String {
     let mut table = Table::new([
         ("PMU", Fit::Whole),
-        ("type", Fit::Drop(1)),
+        ("type", Fit::Count(1)),
         ("cpumask", Fit::Drop(5)),
-        ("events", Fit::Drop(3)),
+        ("events", Fit::Count(3)),
         ("family", Fit::Drop(4)),
         ("group", Fit::Drop(6)),
         ("one per", Fit::Drop(2)),

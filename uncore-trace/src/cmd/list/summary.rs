@@ -18,8 +18,8 @@ const WIDTH: usize = 80;
 /// time beside exact ones (windows of 10 ms, six tasks on two CPUs, Linux 6.18): of 100 rows with 0.04
 /// to 0.06 there were 2 to 3 of page-faults within 10 % of the truth, 10 of context-switches.
 const CONFIDENCE: [&str; 2] = [
-    "Confidence 0.05: about 5 of 100 such rows are within 10 % of the truth. Do not",
-    "bill or act on one. --sample-on sched --min-gap 0 makes shares of -p host exact.",
+    "Shares with a confidence of 0.05 are within 10 % of the truth in 5 of 100 cases:",
+    "do not bill by them. --sample-on sched --min-gap 0 makes those of -p host exact.",
 ];
 
 /// The lines, in at most `width` cells where there is a width.

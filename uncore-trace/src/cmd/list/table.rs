@@ -1,9 +1,9 @@
 //! Tables of the list, which fit the terminal.
 //!
 //! Guarantee: without a width each item is one line with all its columns. With one, no line is wider;
-//! what was left out is said below the table.
+//! what was left out is said below the table, and what is the same in every row above it.
 
-use comfy_table::{ColumnConstraint, ContentArrangement, Width};
+use comfy_table::{Cell, CellAlignment, ColumnConstraint, ContentArrangement, Width};
 
 use crate::terminal::cells;
 use crate::text::{lines, plain_table, wrapped};
@@ -22,6 +22,8 @@ pub(super) enum Fit {
     Wrap,
     /// It is left out, the least number first.
     Drop(u8),
+    /// As [`Fit::Drop`], of numbers: their ends are below each other.
+    Count(u8),
 }
 
 /// A table whose columns know how to give way.
@@ -48,7 +50,8 @@ impl Table {
             let all: Vec<_> = (0..self.columns.len()).collect();
             return lines(&self.build(&all));
         };
-        let (shown, hidden) = self.fit(width);
+        let same = self.same();
+        let (shown, hidden) = self.fit(width, &same);
         let mut table = self.build(&shown);
         table.set_content_arrangement(ContentArrangement::Dynamic);
         table.set_width(u16::try_from(width).unwrap_or(u16::MAX));
@@ -59,12 +62,39 @@ impl Table {
                 column.set_constraint(ColumnConstraint::Absolute(Width::Fixed(width)));
             }
         }
-        let text = lines(&table);
-        if hidden.is_empty() {
-            return text;
+        let mut text = String::new();
+        if !same.is_empty() {
+            let said = |at: &usize| match self.rows[0][*at].as_str() {
+                "-" => format!("no {}", self.head(*at)),
+                text => format!("{} {text}", self.head(*at)),
+            };
+            let said: Vec<_> = same.iter().map(said).collect();
+            text.push_str(&wrapped("In every row: ", &said.join(", "), Some(width)));
         }
-        let names: Vec<_> = hidden.iter().map(|at| self.head(*at)).collect();
-        text + &wrapped("Not shown: ", &format!("{} (see --wide)", names.join(", ")), Some(width))
+        text.push_str(&lines(&table));
+        if !hidden.is_empty() {
+            let names: Vec<_> = hidden.iter().map(|at| self.head(*at)).collect();
+            let names = format!("{} (see --wide)", names.join(", "));
+            text.push_str(&wrapped("Not shown: ", &names, Some(width)));
+        }
+        text
+    }
+
+    /// The columns that may be left out and say the same in every row, of several.
+    fn same(&self) -> Vec<usize> {
+        let Some((first, others)) = self.rows.split_first() else { return Vec::new() };
+        let is_same = |at: &usize| {
+            !others.is_empty() && others.iter().all(|row| row.get(*at) == first.get(*at))
+        };
+        (0..self.columns.len()).filter(|at| self.rank(*at).is_some()).filter(is_same).collect()
+    }
+
+    /// How early a column goes; `None`: it stays.
+    fn rank(&self, at: usize) -> Option<u8> {
+        match self.columns.get(at) {
+            Some((_, Fit::Drop(rank) | Fit::Count(rank))) => Some(*rank),
+            _ => None,
+        }
     }
 
     fn head(&self, at: usize) -> &'static str {
@@ -73,21 +103,24 @@ impl Table {
 
     /// The table of some columns.
     fn build(&self, shown: &[usize]) -> comfy_table::Table {
-        let mut table = plain_table(shown.iter().map(|at| self.head(*at)));
+        let cell = |at: usize, text: &str| match self.columns.get(at) {
+            Some((_, Fit::Count(_))) => Cell::new(text).set_alignment(CellAlignment::Right),
+            _ => Cell::new(text),
+        };
+        let mut table = plain_table(shown.iter().map(|at| cell(*at, self.head(*at))));
         for row in &self.rows {
-            table.add_row(shown.iter().map(|at| row.get(*at).map_or("", String::as_str)));
+            let text = |at: usize| row.get(at).map_or("", String::as_str);
+            table.add_row(shown.iter().map(|at| cell(*at, text(*at))));
         }
         table
     }
 
-    /// The columns that there is room for in `width` cells, and the others.
-    fn fit(&self, width: usize) -> (Vec<usize>, Vec<usize>) {
-        let mut shown: Vec<_> = (0..self.columns.len()).collect();
-        let rank = |at: usize| match self.columns.get(at) {
-            Some((_, Fit::Drop(rank))) => Some((*rank, at)),
-            _ => None,
-        };
-        let mut order: Vec<_> = shown.iter().filter_map(|at| rank(*at)).collect();
+    /// The columns that there is room for in `width` cells, and those that there is none for; but not
+    /// those that are `said` elsewhere.
+    fn fit(&self, width: usize, said: &[usize]) -> (Vec<usize>, Vec<usize>) {
+        let mut shown: Vec<_> = (0..self.columns.len()).filter(|at| !said.contains(at)).collect();
+        let mut order: Vec<_> =
+            shown.iter().filter_map(|at| Some((self.rank(*at)?, *at))).collect();
         order.sort_unstable();
         let mut hidden = Vec::new();
         for (_, at) in order {
@@ -186,6 +219,22 @@ mod tests {
         let narrow = table().render(Some(48));
         let last = narrow.trim_end().lines().rev().take(2).collect::<String>();
         assert!(last.contains("unit, formula"), "{narrow}");
+    }
+
+    #[test]
+    fn what_is_the_same_in_every_row_is_said_once() {
+        let mut table = Table::new([
+            ("name", Fit::Whole),
+            ("scale", Fit::Count(1)),
+            ("port", Fit::Drop(2)),
+            ("events", Fit::Count(3)),
+        ]);
+        for (name, events) in [("a", "1"), ("b", "10")] {
+            table.row([name, "64", "-", events].map(str::to_owned));
+        }
+        let text = "In every row: scale 64, no port\n name  events\n a          1\n b         10\n";
+        assert_eq!(table.render(Some(60)), text);
+        assert_eq!(table.render(None).lines().next(), Some(" name  scale  port  events"));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use super::Outcome;
 use crate::schema::TableDef;
 use crate::tables::manifest::Manifest;
 use crate::tables::reader::Recording;
+use crate::text::counted;
 
 /// Damaged parts that are named; more are counted.
 const NAMED: usize = 5;
@@ -24,7 +25,9 @@ pub(super) fn bytes(recording: &Recording) -> Outcome {
             Err(error) => damaged.push(format!("{error:#}")),
         }
     }
-    outcome(damaged, || format!("{groups} row groups of {} tables", tables.len()))
+    outcome(damaged, || {
+        format!("{} of {}", counted(groups, "row group"), counted(tables.len(), "table"))
+    })
 }
 
 /// How many row groups a table has, and which of them are damaged.

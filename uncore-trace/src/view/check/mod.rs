@@ -12,6 +12,7 @@ use crate::tables::reader::Recording;
 pub(super) mod facts;
 mod intact;
 mod io;
+mod marks;
 mod raw;
 mod readers;
 mod rows;
@@ -80,21 +81,24 @@ pub fn check(recording: &Recording) -> Result<Vec<Finding>> {
     let rows = rows::scan(recording, &facts);
     let finding = |name, outcome| Finding { name, outcome };
     let mut findings = vec![
-        finding("tables", intact::tables(recording)),
-        finding("as written", intact::bytes(recording)),
-        finding("conservation", rows.conservation),
-        finding("time adds up", time::summed(&facts)),
-        finding("time per tick", time::per_tick(recording, &facts)),
-        finding("no silent zero", rows.values),
+        finding("all tables are there", intact::tables(recording)),
+        finding("bytes are as written", intact::bytes(recording)),
+        finding("shares sum to totals", rows.conservation),
+        finding("CPU time adds up", time::summed(&facts)),
+        finding("time adds up per tick", time::per_tick(recording, &facts)),
+        finding("values are valid", rows.values),
         finding("windows are contiguous", rows.sequence),
-        finding("loss is data", facts::loss(recording, &facts)),
-        finding("readable", rows.readable),
-        finding("raw agrees", raw::compare(recording)),
-        finding("one clock", rows.clock),
+        finding("losses are recorded", facts::loss(recording, &facts)),
+        finding("tables are readable", rows.readable),
+        finding("totals agree with readings", raw::compare(recording)),
+        finding("wall time agrees", rows.clock),
     ];
+    findings.extend(
+        readers::readings(recording).map(|outcome| finding("counters read on their CPUs", outcome)),
+    );
+    findings.extend(io::rows(recording).map(|outcome| finding("device bytes are valid", outcome)));
     findings
-        .extend(readers::readings(recording).map(|outcome| finding("read where said", outcome)));
-    findings.extend(io::rows(recording).map(|outcome| finding("what was moved", outcome)));
+        .extend(marks::marks(recording, &facts).map(|outcome| finding("marks are valid", outcome)));
     Ok(findings)
 }
 

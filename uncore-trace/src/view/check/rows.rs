@@ -14,6 +14,7 @@ use crate::schema::columns::{self, get};
 use crate::schema::owner::{IDLE, IRQ, KINDS, OTHER_TASKS, SOFTIRQ, TASK, UNATTRIBUTED};
 use crate::schema::{TableDef, fabric};
 use crate::tables::reader::Recording;
+use crate::text::counted;
 
 /// Relative error of a window's sum.
 const CONSERVATION: f64 = 1e-9;
@@ -87,7 +88,7 @@ fn read_others(recording: &Recording) -> Result<String> {
             }
         }
     }
-    Ok(format!("{rows} rows in {} tables", tables.len()))
+    Ok(format!("{rows} rows in {}", counted(tables.len(), "table")))
 }
 
 /// That a column which says it never decreases does not.

@@ -44,7 +44,10 @@ fn a_sound_dataset_keeps_every_invariant() {
 
 #[test]
 fn a_sound_file_keeps_what_a_file_can_show() {
-    assert_eq!(judge(false, &INTACT), (vec![], vec!["time per tick", "raw agrees"]));
+    assert_eq!(
+        judge(false, &INTACT),
+        (vec![], vec!["time adds up per tick", "totals agree with readings"])
+    );
 }
 
 /// Deletes, or replaces, one table of a sound dataset.
@@ -66,7 +69,7 @@ fn changed(change: impl Fn(&Sample, &Path)) -> Vec<(&'static str, Vec<(&'static 
 #[test]
 fn a_table_that_is_missing_is_named() {
     for (name, failed) in changed(|_, path| fs::remove_file(path).unwrap()) {
-        let missing = ("tables", format!("{name}.parquet is missing"));
+        let missing = ("all tables are there", format!("{name}.parquet is missing"));
         assert!(failed.contains(&missing), "{name}: {failed:?}");
     }
 }
@@ -81,7 +84,7 @@ fn a_table_of_another_recording_is_named() {
         fs::copy(other.path.join(path.file_name().unwrap()), path).unwrap();
     };
     for (name, failed) in changed(replace) {
-        let replaced = ("tables", format!("{name}.parquet is of another recording"));
+        let replaced = ("all tables are there", format!("{name}.parquet is of another recording"));
         assert!(failed.contains(&replaced), "{name}: {failed:?}");
     }
 }
@@ -136,7 +139,7 @@ fn a_damaged_row_group_is_told_from_a_damaged_footer() {
 #[test]
 fn a_value_that_vanished_breaks_conservation() {
     let broken = Broken { fabric: |_, number| number != 1001, ..INTACT };
-    assert_eq!(fails(&broken), ["conservation"]);
+    assert_eq!(fails(&broken), ["shares sum to totals"]);
     let broken = Broken {
         fabric: |row, number| {
             row.value = row.value.map(|v| if number == 7 { v * (1.0 + 1e-7) } else { v });
@@ -144,7 +147,7 @@ fn a_value_that_vanished_breaks_conservation() {
         },
         ..INTACT
     };
-    assert_eq!(fails(&broken), ["conservation"]);
+    assert_eq!(fails(&broken), ["shares sum to totals"]);
 }
 
 #[test]
@@ -159,7 +162,7 @@ fn a_row_of_io_that_cannot_be_is_found() {
         },
     ];
     for wrong in wrongs {
-        assert_eq!(fails(&Broken { io: wrong, ..INTACT }), ["what was moved"]);
+        assert_eq!(fails(&Broken { io: wrong, ..INTACT }), ["device bytes are valid"]);
     }
 }
 
@@ -168,7 +171,7 @@ fn a_row_of_io_that_cannot_be_is_found() {
 fn a_row_out_of_order_is_found() {
     let late =
         Broken { io: |row, tick| row.mono_ns -= if tick == 7 { 5_000_000 } else { 0 }, ..INTACT };
-    assert_eq!(fails(&late), ["readable"]);
+    assert_eq!(fails(&late), ["tables are readable"]);
 }
 
 #[test]
@@ -181,7 +184,7 @@ fn a_total_that_readings_do_not_make_is_found() {
         },
         ..INTACT
     };
-    assert_eq!(fails(&broken), ["raw agrees"]);
+    assert_eq!(fails(&broken), ["totals agree with readings"]);
 }
 
 #[test]
@@ -218,7 +221,7 @@ fn silent_zeros_and_wrong_words_are_found() {
         },
         ..INTACT
     };
-    assert_eq!(fails(&never_ran), ["no silent zero"]);
+    assert_eq!(fails(&never_ran), ["values are valid"]);
     let nan = Broken {
         fabric: |row, number| {
             row.value = if number == 3 { Some(f64::NAN) } else { row.value };
@@ -226,7 +229,7 @@ fn silent_zeros_and_wrong_words_are_found() {
         },
         ..INTACT
     };
-    assert_eq!(fails(&nan), ["conservation", "no silent zero"]);
+    assert_eq!(fails(&nan), ["shares sum to totals", "values are valid"]);
     let word = Broken {
         fabric: |row, number| {
             row.owner = if number == 3 { "nobody" } else { row.owner };
@@ -234,7 +237,7 @@ fn silent_zeros_and_wrong_words_are_found() {
         },
         ..INTACT
     };
-    assert_eq!(fails(&word), ["no silent zero"]);
+    assert_eq!(fails(&word), ["values are valid"]);
     let nobody = Broken {
         fabric: |row, number| {
             row.pid = if number == 0 { None } else { row.pid };
@@ -242,7 +245,7 @@ fn silent_zeros_and_wrong_words_are_found() {
         },
         ..INTACT
     };
-    assert_eq!(fails(&nobody), ["no silent zero"]);
+    assert_eq!(fails(&nobody), ["values are valid"]);
     let without_number = Broken {
         fabric: |row, number| {
             row.number = if number == 2 { None } else { row.number };
@@ -250,7 +253,7 @@ fn silent_zeros_and_wrong_words_are_found() {
         },
         ..INTACT
     };
-    assert_eq!(fails(&without_number), ["no silent zero"]);
+    assert_eq!(fails(&without_number), ["values are valid"]);
 }
 
 /// A recording with `--cgroup` has one owner for all tasks elsewhere.
@@ -279,7 +282,7 @@ fn other_tasks_are_an_owner_of_their_own() {
         },
         ..INTACT
     };
-    assert_eq!(fails(&named), ["no silent zero"]);
+    assert_eq!(fails(&named), ["values are valid"]);
 }
 
 #[test]
@@ -294,7 +297,7 @@ fn a_counter_that_never_ran_is_null_and_sound() {
     };
     let (failed, unknown) = judge(true, &broken);
     assert_eq!(failed, Vec::<&str>::new());
-    assert_eq!(unknown, ["conservation", "raw agrees"]);
+    assert_eq!(unknown, ["shares sum to totals", "totals agree with readings"]);
 }
 
 #[test]
@@ -333,14 +336,14 @@ fn loss_that_is_hidden_is_found() {
         },
         ..INTACT
     };
-    assert_eq!(fails(&hidden), ["loss is data"]);
+    assert_eq!(fails(&hidden), ["losses are recorded"]);
     let malformed = Broken {
         metadata: |pairs| {
             pairs.insert(metadata::LOSS.to_owned(), "[".to_owned());
         },
         ..INTACT
     };
-    assert_eq!(fails(&malformed), ["loss is data"]);
+    assert_eq!(fails(&malformed), ["losses are recorded"]);
 }
 
 #[test]
@@ -352,7 +355,7 @@ fn a_reading_on_a_cpu_that_reads_no_such_counter_is_found() {
         },
         ..INTACT
     };
-    assert_eq!(fails(&elsewhere), ["read where said"]);
+    assert_eq!(fails(&elsewhere), ["counters read on their CPUs"]);
 }
 
 #[test]
@@ -364,7 +367,7 @@ fn time_that_does_not_add_up_is_found() {
         },
         ..INTACT
     };
-    assert_eq!(fails(&broken), ["time per tick"]);
+    assert_eq!(fails(&broken), ["time adds up per tick"]);
     let summed = Broken {
         metadata: |pairs| {
             let text =
@@ -373,7 +376,7 @@ fn time_that_does_not_add_up_is_found() {
         },
         ..INTACT
     };
-    assert_eq!(fails(&summed), ["time adds up"]);
+    assert_eq!(fails(&summed), ["CPU time adds up"]);
 }
 
 /// A recorder was killed after it had made `runtime` durable and before `irqs`.
@@ -387,9 +390,9 @@ fn a_repaired_recording_may_lack_the_interrupts_of_its_last_ticks() {
         ..INTACT
     };
     assert_eq!(fails(&killed), Vec::<&str>::new());
-    assert_eq!(fails(&Broken { metadata: INTACT.metadata, ..killed }), ["time per tick"]);
+    assert_eq!(fails(&Broken { metadata: INTACT.metadata, ..killed }), ["time adds up per tick"]);
     let early = Broken { irqs: |tick| tick > 100, ..killed };
-    assert_eq!(fails(&early), ["time per tick"]);
+    assert_eq!(fails(&early), ["time adds up per tick"]);
 }
 
 #[test]
@@ -401,7 +404,7 @@ fn a_label_off_the_clock_is_found() {
         },
         ..INTACT
     };
-    assert_eq!(fails(&broken), ["one clock"]);
+    assert_eq!(fails(&broken), ["wall time agrees"]);
 }
 
 proptest! {

@@ -123,7 +123,7 @@ type Drawn = (i64, usize, usize, usize, u32, Option<f64>);
 fn recording(dir: &std::path::Path, rows: &[Drawn]) -> Recording {
     let path = dir.join("run.parquet");
     let version = (metadata::SCHEMA_VERSION.to_owned(), SCHEMA_VERSION.to_string());
-    let pairs = std::collections::BTreeMap::from([version]);
+    let pairs = BTreeMap::from([version]);
     let mut writer = Writer::create(
         Target::File(path.clone()),
         Create { overwrite: true, ..Create::default() },
@@ -195,7 +195,7 @@ proptest! {
         let total: f64 = inside().filter_map(|row| row.5).sum();
         for by in By::ALL {
             let after = Some(Moment::Wall(US * from));
-            let question = Question { by, from: after, to: None, cgroup_depth: depth };
+            let question = Question { by, links: None, from: after, to: None, cgroup_depth: depth };
             let Ok(mut usage) = usage(&recording, &question) else {
                 prop_assert_eq!(inside().count(), 0);
                 continue;

@@ -63,7 +63,8 @@ pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
             after_ms: LEARNT_AFTER_MS,
             least: CONFIDENCE,
         });
-        checks.push(Check::Given { event, truth: flow.truth.clone(), cgroups, within: WITHIN });
+        let truth = flow.truth.clone();
+        checks.push(Check::Given { event, truth, cgroups, within: WITHIN, method: None });
     }
     let work = Work { tenants, settle_ms: 50, ..Work::default() };
     let run = recording("fabric");

@@ -19,9 +19,11 @@ mod metrics;
 pub(super) mod misses;
 mod multiplexing;
 mod opens;
+mod seen;
 mod sockets;
 mod tenants;
 mod traps;
+mod verifier;
 
 /// Where a scenario runs.
 #[derive(Clone, Copy, Debug)]
@@ -40,6 +42,7 @@ pub(super) struct Scenario {
 /// In the order in which they run.
 const ALL: &[Scenario] = &[
     Scenario { name: "bare", steps: bare::steps },
+    Scenario { name: "verifier", steps: verifier::steps },
     Scenario { name: "host", steps: host::steps },
     Scenario { name: "core", steps: core::steps },
     Scenario { name: "opens", steps: opens::steps },
@@ -49,6 +52,7 @@ const ALL: &[Scenario] = &[
     Scenario { name: "multiplexing", steps: multiplexing::steps },
     Scenario { name: "traps", steps: traps::steps },
     Scenario { name: "tenants", steps: tenants::steps },
+    Scenario { name: "seen", steps: seen::steps },
     Scenario { name: "misses", steps: misses::steps },
     Scenario { name: "broken", steps: broken::steps },
     Scenario { name: "hotplug", steps: hotplug::steps },

@@ -1,0 +1,125 @@
+//! A finished recording that was cut, or in which a bit changed: each table reads as it was written, or
+//! is an error of one line. A wrong row is never read.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+#![expect(clippy::print_stdout, reason = "a test prints what it tried")]
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::Result;
+use arrow::array::RecordBatch;
+use tempfile::TempDir;
+use uncore_trace::schema::{TableDef, fabric};
+use uncore_trace::tables::reader::{Recording, Table};
+use uncore_trace::tables::writer::table_path;
+use uncore_trace::view::usage::{By, Question, Usage, usage};
+
+use crate::harness::made::{self, Size};
+
+/// Some 60 kB: every table of a dataset, with the names, gaps and losses of a long one.
+const SIZE: Size = Size { windows: 50, window_ns: 20_000_000, links: 2, small: 5 };
+
+/// What a Parquet file begins with, `PAR1`: in a table without rows no digest is of it, and nothing else
+/// is made of it.
+const MAGIC: usize = 4;
+
+/// Bytes between two cuts, and between two flipped bits: primes, so that they meet every place of a page.
+const CUT: usize = 997;
+const FLIP: usize = 61;
+
+/// All rows of a table.
+fn rows(def: &'static TableDef, path: &Path) -> Result<Vec<RecordBatch>> {
+    let table = Table::open(def, path)?;
+    let all: Vec<&str> = def.encodings.iter().map(|(name, _)| *name).collect();
+    table.scan(&all)?.collect()
+}
+
+/// What `report` makes of the recording.
+fn report(run: &Path) -> Result<Usage> {
+    usage(&Recording::open(run)?, &Question::by(By::Cgroup))
+}
+
+/// Reads what is damaged: what it was before, or an error of one line. Returns whether it was read.
+fn reads<T: PartialEq>(before: &T, after: Result<T>, what: &str) -> bool {
+    match after {
+        Ok(after) => {
+            assert!(after == *before, "{what}: other rows are read");
+            true
+        }
+        Err(error) => {
+            let line = format!("{error:#}");
+            assert!(!line.contains('\n'), "{what}: {line}");
+            false
+        }
+    }
+}
+
+/// A recording with every table that is made here, each with its bytes and rows.
+struct Sound {
+    run: TempDir,
+    tables: Vec<(&'static TableDef, Vec<u8>, Vec<RecordBatch>)>,
+    usage: Usage,
+}
+
+impl Sound {
+    fn make() -> Self {
+        let run = tempfile::tempdir().unwrap();
+        made::write(run.path(), SIZE);
+        let read = |def: &'static TableDef| {
+            let path = table_path(run.path(), def);
+            (def, fs::read(&path).unwrap(), rows(def, &path).unwrap())
+        };
+        let tables: Vec<_> =
+            Recording::open(run.path()).unwrap().tables().into_iter().map(read).collect();
+        assert!(tables.iter().filter(|(.., rows)| !rows.is_empty()).count() >= 5);
+        let usage = report(run.path()).unwrap();
+        Self { run, tables, usage }
+    }
+
+    /// Puts `damaged` bytes in the place of each table's; returns how many of these were read.
+    fn try_all(&self, damaged: impl Fn(&[u8]) -> Vec<(usize, Vec<u8>)>) -> (usize, usize) {
+        let (mut read, mut tried) = (0, 0);
+        for (def, bytes, before) in &self.tables {
+            let path = table_path(self.run.path(), def);
+            for (at, damaged) in damaged(bytes) {
+                fs::write(&path, damaged).unwrap();
+                let what = format!("{} at {at}", def.name);
+                tried += 1;
+                read += usize::from(reads(before, rows(def, &path), &what));
+                if def.name == fabric::TABLE.name {
+                    reads(&self.usage, report(self.run.path()), &what);
+                }
+            }
+            fs::write(&path, bytes).unwrap();
+        }
+        println!("{tried} damaged tables, {read} read as what they were");
+        (tried, read)
+    }
+}
+
+#[test]
+fn what_was_cut_is_not_read() {
+    let cut = |bytes: &[u8]| -> Vec<(usize, Vec<u8>)> {
+        let places = (0..bytes.len()).step_by(CUT);
+        places.map(|at| (at, bytes[..at].to_vec())).collect()
+    };
+    let (tried, read) = Sound::make().try_all(cut);
+    assert!(tried > 50 && read == 0, "{read} of {tried}");
+}
+
+#[test]
+fn a_changed_bit_is_never_read_as_another_row() {
+    let flipped = |bytes: &[u8]| -> Vec<(usize, Vec<u8>)> {
+        let places = (MAGIC..bytes.len()).step_by(FLIP);
+        let flip = |at: usize| {
+            let mut damaged = bytes.to_vec();
+            damaged[at] ^= 1 << (at % 8);
+            (at, damaged)
+        };
+        places.map(flip).collect()
+    };
+    let (tried, read) = Sound::make().try_all(flipped);
+    // Digests find them all, also in what holds no rows.
+    assert!(tried > 1000 && read == 0, "{read} of {tried}");
+}

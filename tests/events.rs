@@ -1,0 +1,67 @@
+//! Groups of events in braces, filters that several events share, and one event asked for twice.
+
+use crate::machines::{brief, planned, refused};
+
+#[test]
+fn one_requester_holds_for_a_whole_root_complex() {
+    let pmu = "nvidia_pcie_pmu_0_rc_4";
+    let device = |bdf: &str| format!("{pmu}/rd_bytes,src_bdf={bdf},src_bdf_en=1/");
+    let (one, other, ports) = (device("0x100"), device("0x200"), format!("{pmu}/wr_bytes/"));
+    for second in [&other, &ports] {
+        let error = refused("all-drivers-acpi", &[], &[&one, second]);
+        assert!(error.contains("one register for src_bdf"), "{error}");
+    }
+    let cycles = format!("{pmu}/cycles/");
+    assert_eq!(planned("all-drivers-acpi", &[], &[&one, &cycles]).counters.len(), 2);
+}
+
+#[test]
+fn groups_are_per_pmu_and_cpu_and_software_may_lead() {
+    let plan = planned(
+        "icelake-2s",
+        &[],
+        &["{uncore_imc_0/cas_count_read/,imc_1/cas_count_read/,imc_0/cas_count_write/}"],
+    );
+    insta::assert_snapshot!(brief(&plan).join("\n"), @r"
+    uncore_imc_0 cas_count_read [] bytesx64 0xf04,0x0,0x0 cpu 0
+    uncore_imc_0 cas_count_read [] bytesx64 0xf04,0x0,0x0 cpu 2
+    uncore_imc_1 cas_count_read [] bytesx64 0xf04,0x0,0x0 cpu 0
+    uncore_imc_1 cas_count_read [] bytesx64 0xf04,0x0,0x0 cpu 2
+    uncore_imc_0 cas_count_write [] bytesx64 0x3004,0x0,0x0 cpu 0 leader 0
+    uncore_imc_0 cas_count_write [] bytesx64 0x3004,0x0,0x0 cpu 2 leader 1
+    ");
+    assert_eq!(plan.notes.len(), 1, "{:?}", plan.notes);
+
+    let plan =
+        planned("grace-2s", &[], &["{cs,nvidia_scf_pmu_1/cycles/,nvidia_scf_pmu_1/bus_cycles/}"]);
+    let leaders: Vec<_> = plan.counters.iter().map(|c| (c.cpu, c.leader)).collect();
+    assert_eq!(leaders, [(0, None), (1, None), (2, None), (3, None), (2, Some(2)), (2, Some(2))]);
+
+    let plan = planned("all-drivers-acpi", &[], &["{ali_drw/hif_rd/,ali_drw/hif_wr/}"]);
+    assert!(plan.counters.iter().all(|c| c.leader.is_none()) && plan.notes.len() == 1);
+}
+
+#[test]
+fn the_same_event_twice_is_one_counter() {
+    let plan = planned(
+        "grace-2s",
+        &["pcie"],
+        &["nvidia_pcie_pmu_0/rd_bytes_loc/", "nvidia_pcie_pmu_0/event=0,root_port=1023/"],
+    );
+    assert_eq!(plan.counters.len(), 8);
+}
+
+/// The leader's device filter is handed down by the driver; a port mask on a sibling would clash.
+#[test]
+fn a_sibling_leaves_the_filter_to_its_leader() {
+    let plan = planned(
+        "all-drivers-acpi",
+        &[],
+        &[
+            "{nvidia_pcie_pmu_0_rc_4/rd_bytes,src_bdf=0x108,src_bdf_en/,nvidia_pcie_pmu_0_rc_4/wr_bytes/}",
+        ],
+    );
+    assert_eq!(plan.counters[0].config[1], 0x108 << 8 | 1 << 24);
+    assert_eq!(plan.counters[1].config[1], 0);
+    assert_eq!(plan.counters[1].leader, Some(0));
+}

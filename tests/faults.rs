@@ -1,0 +1,343 @@
+//! What may go wrong around a recorder: it is killed, stopped or flooded, processes come in storms, the
+//! clock is set, another tool uses the same counters. What was lost is told, the exit code says so, and
+//! what is there is right. Disks are in `slow_disk` and `full_disk`, damaged files in `damage`, CPUs
+//! in `hotplug`.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+#![expect(clippy::print_stdout, reason = "a test prints what it measured")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::env;
+use std::ffi::OsStr;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{JoinHandle, available_parallelism, sleep, spawn, yield_now};
+use std::time::{Duration, Instant, SystemTime};
+
+use rustix::process::Signal;
+use rustix::thread::{CpuSet, sched_setaffinity};
+use rustix::time::{ClockId, Timespec, clock_gettime, clock_settime};
+use uncore_trace::schema::loss::Losses;
+use uncore_trace::schema::metadata;
+
+use crate::harness::load::Load;
+use crate::harness::recorder::{Ended, Recorder};
+use crate::harness::{assert_checked, mono_ns, need, or_skip, root_or_skip, rows, run, run_ok};
+use crate::sums::{conserved, counted_switches, switches};
+
+/// What holds whatever went wrong: the recording verifies, the parts of each window sum to it, and the
+/// exit code says whether its losses cost a count. Returns whether they did not.
+pub(crate) fn assert_told(recording: &Path, ended: &Ended) -> bool {
+    assert_checked(recording);
+    conserved(recording);
+    let losses = rows::losses(recording).into_iter();
+    let losses = Losses::sort(losses.map(|loss| (loss.cause, loss.count.unsigned_abs())));
+    assert_eq!(ended.code, Some(i32::from(!losses.is_complete())), "{losses:?}: {}", ended.stderr);
+    losses.is_complete()
+}
+
+/// A number of the environment.
+fn from_env(key: &str) -> Option<u64> {
+    env::var(key).ok().map(|text| text.parse().unwrap())
+}
+
+/// Numbers by Marsaglia's xorshift64, from a seed that is printed: `UNCORE_TRACE_SEED` repeats them.
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) fn new() -> Self {
+        let now = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+        let seed = from_env("UNCORE_TRACE_SEED").unwrap_or_else(|| now().as_nanos() as u64) | 1;
+        println!("UNCORE_TRACE_SEED={seed}");
+        Self(seed)
+    }
+
+    pub(crate) const fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % end
+    }
+}
+
+/// How many recorders are killed; `UNCORE_TRACE_KILLS=100` for more.
+const KILLS: u64 = 12;
+
+/// The longest life of a recorder that is killed: some flushes, and merges of 32 segments.
+const LIFE_MS: u64 = 800;
+
+/// The longest time from the signal that ends a recording to the kill: in the middle of the last seal,
+/// of the final files, and after the end.
+const END_MS: u64 = 200;
+
+#[test]
+fn whenever_it_is_killed_what_it_left_can_be_read() {
+    let _machine = root_or_skip!();
+    let count = from_env("UNCORE_TRACE_KILLS").unwrap_or(KILLS);
+    let mut random = Random::new();
+    let _load = [Load::forks(), Load::with_pauses(0)];
+    let (mut finished, mut rows_left) = (0, 0);
+    for number in 0..count {
+        let dir = tempfile::tempdir().unwrap();
+        let name = if number % 2 == 0 { "run/" } else { "run.parquet" };
+        let output = dir.path().join(name);
+        let options = ["-p", "host", "-I", "5ms", "--flush", "100ms", "--lag", "0"];
+        let mut recorder = Recorder::start(&output, &options);
+        let objects = recorder.objects();
+        let (life, end) = (random.below(LIFE_MS), random.below(END_MS));
+        sleep(Duration::from_millis(life));
+        let at_end = number % 4 >= 2;
+        if at_end {
+            recorder.signal(Signal::TERM);
+            sleep(Duration::from_millis(end));
+        }
+        recorder.kill();
+        objects.assert_gone();
+        let what = format!("kill {number}: {name} after {life} ms, at its end {at_end}, {end} ms");
+        let repaired = run([OsStr::new("repair"), output.as_os_str()]);
+        assert_eq!(repaired.status.code(), Some(0), "{what}: {repaired:?}");
+        assert_checked(&output);
+        conserved(&output);
+        let is_finished = rows::pair(&output, metadata::REPAIRED).is_none();
+        assert!(!is_finished || at_end, "{what}: nobody ended it");
+        finished += u64::from(is_finished);
+        rows_left += rows::shares(&output).len();
+        let left = dir.path().read_dir().unwrap().count();
+        assert_eq!(left, 1, "{what}: something is beside it");
+    }
+    println!("{count} killed, {finished} of them had finished; {rows_left} rows");
+    assert!(rows_left > 0);
+}
+
+/// How long it is stopped.
+const STOPPED: Duration = Duration::from_secs(5);
+
+/// The ring is full long before it goes on: 1 MiB holds what the timers read in about 3 s.
+#[test]
+fn a_recorder_that_is_stopped_tells_what_it_lost() {
+    let _machine = root_or_skip!();
+    let dir = tempfile::tempdir().unwrap();
+    let output = dir.path().join("run/");
+    let most = switches();
+    let mut recorder = Recorder::start(&output, &["-p", "host", "-I", "10ms", "--buffer", "1"]);
+    let load = Load::forks();
+    sleep(Duration::from_millis(500));
+    let least = switches();
+    recorder.signal(Signal::STOP);
+    let stopped = mono_ns();
+    sleep(STOPPED);
+    let on = mono_ns();
+    recorder.signal(Signal::CONT);
+    // What is read then shows by its number what was not.
+    sleep(Duration::from_secs(1));
+    drop(load);
+    let least = switches() - least;
+    recorder.signal(Signal::TERM);
+    let ended = recorder.wait();
+    let most = switches() - most;
+    assert!(!assert_told(&output, &ended), "{}", ended.stderr);
+    let losses = rows::losses(&output);
+    // The programs count readings that found the ring full, and each reading has a number.
+    let refused: i64 = losses.iter().filter(|loss| loss.cause == "ring_full").map(samples).sum();
+    let missing: i64 =
+        losses.iter().filter(|loss| loss.cause == "lost_sample").map(|loss| loss.count).sum();
+    println!("{refused} readings were refused; {}", ended.stderr.trim());
+    assert!(refused > 0 && refused == missing, "{refused} were refused, {missing} are missing");
+    // Counters count on: no count is missing, and it is known when it was counted before and after.
+    let counted = counted_switches(&output);
+    assert!((least..=most).contains(&counted), "{counted} is not in {least}..={most}");
+    let shares = rows::shares(&output);
+    assert!(shares.iter().any(|share| share.mono_ns < stopped && share.value > Some(0.0)));
+    let begin = |share: &rows::Share| share.mono_ns - share.window_ns;
+    assert!(shares.iter().any(|share| begin(share) > on && share.value > Some(0.0)));
+}
+
+/// The readings in a row of `ring_full`: `N records of kind 1`.
+fn samples(loss: &rows::Loss) -> i64 {
+    let detail = loss.detail.as_deref().unwrap();
+    let (count, kind) = detail.split_once(" records of kind ").unwrap();
+    if kind == "1" { count.parse().unwrap() } else { 0 }
+}
+
+/// Two threads on each CPU that give it to each other all the time.
+struct Yielders {
+    over: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Yielders {
+    fn start() -> Self {
+        let over = Arc::new(AtomicBool::new(false));
+        let cpus = available_parallelism().unwrap().get();
+        let threads = (0..2 * cpus).map(|number| {
+            let over = Arc::clone(&over);
+            spawn(move || {
+                let mut cpu = CpuSet::new();
+                cpu.set(number % cpus);
+                // Where it may not be there it switches elsewhere.
+                sched_setaffinity(None, &cpu).ok();
+                while !over.load(Ordering::Relaxed) {
+                    yield_now();
+                }
+            })
+        });
+        Self { threads: threads.collect(), over }
+    }
+}
+
+impl Drop for Yielders {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        self.threads.drain(..).for_each(|thread| thread.join().unwrap());
+    }
+}
+
+#[test]
+fn a_million_switches_a_second_are_counted() {
+    let _machine = root_or_skip!();
+    let dir = tempfile::tempdir().unwrap();
+    for (name, options) in [("plain/", &[][..]), ("slices/", &["--slices"])] {
+        let output = dir.path().join(name);
+        let outer = switches();
+        let yielders = Yielders::start();
+        let mut recorder = Recorder::start(&output, &[&["-p", "host"], options].concat());
+        sleep(Duration::from_millis(5));
+        let (inner, begin) = (switches(), Instant::now());
+        sleep(Duration::from_secs(2));
+        let least = switches() - inner;
+        let rate = least / begin.elapsed().as_secs_f64();
+        drop(yielders);
+        recorder.signal(Signal::TERM);
+        let ended = recorder.wait();
+        let most = switches() - outer;
+        println!("{name} {rate:.0} switches/s; {}", ended.stderr.trim());
+        assert_told(&output, &ended);
+        let counted = counted_switches(&output);
+        assert!((least..=most).contains(&counted), "{counted} is not in {least}..={most}");
+    }
+}
+
+/// Starts short processes as fast as it can, from two shells at once, and prints their pids.
+const STORM: &str = "
+storm() { i=0; while [ $i -lt 1000 ]; do /bin/true & echo $!; i=$((i + 1)); done; wait; }
+storm & storm & wait";
+
+#[test]
+fn every_process_of_a_storm_is_seen() {
+    let _machine = root_or_skip!();
+    let dir = tempfile::tempdir().unwrap();
+    let output = dir.path().join("run/");
+    let mut recorder = Recorder::start(&output, &["-p", "host", "--buffer", "64"]);
+    let storm = Command::new("sh").args(["-c", STORM]).output().unwrap();
+    let pids = String::from_utf8(storm.stdout).unwrap();
+    let pids: BTreeSet<i32> = pids.lines().map(|line| line.parse().unwrap()).collect();
+    recorder.signal(Signal::TERM);
+    let ended = recorder.wait();
+    let is_complete = assert_told(&output, &ended);
+    let mut ends: BTreeMap<i32, Vec<String>> = BTreeMap::new();
+    for task in rows::tasks(&output) {
+        ends.entry(task.pid).or_default().push(task.what);
+    }
+    let ran = rows::ran(&output);
+    let has_ended =
+        |pid: &i32| ends.get(pid).is_some_and(|what| what.iter().any(|what| what == "exit"));
+    let is_seen = |pid: &&i32| ran.contains(*pid) && has_ended(pid);
+    let unseen: Vec<_> = pids.iter().filter(|pid| !is_seen(pid)).collect();
+    println!("{} processes, {} unseen; {}", pids.len(), unseen.len(), ended.stderr.trim());
+    assert!(pids.len() > 1000, "{} pids", pids.len());
+    assert!(unseen.is_empty() || !is_complete, "complete, but without {unseen:?}");
+}
+
+/// The wall clock, set right again when dropped.
+struct WallClock {
+    /// Wall time less monotonic time, ns.
+    offset: i64,
+}
+
+impl WallClock {
+    fn take() -> Self {
+        let wall = clock_gettime(ClockId::Realtime);
+        Self { offset: wall.tv_sec * 1_000_000_000 + wall.tv_nsec - mono_ns() }
+    }
+
+    /// Sets it to the right time and so much.
+    fn step(&self, seconds: i64) -> Result<(), String> {
+        let now = mono_ns() + self.offset + seconds * 1_000_000_000;
+        let time = Timespec { tv_sec: now / 1_000_000_000, tv_nsec: now % 1_000_000_000 };
+        clock_settime(ClockId::Realtime, time).map_err(|error| format!("clock_settime: {error}"))
+    }
+}
+
+impl Drop for WallClock {
+    fn drop(&mut self) {
+        // Who could set it wrong can set it right.
+        self.step(0).ok();
+    }
+}
+
+/// Set an hour on and an hour back, and right again: all within half a second, for whoever else needs
+/// the clock.
+#[test]
+fn a_step_of_the_clock_moves_no_window() {
+    let _machine = root_or_skip!();
+    let dir = tempfile::tempdir().unwrap();
+    let output = dir.path().join("run/");
+    let mut recorder = Recorder::start(&output, &["-p", "host", "-I", "10ms"]);
+    sleep(Duration::from_millis(200));
+    let clock = WallClock::take();
+    or_skip!(clock.step(3600));
+    sleep(Duration::from_millis(150));
+    or_skip!(clock.step(-3600));
+    sleep(Duration::from_millis(150));
+    recorder.signal(Signal::TERM);
+    // The recorder looks at the clock as it ends.
+    let ended = recorder.wait();
+    let offset = clock.offset;
+    drop(clock);
+    assert!(assert_told(&output, &ended), "{}", ended.stderr);
+    // One offset for all rows, that of the start; `ts` is in microseconds.
+    let offsets = rows::offsets(&output);
+    let (first, last) = (offsets.first().unwrap(), offsets.last().unwrap());
+    assert!(last - first < 1000, "wall time jumped: {first} to {last}");
+    assert!((first - offset).abs() < 1_000_000_000, "{first} is not the offset {offset}");
+    let ends: BTreeSet<i64> = rows::shares(&output).iter().map(|share| share.mono_ns).collect();
+    let (first, last) = (ends.first().unwrap(), ends.last().unwrap());
+    assert!(last - first < 60_000_000_000, "an hour is in the times: {first} to {last}");
+}
+
+/// perf counts what is recorded, all that the kernel counts, and a tracepoint: each has all counts.
+#[test]
+fn another_tool_on_the_same_counters_takes_none() {
+    let _machine = root_or_skip!();
+    need("perf");
+    let dir = tempfile::tempdir().unwrap();
+    let output = dir.path().join("run/");
+    let outer = switches();
+    let mut recorder = Recorder::start(&output, &["-p", "host"]);
+    let _load = Load::forks();
+    sleep(Duration::from_millis(5));
+    let inner = switches();
+    let kernel = "context-switches,page-faults,cpu-migrations,minor-faults,major-faults,cpu-clock";
+    let mut perf = Command::new("perf");
+    perf.args(["stat", "-a", "-x,", "-e", kernel, "-e", kernel, "--", "sleep", "1"]);
+    let said = perf.output().unwrap();
+    let least = switches() - inner;
+    recorder.signal(Signal::TERM);
+    let ended = recorder.wait();
+    let most = switches() - outer;
+    assert_told(&output, &ended);
+    let counted = counted_switches(&output);
+    assert!((least..=most).contains(&counted), "{counted} is not in {least}..={most}");
+    let said = String::from_utf8(said.stderr).unwrap();
+    let of_perf: Vec<f64> = said
+        .lines()
+        .filter(|line| line.contains("context-switches"))
+        .map(|line| line.split(',').next().unwrap().parse().unwrap())
+        .collect();
+    println!("{counted} recorded, {of_perf:?} by perf, {least} to {most} by the kernel");
+    assert_eq!(of_perf.len(), 2, "{said}");
+    assert!(of_perf.iter().all(|count| *count > 0.0 && *count <= most), "{said}");
+    run_ok([OsStr::new("report"), output.as_os_str()]);
+}

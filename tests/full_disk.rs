@@ -1,0 +1,101 @@
+//! Outputs that fail while they are written: full disks keep what was flushed, and a closed pipe is no
+//! error.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use uncore_trace::tables::reader::Recording;
+
+use crate::command::{Answer, Place};
+use crate::harness::has_root;
+use crate::small::small_recording;
+
+/// A file system of 1 MiB; gone with this.
+pub(crate) struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    pub(crate) fn mount(path: PathBuf) -> Self {
+        fs::create_dir(&path).unwrap();
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", "size=1m", "none"]).arg(&path);
+        assert!(mount.status().unwrap().success(), "cannot mount a tmpfs at {}", path.display());
+        Self(path)
+    }
+
+    pub(crate) fn fill(&self, bytes: usize) {
+        fs::write(self.0.join("filler"), vec![0; bytes]).unwrap();
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        // A mount that stays does no harm: the result of the test is what counts.
+        let _status = Command::new("umount").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn a_full_disk_keeps_what_was_sealed() {
+    if !has_root("a full disk: it takes a tmpfs") {
+        return;
+    }
+    let place = Place::new();
+    let disk = SmallDisk::mount(place.path("small"));
+    disk.fill(700_000);
+    let typed = "record -p host -I 1ms --flush 100ms --duration 60s -o small/run.parquet";
+    let line = place.typed(typed).refused();
+    let way_out = "`uncore-trace repair small/run.parquet`";
+    assert!(line.contains("no space left on the disk") && line.contains(way_out), "{line}");
+    assert!(!place.path("small/run.parquet").exists());
+    let line = place.typed("report small/run.parquet").refused();
+    assert!(line.contains(way_out), "{line}");
+    fs::remove_file(place.path("small/filler")).unwrap();
+    place.typed("repair small/run.parquet").ok();
+    assert!(!place.path("small/run.parquet.partial").exists());
+    assert!(place.typed("report small/run.parquet").ok().contains("context-switches"));
+    Recording::open(&place.path("small/run.parquet")).unwrap();
+    // All that was sealed is right.
+    place.typed("check small/run.parquet").ok();
+}
+
+#[test]
+fn a_disk_that_is_full_from_the_start_is_left_as_it_was() {
+    if !has_root("a full disk: it takes a tmpfs") {
+        return;
+    }
+    let place = Place::new();
+    let disk = SmallDisk::mount(place.path("small"));
+    disk.fill(1 << 20);
+    for output in ["small/run.parquet", "small/run/"] {
+        let line = place.refuses(["record", "-p", "host", "-o", output, "--", "true"]);
+        assert!(line.contains(output) && line.contains("no space left"), "{line}");
+    }
+}
+
+/// The reader has gone before the first byte, which `| head -1` only brings about at times.
+#[test]
+fn a_closed_pipe_is_no_error() {
+    let place = Place::new();
+    small_recording(&place.path("x.parquet"));
+    let root = place.machine("all-drivers-acpi");
+    let commands: [&[&str]; 7] = [
+        &["report", "x.parquet"],
+        &["report", "x.parquet", "--json"],
+        &["list", "--root", &root],
+        &["record", "--dry-run", "-p", "all", "--root", &root],
+        &["record", "--dry-run", "--json", "-p", "all", "--root", &root],
+        &["--help"],
+        &["record", "--help"],
+    ];
+    for args in commands {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let answer =
+            Answer::of(place.tool(args).stdout(writer).stderr(Stdio::piped()).output().unwrap());
+        assert_eq!(answer.code, 0, "{args:?}: {answer:?}");
+        assert!(!answer.err.contains("panicked") && !answer.err.contains("ipe"), "{answer:?}");
+    }
+}

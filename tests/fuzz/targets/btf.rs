@@ -1,0 +1,19 @@
+//! Type information of a kernel: what is not understood is an error of one line, and looking something
+//! up ends.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use uncore_trace::open::Types;
+
+fuzz_target!(|input: &[u8]| {
+    let Ok(types) = Types::parse(input.to_vec()) else { return };
+    for name in ["pair", "pair_t", "op", ""] {
+        for member in ["first", "second", "absent"] {
+            if let Err(error) = types.offset(name, member) {
+                assert!(!format!("{error:#}").contains('\n'));
+            }
+        }
+        types.value(name, "write").ok();
+    }
+    types.has_tracepoint("x");
+});

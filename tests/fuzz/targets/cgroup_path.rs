@@ -1,0 +1,22 @@
+//! Paths of cgroups: what a container makes below its own cgroup does not change what it is in, and what
+//! is found has no separator of paths in it.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use uncore_trace::identity::containers::{Inside, label};
+
+fuzz_target!(|input: &str| {
+    // The second line is what the container makes.
+    let (path, below) = input.split_once('\n').unwrap_or((input, "below"));
+    let inside = Inside::parse(path);
+    for name in [&inside.container, &inside.pod].into_iter().flatten() {
+        assert!(!name.is_empty() && !name.contains('/'), "{path:?}: {name:?}");
+        assert!(!label(None, name).is_empty(), "{path:?}");
+    }
+    if inside.container.is_some() {
+        let deeper = format!("{path}/{below}");
+        let deeper = Inside::parse(&deeper);
+        assert_eq!(deeper.container, inside.container, "{path:?} and {below:?}");
+        assert_eq!(deeper.pod, inside.pod, "{path:?} and {below:?}");
+    }
+});

@@ -1,0 +1,75 @@
+//! What the targets of the attributor have in common: a plan whose counters are each divided by another
+//! method.
+
+use std::collections::BTreeMap;
+
+use uncore_trace::attribute::{Attributor, Choice, Effort, Methods, RecordingFacts, order};
+use uncore_trace::clock::Snapshot;
+use uncore_trace::discover::CpuList;
+use uncore_trace::plan::{Counter, Direction, IoScope, Plan, Role};
+use uncore_trace::schema::origin::Origin;
+
+pub(crate) const TICK_NS: u64 = 1_000_000;
+/// The first tick.
+pub(crate) const START: u64 = 1000;
+
+/// The counters that [`counter`] knows.
+pub(crate) fn plan() -> Plan {
+    Plan {
+        tick_ns: TICK_NS,
+        window_ns: 10 * TICK_NS,
+        counters: (0..4).map(counter).collect(),
+        ..Plan::default()
+    }
+}
+
+/// One that divides them.
+pub(crate) fn attributor(plan: &Plan) -> Attributor {
+    Attributor::new(&RecordingFacts {
+        plan,
+        counters: &order(plan, |_| false),
+        methods: Methods {
+            choice: Choice::Auto,
+            io: true,
+            lag_ns: 5 * TICK_NS,
+            effort: Effort::Live,
+        },
+        start_tick: START,
+        clock: Snapshot { mono_ns: 0, wall_ns: 0 },
+        origin: &Origin::of(&BTreeMap::new()),
+    })
+}
+
+/// The counter with this number: each is divided by another method.
+fn counter(id: u32) -> Counter {
+    let io = IoScope {
+        direction: Direction::Read,
+        devices: vec!["sda".to_owned()],
+        label: String::new(),
+        is_shared: false,
+    };
+    Counter {
+        id,
+        pmu: "pmu".to_owned(),
+        family: "family".to_owned(),
+        subsystem: "mem".to_owned(),
+        event: format!("event{id}"),
+        filter: String::new(),
+        unit: "bytes".to_owned(),
+        scale: 32.0,
+        attr_type: 10,
+        config: Default::default(),
+        cpu: id % 2,
+        socket: Some(0),
+        sees: if id == 1 { CpuList::from_iter([1]) } else { CpuList::from_iter([0, 1]) },
+        far: if id == 3 { CpuList::from_iter([1]) } else { CpuList::default() },
+        per_cpu: id == 1,
+        at_switch: id == 1,
+        cause: None,
+        causes: Default::default(),
+        io: (id == 2).then_some(io),
+        leader: None,
+        role: Role::Counted,
+        witness_bytes: None,
+    }
+}

@@ -1,0 +1,194 @@
+//! Records of any CPUs in any order, with times around now, some of which contradict each other: none
+//! makes the time line overflow, panic or go on for ever.
+#![no_main]
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use arrow::array::RecordBatch;
+use libfuzzer_sys::fuzz_target;
+use uncore_trace::assemble::{Setup, Sink, Timeline};
+use uncore_trace::clock::Snapshot;
+use uncore_trace::discover::cpus::Place;
+use uncore_trace::drain::{
+    CgroupChange, CgroupEvent, Comm, Context, IoKind, IoRecord, IoSlot, Irq, IrqSlot, Mover, Peek,
+    Reading, Record, Run, Sample, Slot, Task, TaskChange, TaskEvent, Trigger,
+};
+use uncore_trace::open::{Layout, Placed};
+use uncore_trace::schema::origin::Origin;
+use uncore_trace::schema::{Store, TableDef};
+
+use self::made::{START, TICK_NS, attributor, plan};
+
+mod made;
+
+/// Wants the rows of every table, which stay in the sink.
+struct All;
+
+impl Store for All {
+    fn wants(&self, _table: &TableDef) -> bool {
+        true
+    }
+
+    fn write(&mut self, _table: &'static TableDef, _rows: RecordBatch) -> anyhow::Result<()> {
+        Ok(())
+    }
+
+    fn offer(&mut self, _table: &'static TableDef, _rows: RecordBatch) -> anyhow::Result<bool> {
+        Ok(true)
+    }
+}
+
+fn task(byte: u8) -> Task {
+    let tid = u32::from(byte % 16);
+    Task { tid, pid: tid / 2, cgroup_id: u64::from(byte / 64), comm: Comm::from_bytes(&[byte; 3]) }
+}
+
+fn context(byte: u8) -> Context {
+    match byte % 3 {
+        0 => Context::Task,
+        1 => Context::Irq(u32::from(byte)),
+        _ => Context::Softirq(u32::from(byte % 10)),
+    }
+}
+
+/// From `begin` on, 1 to 3 slices that fill the time, or do not.
+fn run(cpu: u32, begin: u64, end: u64, who: u8, amount: u8) -> Run {
+    let parts = u64::from(amount % 3) + 1;
+    let ns = (end - begin) / parts;
+    let irq_ns = if amount > 127 { u64::from(amount) << 8 } else { 0 };
+    let slots = (0..parts).map(|part| {
+        let task = task(who.wrapping_add(part as u8));
+        // One in four lies.
+        let wall_ns = if amount.is_multiple_of(4) { ns / 2 + irq_ns } else { ns };
+        Slot { task, wall_ns, irq_ns, slices: 1 }
+    });
+    let last = if amount.is_multiple_of(2) { end } else { end - ns };
+    Run { cpu, begin, last, end, slots: slots.collect() }
+}
+
+fn record(bytes: [u8; 8], now: u64) -> Record {
+    let [kind, cpu, early, long, who, amount, what, number] = bytes;
+    let cpu = u32::from(cpu % 4);
+    let begin = now.saturating_sub(u64::from(early) << 14);
+    let end = begin + (u64::from(long) << 13);
+    let boundary = end.next_multiple_of(TICK_NS);
+    let span = (what > 127 && begin < end).then_some((begin, end));
+    match kind % 6 {
+        0 => Record::Run(run(cpu, begin, end, who, amount)),
+        1 => {
+            let slot = IrqSlot {
+                source: context(who),
+                ns: u64::from(amount) << 10,
+                count: u64::from(number),
+            };
+            Record::Irq(Irq { cpu, boundary, span, slots: vec![slot] })
+        }
+        2 => {
+            let count = u64::from(amount) << (what % 40);
+            let reading = |id: u64| match amount {
+                255 => Reading::Failed(5),
+                _ => Reading::Counted { value: count + id, enabled: end, running: end - id },
+            };
+            let trigger = [Trigger::Timer, Trigger::Sched, Trigger::Irq, Trigger::Softirq];
+            Record::Sample(Sample {
+                cpu,
+                begin,
+                end: begin + u64::from(long),
+                sequence: u64::from(number),
+                trigger: trigger[usize::from(what % 4)],
+                context: context(who),
+                task: task(who),
+                first: 2 * cpu,
+                readings: (0..2).map(reading).collect(),
+            })
+        }
+        3 => {
+            let change = if what > 127 { TaskChange::Exec } else { TaskChange::Exit };
+            Record::Task(TaskEvent { time: begin, change, task: task(who) })
+        }
+        4 => {
+            let change = match what % 3 {
+                0 => CgroupChange::Created,
+                1 => CgroupChange::Removed,
+                _ => CgroupChange::Attached(u32::from(who % 16)),
+            };
+            let path = (amount > 63).then(|| format!("/{number}"));
+            let cgroup_id = u64::from(who / 64);
+            Record::Cgroup(CgroupEvent { time: begin, change, cgroup_id, path })
+        }
+        _ => {
+            let kinds =
+                [IoKind::Read, IoKind::Write, IoKind::Sent, IoKind::Received, IoKind::Taken];
+            let mover = match amount % 4 {
+                0 => Mover::Task(task(who)),
+                1 => Mover::Cgroup(u64::from(who / 64)),
+                2 => Mover::Interrupt(context(who)),
+                _ => Mover::Nobody,
+            };
+            let slot = IoSlot {
+                kind: kinds[usize::from(what % 5)],
+                mover,
+                device: if number > 127 { "sda".to_owned() } else { String::new() },
+                interface: (u32::from(number / 16), u32::from(number % 16)),
+                bytes: u64::from(amount) << 9,
+                requests: 1,
+            };
+            let sequence = (long > 9).then(|| u64::from(long));
+            Record::Io(IoRecord { cpu, boundary, span, sequence, slots: vec![slot] })
+        }
+    }
+}
+
+fuzz_target!(|input: &[u8]| {
+    let plan = plan();
+    let placed = |id| Placed { id, base: Default::default() };
+    let layout = |cpu: u32| {
+        // A plan has its counter with the number n on CPU n % 2.
+        let counters = vec![placed(cpu), placed(cpu + 2)];
+        Layout { first: 2 * cpu, counters, at_switch: cpu }
+    };
+    let setup = Setup {
+        plan: &plan,
+        layouts: &[(0, layout(0)), (1, layout(1))].into(),
+        opened: &(0..4).collect(),
+        cpus: &[0, 1],
+        away: &[],
+        places: &(0..4).map(|cpu| (cpu, Place::default())).collect(),
+        start_tick: START,
+        clock: Snapshot { mono_ns: 0, wall_ns: 0 },
+        root: Path::new("/nonexistent"),
+        cgroup_mount: None,
+        only_cgroups: Vec::new(),
+        cgroup_depth: None,
+        io: true,
+    };
+    let mut sink = Sink::new(&All, true, Origin::of(&BTreeMap::new()));
+    let mut timeline = Timeline::new(&setup, Box::new(attributor(&plan)), &mut sink);
+    let mut now = START * TICK_NS;
+    for entry in input.as_chunks::<8>().0 {
+        let [kind, cpu, later, long, who, amount, what, _] = *entry;
+        if kind % 8 < 6 {
+            timeline.feed(record(*entry, now), &mut sink);
+            continue;
+        }
+        now += u64::from(later) << 14;
+        let run = run(u32::from(cpu % 4), now, now + (u64::from(long) << 13), who, amount);
+        let run = Run { last: run.end, ..run };
+        let state = (what > 127).then(|| Peek {
+            run,
+            next_tid: u32::from(amount % 16),
+            irqs: Vec::new(),
+            io: None,
+        });
+        timeline.advance(now, what % 2 == 0, &mut sink, &mut |_| state.clone());
+    }
+    let stop = now / TICK_NS + 1;
+    timeline.stop_at(stop);
+    // Long enough after the end for everything that is missing to be given up.
+    for later in 1..=3 {
+        let horizon = (stop + 5000 * later) * TICK_NS;
+        timeline.advance(horizon, true, &mut sink, &mut |_| None);
+    }
+    timeline.give_up(now);
+});

@@ -1,0 +1,358 @@
+//! A generated recording, not made on a machine: links with peaks, tenants that come and go, and time of which
+//! nothing is known. Its numbers are made up, and the same each time.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
+use std::collections::BTreeMap;
+use std::f64::consts::TAU;
+use std::path::Path;
+
+use uncore_trace::discover::CpuList;
+use uncore_trace::plan::{Counter, Plan, Role};
+use uncore_trace::schema::link::{Counted, Direction, Link, Peak, Source};
+use uncore_trace::schema::marks::Kind;
+use uncore_trace::schema::{SCHEMA_VERSION, cpus, fabric, links, loss, marks, metadata};
+use uncore_trace::tables::writer::{Create, Target, Writer};
+
+/// Begin of the recording, `CLOCK_MONOTONIC` ns.
+const BEGIN: i64 = 5_000_000_000;
+/// Wall time at monotonic 0, ns: the recording begins 2026-11-23T09:00:00Z.
+const WALL: i64 = 1_795_424_400_000_000_000 - BEGIN;
+
+/// How large it is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Size {
+    pub windows: i64,
+    pub window_ns: i64,
+    /// Links, at most [`LINKS`].
+    pub links: usize,
+    /// Tenants that do a little, beside those of [`TENANTS`].
+    pub small: usize,
+}
+
+/// 20 s of all links.
+pub(crate) const USUAL: Size =
+    Size { windows: 1000, window_ns: 20_000_000, links: LINKS, small: 40 };
+
+/// All there are.
+pub(crate) const LINKS: usize = 4;
+
+/// Name, kind, subsystem, devices, and the peaks of in, out and both, GB/s.
+#[expect(clippy::type_complexity, reason = "a table of literals, read once")]
+const NAMES: [(&str, &str, &str, Option<&str>, [Option<f64>; 3]); LINKS] = [
+    ("memory 0", "memory", "mem", None, [None, None, Some(48.0)]),
+    ("memory 1", "memory", "mem", None, [None, None, Some(48.0)]),
+    ("NVLink-C2C 0", "NVLink-C2C", "c2c", None, [None; 3]),
+    ("PCIe nvme0n1", "PCIe", "pcie", Some("nvme0n1, nvme1n1"), [Some(15.75), Some(15.75), None]),
+];
+
+/// Owner, process, cgroup, confidence, and the part of each link's load, of in and out.
+#[expect(clippy::type_complexity, reason = "a table of literals, read once")]
+const TENANTS: [(&str, i32, &str, &str, f32, [[f64; 2]; LINKS]); 8] = [
+    ("task", 101, "train", "/lab/train", 0.93, [[18.0, 6.0], [3.0, 1.0], [9.0, 9.0], [0.1, 0.0]]),
+    ("task", 102, "web", "/lab/web", 0.62, [[2.0, 1.0], [2.5, 1.5], [0.5, 0.3], [0.2, 0.1]]),
+    ("task", 103, "backup", "/lab/backup", 0.88, [[1.0, 1.5], [0.5, 0.4], [0.0, 0.0], [6.0, 2.0]]),
+    ("task", 104, "build", "/lab/build", 0.2, [[2.0, 2.0], [6.0, 4.0], [0.2, 0.2], [0.3, 0.4]]),
+    ("device", 0, "nvme0", "", 0.1, [[0.4, 0.1], [0.0, 0.0], [0.0, 0.0], [0.8, 0.2]]),
+    ("irq", 0, "irq:nvme0q1", "", 0.1, [[0.3, 0.2], [0.2, 0.1], [0.0, 0.0], [0.1, 0.1]]),
+    ("idle", 0, "", "", 0.1, [[0.2, 0.2], [0.2, 0.2], [0.1, 0.1], [0.0, 0.0]]),
+    ("unattributed", 0, "", "", 0.0, [[1.2, 0.8], [0.8, 0.6], [0.6, 0.4], [0.3, 0.2]]),
+];
+
+/// What a tenant does at a moment, about 1: each in its own rhythm.
+fn load(tenant: usize, at: f64, length: f64, window: i64) -> f64 {
+    let noise = |seed: i64| {
+        let mixed = (window * 31 + seed).cast_unsigned().wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (mixed >> 40) as f64 / (1_u64 << 24) as f64
+    };
+    let wave = |period: f64| (TAU * at / period).sin();
+    let spread = 0.93 + 0.14 * noise(tenant as i64);
+    let part = at / length;
+    spread
+        * match tenant {
+            0 if part < 0.1 => 0.05,
+            0 => 1.0 + 0.25 * wave(length / 7.0),
+            1 => (1.0 + 0.9 * wave(length / 3.0)).max(0.0),
+            // Bursts, some of one window.
+            2 if (0.45..0.6).contains(&part) => 1.6,
+            2 if noise(7) > 0.985 => 2.2,
+            2 => 0.02,
+            3 if (0.3..0.8).contains(&part) => 1.0,
+            3 => 0.0,
+            _ => 1.0,
+        }
+}
+
+fn peaks(of: [Option<f64>; 3]) -> Vec<Peak> {
+    let sources = [Source::Sysfs, Source::Sysfs, Source::Catalog];
+    let details = ["16 GT/s x8", "16 GT/s x8", "a data sheet that nobody wrote, table 1"];
+    let each = [Direction::In, Direction::Out, Direction::Both].into_iter().zip(of);
+    each.zip(sources.into_iter().zip(details))
+        .filter_map(|((direction, gb), (source, detail))| {
+            let detail = detail.to_owned();
+            Some(Peak { direction, bytes_per_s: gb? * 1e9, source, detail })
+        })
+        .collect()
+}
+
+fn counter(id: u32, pmu: &str, event: &str, unit: &str, subsystem: &str) -> Counter {
+    Counter {
+        id,
+        pmu: pmu.to_owned(),
+        family: "made".to_owned(),
+        subsystem: subsystem.to_owned(),
+        event: event.to_owned(),
+        filter: String::new(),
+        unit: unit.to_owned(),
+        scale: if unit == "bytes" { 32.0 } else { 1.0 },
+        attr_type: 40 + id,
+        config: [u64::from(id) + 1, 0, 0, 0, 0],
+        cpu: 0,
+        socket: Some(0),
+        sees: CpuList::default(),
+        far: CpuList::default(),
+        per_cpu: false,
+        at_switch: false,
+        cause: None,
+        causes: std::collections::BTreeSet::default(),
+        io: None,
+        leader: None,
+        role: Role::Counted,
+        witness_bytes: None,
+    }
+}
+
+/// Two counters a link, and one that is on none.
+fn plan(size: Size) -> Plan {
+    let mut counters = Vec::new();
+    let mut made = Vec::new();
+    for (name, kind, subsystem, devices, of) in NAMES.into_iter().take(size.links) {
+        let first = counters.len() as u32;
+        let pmu = format!("made_{subsystem}_{}", first / 2);
+        counters.push(counter(first, &pmu, "rd_bytes", "bytes", subsystem));
+        counters.push(counter(first + 1, &pmu, "wr_bytes", "bytes", subsystem));
+        made.push(Link {
+            name: name.to_owned(),
+            kind: kind.to_owned(),
+            subsystem: subsystem.to_owned(),
+            socket: Some(0),
+            devices: devices.map(str::to_owned),
+            counters: vec![
+                Counted { counter: first, direction: Direction::In },
+                Counted { counter: first + 1, direction: Direction::Out },
+            ],
+            peaks: peaks(of),
+            latencies: Vec::new(),
+        });
+    }
+    counters.push(counter(counters.len() as u32, "made_cache_0", "cache_misses", "count", "cache"));
+    Plan {
+        tick_ns: 1_000_000,
+        window_ns: size.window_ns as u64,
+        counters,
+        metrics: Vec::new(),
+        links: made,
+        warnings: Vec::new(),
+        notes: vec!["made up: no machine counted this".to_owned()],
+    }
+}
+
+/// Writes a dataset to `path`.
+pub(crate) fn write(path: &Path, size: Size) {
+    let plan = plan(size);
+    let end = BEGIN + size.windows * size.window_ns;
+    let clock = |mono: i64| format!(r#"{{"mono_ns":{mono},"wall_ns":{}}}"#, mono + WALL);
+    let pairs = BTreeMap::from(
+        [
+            (metadata::SCHEMA_VERSION, SCHEMA_VERSION.to_string()),
+            (metadata::TOOL_VERSION, env!("CARGO_PKG_VERSION").to_owned()),
+            (metadata::COMMAND_LINE, "uncore-trace record -p mem,c2c,pcie -o run/".to_owned()),
+            (metadata::HOST, "made-up".to_owned()),
+            (metadata::BOOT_ID, "3f4e5d6c".to_owned()),
+            (metadata::KERNEL, "6.18.0".to_owned()),
+            (metadata::CLOCKS, format!("[{},{}]", clock(BEGIN), clock(end))),
+            (metadata::INTERVAL_NS, size.window_ns.to_string()),
+            (metadata::TICK_NS, "1000000".to_owned()),
+            (metadata::METHOD, "auto".to_owned()),
+            (metadata::PLAN, serde_json::to_string(&plan).unwrap()),
+            (metadata::LOSS, r#"{"late_tick":12,"ring_full":3}"#.to_owned()),
+            (metadata::COMPLETE, "false".to_owned()),
+        ]
+        .map(|(key, value)| (key.to_owned(), value)),
+    );
+    let target = Target::Dataset(path.to_owned());
+    let mut writer = Writer::create(target, Create::default(), &pairs).unwrap();
+    write_fabric(&mut writer, &plan, size);
+    write_rest(&mut writer, &plan, size);
+    writer.finish(&pairs).unwrap();
+}
+
+fn write_fabric(writer: &mut Writer, plan: &Plan, size: Size) {
+    let smalls: Vec<String> =
+        (0..size.small).map(|n| format!("/batch.slice/job-{n:03}.scope")).collect();
+    let length = (size.windows * size.window_ns) as f64 / 1e9;
+    let seconds = size.window_ns as f64 / 1e9;
+    let mut builder = fabric::Builder::default();
+    for window in 1..=size.windows {
+        let mono_ns = BEGIN + window * size.window_ns;
+        let at = window as f64 * seconds;
+        for counter in &plan.counters {
+            let (link, way) = (counter.id as usize / 2, counter.id as usize % 2);
+            // Bytes of a link; of the counter that is on none, a miss for each 64 bytes of the first.
+            let (link, per) = if link < size.links { (link, 1e9) } else { (0, 1e9 / 64.0) };
+            // Nothing is known of a second of the second link, and a late reading makes a long window.
+            let is_gap = link == 1 && (0.2..0.25).contains(&(at / length));
+            let mut parts: Vec<(usize, f64)> = Vec::new();
+            for (tenant, (.., of)) in TENANTS.iter().enumerate() {
+                let part = of[link][way] * load(tenant, at, length, window) * per * seconds;
+                parts.push((tenant, part));
+            }
+            let some =
+                smalls.iter().enumerate().filter(|(n, _)| (window / 50 + *n as i64) % 7 == 0);
+            let some: Vec<(usize, f64)> =
+                some.map(|(n, _)| (n, 0.01 * (1.0 + n as f64 / 10.0) * per * seconds)).collect();
+            let total: f64 = parts.iter().chain(&some).map(|(_, value)| value).sum();
+            let base = fabric::Row {
+                ts: WALL + mono_ns,
+                mono_ns,
+                window_ns: size.window_ns,
+                host: "made-up",
+                boot_id: "3f4e5d6c",
+                cluster: None,
+                counter: counter.id as i32,
+                socket: Some(0),
+                cpu: 0,
+                subsystem: &counter.subsystem,
+                pmu: &counter.pmu,
+                event: &counter.event,
+                filter: "",
+                unit: &counter.unit,
+                owner: "unattributed",
+                pid: None,
+                number: None,
+                comm: None,
+                cgroup_id: None,
+                cgroup: None,
+                container: None,
+                pod: None,
+                value: None,
+                total: None,
+                running: 1.0,
+                method: "regression",
+                confidence: None,
+            };
+            if is_gap {
+                builder.append(&fabric::Row { running: 0.0, method: "none", ..base });
+                continue;
+            }
+            let known = fabric::Row { total: Some(total), ..base };
+            for (tenant, value) in parts.into_iter().filter(|(_, value)| *value > 0.0) {
+                let (owner, pid, comm, cgroup, confidence, _) = TENANTS[tenant];
+                builder.append(&fabric::Row {
+                    owner,
+                    pid: (pid > 0).then_some(pid),
+                    number: (owner == "irq").then_some(30),
+                    comm: (!comm.is_empty()).then_some(comm),
+                    cgroup_id: (!cgroup.is_empty()).then_some(pid as u64),
+                    cgroup: (!cgroup.is_empty()).then_some(cgroup),
+                    value: Some(value),
+                    confidence: Some(confidence),
+                    ..known
+                });
+            }
+            for (n, value) in some {
+                builder.append(&fabric::Row {
+                    owner: "task",
+                    pid: Some(1000 + n as i32),
+                    comm: Some("job"),
+                    cgroup_id: Some(1000 + n as u64),
+                    cgroup: Some(&smalls[n]),
+                    value: Some(value),
+                    confidence: Some(0.4),
+                    ..known
+                });
+            }
+        }
+        if window % 100 == 0 || window == size.windows {
+            writer.write(&fabric::TABLE, &builder.finish()).unwrap();
+        }
+    }
+    writer.seal().unwrap();
+}
+
+fn write_rest(writer: &mut Writer, plan: &Plan, size: Size) {
+    let length = size.windows * size.window_ns;
+    let at = |part: f64| BEGIN + (length as f64 * part) as i64;
+    let mut rows = loss::Builder::default();
+    for (cause, to, span, count, detail) in [
+        ("ring_full", at(0.72), length / 100, 3, Some("records of switches")),
+        ("late_tick", at(0.33), 0, 12, None),
+    ] {
+        rows.append(&loss::Row {
+            host: "made-up",
+            boot_id: "3f4e5d6c",
+            cluster: None,
+            mono_ns: to,
+            span_ns: span,
+            cause,
+            cpu: Some(1),
+            counter: None,
+            count,
+            detail,
+        });
+    }
+    writer.write(&loss::TABLE, &rows.finish()).unwrap();
+    let mut rows = cpus::Builder::default();
+    for (mono_ns, cpu, state) in [
+        (BEGIN, 0, cpus::ONLINE),
+        (BEGIN, 1, cpus::ONLINE),
+        (at(0.85), 1, cpus::OFFLINE),
+        (at(0.9), 1, cpus::ONLINE),
+    ] {
+        let (socket, node, core) = (Some(0), Some(0), Some(cpu));
+        rows.append(&cpus::Row { mono_ns, cpu, state, socket, node, core, counters: "" });
+    }
+    writer.write(&cpus::TABLE, &rows.finish()).unwrap();
+    let mut rows = marks::Builder::default();
+    for (begin, end, kind, name) in [
+        (0.1, Some(0.45), Kind::Span, "epoch 1"),
+        (0.45, Some(0.95), Kind::Span, "epoch 2"),
+        (0.62, None, Kind::Instant, "checkpoint"),
+    ] {
+        rows.append(&marks::Row {
+            host: "made-up",
+            boot_id: "3f4e5d6c",
+            cluster: None,
+            mono_ns: at(begin),
+            end_ns: end.map(at),
+            kind: kind.name(),
+            text: name,
+            source: marks::COMMAND,
+            pid: Some(101),
+        });
+    }
+    writer.write(&marks::TABLE, &rows.finish()).unwrap();
+    let mut rows = links::Builder::default();
+    for link in &plan.links {
+        for its in &link.counters {
+            let peak = link.peaks.first();
+            rows.append(&links::Row {
+                host: "made-up",
+                boot_id: "3f4e5d6c",
+                cluster: None,
+                counter: its.counter as i32,
+                link: &link.name,
+                kind: &link.kind,
+                subsystem: &link.subsystem,
+                socket: link.socket.map(i32::from),
+                devices: link.devices.as_deref(),
+                direction: its.direction.name(),
+                peak: peak.map(|peak| peak.bytes_per_s),
+                peak_direction: peak.map(|peak| peak.direction.name()),
+                peak_source: peak.map(|peak| peak.source.name()),
+                peak_detail: peak.map(|peak| peak.detail.as_str()),
+            });
+        }
+    }
+    writer.write(&links::TABLE, &rows.finish()).unwrap();
+}

@@ -1,0 +1,74 @@
+//! Pages in a browser: made, opened, asked.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::browser::{Browser, pictures};
+use super::run_ok;
+
+/// Writes the page of a recording beside it, and opens it.
+pub(crate) fn open(browser: &mut Browser, recording: &Path, options: &[&str]) -> String {
+    let page = recording.with_extension("html");
+    let (from, to) = (recording.to_str().unwrap(), page.to_str().unwrap());
+    run_ok([&["report", from, "--html", to, "--force"], options].concat());
+    browser.open(&page);
+    assert_eq!(browser.complaints(), Vec::<String>::new());
+    fs::read_to_string(page).unwrap()
+}
+
+/// The data block of a page.
+pub(crate) fn data(page: &str) -> Value {
+    let (_, rest) = page.split_once("id=\"data\">").unwrap();
+    serde_json::from_str(rest.split_once("</script>").unwrap().0).unwrap()
+}
+
+pub(crate) fn number(browser: &mut Browser, expression: &str) -> f64 {
+    browser.eval(expression).as_f64().unwrap()
+}
+
+pub(crate) fn words(browser: &mut Browser, expression: &str) -> String {
+    browser.eval(expression).as_str().unwrap().to_owned()
+}
+
+/// Leaves a picture for people, where they asked for it.
+pub(crate) fn picture(browser: &mut Browser, name: &str) {
+    if let Some(folder) = pictures() {
+        browser.picture(&folder.join(format!("{name}.png")), false);
+    }
+}
+
+/// Scrolls to the first plot.
+pub(crate) fn to_plots(browser: &mut Browser) {
+    browser.eval("document.querySelector('.link').scrollIntoView(); scrollBy(0, -60)");
+    browser.settle();
+    browser.settle();
+}
+
+/// How many colours a plot shows.
+pub(crate) const COLOURS: &str = "(() => { const it = document.querySelector('.space canvas');
+    const copy = document.createElement('canvas');
+    [copy.width, copy.height] = [it.width, it.height];
+    const context = copy.getContext('2d', { willReadFrequently: true });
+    context.drawImage(it, 0, 0);
+    const pixels = new Uint32Array(context.getImageData(0, 0, it.width, it.height).data.buffer);
+    return new Set(pixels).size; })()";
+
+/// The middle of the first plot.
+pub(crate) fn middle(browser: &mut Browser) -> (f64, f64) {
+    let of = "document.querySelector('.space .u-over').getBoundingClientRect()";
+    let x = number(browser, &format!("{of}.x + {of}.width / 2"));
+    (x, number(browser, &format!("{of}.y + {of}.height / 2")))
+}
+
+/// The sum of a column, in which `[COUNT, NUMBER]` stands for several.
+pub(crate) fn sum(column: &Value) -> f64 {
+    let of = |entry: &Value| match entry.as_array() {
+        Some(run) => run[0].as_f64().unwrap() * run[1].as_f64().unwrap_or(0.0),
+        None => entry.as_f64().unwrap_or(0.0),
+    };
+    column.as_array().unwrap().iter().map(of).sum()
+}

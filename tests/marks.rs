@@ -1,0 +1,420 @@
+//! Marks: what is named while a recording runs is in it, by whatever way it came, and nothing else is.
+//!
+//! Each test has a network namespace of its own, so that it finds its recordings and no others.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+#![expect(unsafe_code, reason = "rustix marks unshare(2) as unsafe for what files may do")]
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::MutexGuard;
+use std::thread::{sleep, spawn};
+use std::time::Duration;
+
+use rustix::fs::{FileType, Mode, mknodat};
+use rustix::process::Signal;
+use rustix::thread::{Uid, UnshareFlags, set_thread_res_uid, unshare_unsafe};
+
+use uncore_trace::schema::{fabric, metadata};
+use uncore_trace::tables::reader::Table;
+
+use crate::command::{Answer, NOBODY, Place};
+use crate::harness::recorder::Recorder;
+use crate::harness::subject::wait_for;
+use crate::harness::{self, assert_checked, mono_ns, rows, run, run_ok};
+use crate::skip::skip;
+
+/// The machine, and a network namespace for this test's thread and what it starts; none if the test is
+/// skipped.
+fn alone() -> Option<MutexGuard<'static, ()>> {
+    let machine = harness::machine()?;
+    // SAFETY: of what the threads share only sockets are concerned, and this one has none.
+    match unsafe { unshare_unsafe(UnshareFlags::NEWNET) } {
+        Ok(()) => Some(machine),
+        Err(error) => {
+            skip(&format!("no network namespace can be made ({error})"));
+            None
+        }
+    }
+}
+
+/// `uncore-trace mark ARGS`.
+fn mark<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> Answer {
+    let mark = OsStr::new("mark").to_owned();
+    let args = args.into_iter().map(|arg| arg.as_ref().to_owned());
+    Answer::of(run([mark].into_iter().chain(args)))
+}
+
+/// A mark as `report --marks --json` prints it.
+#[derive(Debug, PartialEq, Eq, serde::Deserialize)]
+struct Mark {
+    text: String,
+    kind: String,
+    begin_ns: i64,
+    end_ns: Option<i64>,
+    source: String,
+    pid: Option<i32>,
+}
+
+fn marks(recording: &Path) -> Vec<Mark> {
+    let args = [OsStr::new("report"), recording.as_os_str(), "--marks".as_ref(), "--json".as_ref()];
+    run_ok(args).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// Their names, each with what it is and whether it has an end, and with its source.
+fn brief(marks: &[Mark]) -> Vec<(&str, &str, bool, &str)> {
+    marks
+        .iter()
+        .map(|Mark { text, kind, end_ns, source, .. }| {
+            (text.as_str(), kind.as_str(), end_ns.is_some(), source.as_str())
+        })
+        .collect()
+}
+
+/// Ends it; on a busy machine the recording may be incomplete.
+fn stop(mut recorder: Recorder) -> String {
+    recorder.signal(Signal::TERM);
+    let ended = recorder.wait();
+    assert!(matches!(ended.code, Some(0 | 1)), "{}", ended.stderr);
+    ended.stderr
+}
+
+fn mkfifo(path: &Path) {
+    mknodat(rustix::fs::CWD, path, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+}
+
+/// Writes to a FIFO that somebody reads.
+fn write(path: &Path, bytes: &[u8]) {
+    File::options().write(true).open(path).unwrap().write_all(bytes).unwrap();
+}
+
+#[test]
+fn instants_spans_and_lines_are_in_files_and_datasets() {
+    let Some(_machine) = alone() else { return };
+    for name in ["run.parquet", "run/"] {
+        let place = Place::new();
+        let (output, fifo) = (place.path(name), place.path("fifo"));
+        mkfifo(&fifo);
+        let options = ["-p", "host", "--marks", fifo.to_str().unwrap()];
+        let recorder = Recorder::start(&output, &options);
+        let begin = mono_ns();
+        mark(["instant"]).ok();
+        mark(["a span", "--begin"]).ok();
+        // The begin of the FIFO's second line is with its end.
+        write(&fifo, b"line\nbeg");
+        write(&fifo, b"in:of lines\n\n\xff\nend:nothing\nnot ended yet");
+        write(&fifo, b"\nend:of lines\n");
+        let ended = mark(["a command", "--", "sh", "-c", "sleep 0.1; exit 7"]);
+        assert_eq!((ended.code, ended.err.as_str()), (7, ""));
+        mark(["a span", "--end"]).ok();
+        mark(["open", "--begin"]).ok();
+        let end = mono_ns();
+        let said = stop(recorder);
+        for words in ["it has no text", "it is not UTF-8", "no span of that name", "3 mark_lost"] {
+            assert!(said.contains(words), "{said}");
+        }
+        let marks = marks(&output);
+        let mut found = brief(&marks);
+        found.sort_unstable();
+        assert_eq!(
+            found,
+            [
+                ("a command", "span", true, "command"),
+                ("a span", "span", true, "command"),
+                ("instant", "instant", false, "command"),
+                ("line", "instant", false, "fifo"),
+                ("not ended yet", "instant", false, "fifo"),
+                ("of lines", "span", true, "fifo"),
+                ("open", "span", false, "command"),
+            ]
+        );
+        let of = |name| marks.iter().find(|mark| mark.text == name).unwrap();
+        for mark in &marks {
+            assert!(
+                begin <= mark.begin_ns && mark.end_ns.unwrap_or(mark.begin_ns) <= end,
+                "{mark:?}"
+            );
+            assert_eq!(mark.pid.is_some(), mark.source == "command", "{mark:?}");
+        }
+        let (span, command) = (of("a span"), of("a command"));
+        assert!(command.end_ns.unwrap() - command.begin_ns >= 100_000_000, "{command:?}");
+        assert!(span.begin_ns < command.begin_ns && command.end_ns < span.end_ns, "{marks:?}");
+        assert_checked(&output);
+        spans_are_times(&output, command);
+    }
+}
+
+/// `--from mark:NAME --to mark:NAME` is the span; the report shows it.
+fn spans_are_times(output: &Path, span: &Mark) {
+    let time = format!("mark:{}", span.text);
+    let output = output.to_str().unwrap();
+    let whole = run_ok(["report", output]);
+    assert!(whole.contains(" s  a command\n") && whole.contains("not ended  open\n"), "{whole}");
+    let lines = run_ok(["report", output, "--json", "--from", &time, "--to", &time]);
+    let lines: Vec<serde_json::Value> =
+        lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(!lines.is_empty());
+    for line in lines {
+        // A window of 10 ms belongs to the span that it ends in.
+        let (begin, end) = (line["begin_ns"].as_i64().unwrap(), line["end_ns"].as_i64().unwrap());
+        assert!((-10_000_000..=10_000_000).contains(&(begin - span.begin_ns)), "{line} {span:?}");
+        assert!((-10_000_000..=0).contains(&(end - span.end_ns.unwrap())), "{line} {span:?}");
+    }
+    let line = Answer::of(run(["report", output, "--from", "mark:no such"])).refused();
+    assert!(line.contains("has no mark 'no such': it has ") && line.contains("'a span'"), "{line}");
+}
+
+#[test]
+fn a_text_is_kept_as_it_is_and_a_long_one_refused() {
+    let Some(_machine) = alone() else { return };
+    let place = Place::new();
+    let output = place.path("run.parquet");
+    let recorder = Recorder::start(&output, &["-p", "host"]);
+    let hostile = "a\u{1b}[2Jb\r\n\u{202e}<script>,\"";
+    let longest = "é".repeat(512);
+    for text in [hostile, &longest, "begin:no line of a FIFO"] {
+        mark([text]).ok();
+    }
+    for (long, bytes) in [(format!("{longest}x"), "1025"), ("x".repeat(64 << 10), "65536")] {
+        for args in [vec![&*long], vec![&*long, "--", "touch", "run"], vec![&*long, "--end"]] {
+            let line = mark(args).refused();
+            assert!(line.contains(&format!("has {bytes} bytes: write at most 1024")), "{line}");
+        }
+    }
+    assert!(mark([""]).refused().contains("needs a text"));
+    assert!(mark(["x", "--end"]).refused().contains("no span of that name is open"));
+    let line = mark(["not run", "--", "/nonexistent/command"]).refused();
+    assert!(line.contains("cannot run /nonexistent/command"), "{line}");
+    stop(recorder);
+    let marks = marks(&output);
+    let texts: Vec<&str> = marks.iter().map(|mark| mark.text.as_str()).collect();
+    assert_eq!(texts, [hostile, &longest, "begin:no line of a FIFO", "not run"]);
+    let path = output.to_str().unwrap();
+    for shown in [vec!["report", path], vec!["report", path, "--marks", "--csv"]] {
+        let shown = run_ok(shown);
+        let steers = |c: char| c.is_control() && c != '\n' || c == '\u{202e}';
+        assert!(
+            !shown.contains(steers) && shown.contains("a\\u{1b}[2Jb\\r\\n\\u{202e}<"),
+            "{shown}"
+        );
+    }
+}
+
+#[test]
+fn all_recordings_are_marked_or_the_one_that_is_named() {
+    let Some(_machine) = alone() else { return };
+    let place = Place::new();
+    let command = ["x", "--", "touch", "ran"];
+    for args in [&["x"][..], &["x", "--end"], &["x", "--pid", "1"], &command] {
+        let mut tool = place.tool([&["mark"], args].concat());
+        let line = Answer::of(tool.output().unwrap()).refused();
+        assert!(line.contains("start one with `uncore-trace record -o run.parquet`"), "{line}");
+    }
+    assert!(!place.path("ran").exists());
+    let outputs = ["a.parquet", "b.parquet"].map(|name| place.path(name));
+    let recorders = outputs.each_ref().map(|output| Recorder::start(output, &["-p", "host"]));
+    let pids = recorders.each_ref().map(Recorder::pid);
+    let both = mark(["both"]);
+    assert!(both.code == 0 && both.err.contains("marked 2 recordings"), "{both:?}");
+    assert!(pids.iter().all(|pid| both.err.contains(&pid.to_string())), "{both:?}");
+    let one = mark(["one", "--pid", &pids[1].to_string()]);
+    assert_eq!((one.code, one.err.as_str()), (0, ""));
+    // The span of one is not open in the other.
+    mark(["span", "--begin", "--pid", &pids[0].to_string()]).ok();
+    let end = mark(["span", "--end"]);
+    assert!(end.code == 0 && end.err.contains("warning: the mark was not taken by"), "{end:?}");
+    let [first, second] = recorders;
+    stop(first);
+    stop(second);
+    let found = outputs.each_ref().map(|output| marks(output));
+    let texts = found
+        .each_ref()
+        .map(|marks| marks.iter().map(|mark| mark.text.as_str()).collect::<Vec<_>>());
+    assert_eq!(texts, [["both", "span"], ["both", "one"]]);
+    assert_eq!(found[0][0].begin_ns, found[1][0].begin_ns);
+}
+
+#[test]
+fn other_users_are_refused() {
+    let Some(_machine) = alone() else { return };
+    let place = Place::new();
+    let (output, socket) = (place.path("run.parquet"), place.path("socket"));
+    let options = ["-p", "host", "--marks", socket.to_str().unwrap()];
+    let recorder = Recorder::start(&output, &options);
+    let mut other = Command::new(place.tool_for_all());
+    other.args(["mark", "not mine"]).uid(NOBODY).gid(NOBODY);
+    let line = Answer::of(other.output().unwrap()).refused();
+    assert!(line.contains("only root may mark it"), "{line}");
+    assert_eq!(fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o600);
+    // Somebody who lets everybody in by mistake.
+    fs::set_permissions(&socket, fs::Permissions::from_mode(0o666)).unwrap();
+    let connect = spawn(move || {
+        let nobody = Uid::from_raw(NOBODY);
+        set_thread_res_uid(nobody, nobody, nobody).unwrap();
+        let mut stream = UnixStream::connect(socket).unwrap();
+        // It may be closed before or after this.
+        stream.write_all(b"not mine\n").ok();
+        stream.read_to_end(&mut Vec::new()).ok();
+    });
+    connect.join().unwrap();
+    mark(["mine"]).ok();
+    let said = stop(recorder);
+    assert!(said.contains("--marks: a connection was closed: only root may mark it"), "{said}");
+    assert_eq!(brief(&marks(&output)), [("mine", "instant", false, "command")]);
+    assert!(!place.path("socket").exists());
+}
+
+#[test]
+fn a_killed_recorder_leaves_the_marks_of_its_last_flush_and_no_socket() {
+    let Some(_machine) = alone() else { return };
+    for name in ["run.parquet", "run/"] {
+        let place = Place::new();
+        let output = place.path(name);
+        let mut recorder = Recorder::start(&output, &["-p", "host", "--flush", "200ms"]);
+        mark(["instant"]).ok();
+        mark(["ended", "--begin"]).ok();
+        mark(["ended", "--end"]).ok();
+        mark(["open", "--begin"]).ok();
+        let partial = if output.is_dir() { output.join("fabric") } else { place.path("run") };
+        let partial = partial.with_extension("parquet.partial");
+        // Segments come and go while they are merged.
+        let has_all = |segment: PathBuf| {
+            let table = Table::open(&fabric::TABLE, &segment).ok()?;
+            table.metadata().get(metadata::MARKS)?.contains("\"open\"").then_some(())
+        };
+        wait_for("a flush", || {
+            let segments = partial.read_dir().unwrap().map(|entry| entry.unwrap().path());
+            segments.filter(|path| path.extension() == Some("parquet".as_ref())).find_map(has_all)
+        });
+        recorder.kill();
+        assert!(mark(["late"]).refused().contains("nothing is recorded"), "the socket is there");
+        run_ok([OsStr::new("repair"), output.as_os_str()]);
+        let marks = marks(&output);
+        let expected = [
+            ("instant", "instant", false, "command"),
+            ("ended", "span", true, "command"),
+            ("open", "span", false, "command"),
+        ];
+        assert_eq!(brief(&marks), expected, "{name}");
+        assert_checked(&output);
+    }
+}
+
+#[test]
+fn marks_stay_where_a_recording_is_attributed_again() {
+    let Some(_machine) = alone() else { return };
+    let place = Place::new();
+    let output = place.path("run");
+    let recorder = Recorder::start(&place.path("run/"), &["-p", "host"]);
+    mark(["it", "--", "sleep", "0.2"]).ok();
+    stop(recorder);
+    let made = marks(&output);
+    assert_eq!(brief(&made), [("it", "span", true, "command")]);
+    place.typed("attribute run/ --method residency -I 20ms -o again.parquet").ok();
+    assert_eq!(marks(&place.path("again.parquet")), made);
+    place.typed("attribute run/ -o run/fabric.parquet --force").ok();
+    assert_eq!(marks(&output), made);
+    assert_checked(&output);
+}
+
+/// What the command wrote just before it ended is taken, and so is the last line without a line feed.
+#[test]
+fn a_socket_is_made_and_removed_and_nothing_else_is_replaced() {
+    let Some(_machine) = alone() else { return };
+    let place = Place::new();
+    fs::write(place.path("file"), "kept").unwrap();
+    drop(UnixListener::bind(place.path("stale")).unwrap());
+    let cases = [
+        ("file", "name a FIFO"),
+        (".", "name a FIFO"),
+        ("stale", "remove it if nobody uses it"),
+        ("no/such/directory", "cannot make the socket no/such/directory"),
+    ];
+    for (path, words) in cases {
+        let args = ["record", "-p", "host", "-o", "x.parquet", "--marks", path, "--", "true"];
+        let line = place.run(args).refused();
+        assert!(line.contains(words), "{line}");
+    }
+    let line = place.typed("record -p host -o - --marks socket").refused();
+    assert!(line.contains("--marks needs a place for the marks"), "{line}");
+    assert_eq!(fs::read_to_string(place.path("file")).unwrap(), "kept");
+    assert!(!place.path("x.parquet").exists() && !place.path("socket").exists());
+
+    mkfifo(&place.path("fifo"));
+    let script = "echo begin:it > fifo; sleep 0.3; echo end:it > fifo";
+    let record = ["record", "-p", "host", "-o", "x.parquet", "--marks", "fifo", "--", "sh", "-c"];
+    place.run(record.into_iter().chain([script])).recorded();
+    assert_eq!(brief(&marks(&place.path("x.parquet"))), [("it", "span", true, "fifo")]);
+    assert!(place.path("fifo").exists());
+
+    let (output, socket) = (place.path("y.parquet"), place.path("socket"));
+    let recorder = Recorder::start(&output, &["-p", "host", "--marks", socket.to_str().unwrap()]);
+    for text in ["begin:it\nfirst\n", "end:it\nlast"] {
+        UnixStream::connect(&socket).unwrap().write_all(text.as_bytes()).unwrap();
+        sleep(Duration::from_millis(100));
+    }
+    stop(recorder);
+    assert!(!socket.exists());
+    let found = marks(&output);
+    let expected = [
+        ("it", "span", true, "socket"),
+        ("first", "instant", false, "socket"),
+        ("last", "instant", false, "socket"),
+    ];
+    assert_eq!(brief(&found), expected);
+    assert!(found.iter().all(|mark| mark.pid == Some(std::process::id() as i32)), "{found:?}");
+}
+
+/// A stream has its metadata before it has marks, and says so to those who want to make one.
+#[test]
+fn a_stream_has_no_place_for_marks() {
+    let Some(_machine) = alone() else { return };
+    let place = Place::new();
+    let mut stream = place.tool(["record", "-p", "host", "-o", "-", "--", "sleep", "600"]);
+    let mut stream = harness::subject::Measurement::start(&mut stream);
+    let mut stdout = stream.stdout();
+    spawn(move || std::io::copy(&mut stdout, &mut std::io::sink()));
+    let line = wait_for("a recorder that answers", || {
+        let line = mark(["x"]).refused();
+        (!line.contains("nothing is recorded")).then_some(line)
+    });
+    assert!(line.contains("a stream, which has no place for marks"), "{line}");
+    stream.signal(Signal::TERM);
+    let (code, said) = stream.wait();
+    assert!(matches!(code, Some(0 | 1)), "{said}");
+}
+
+/// A flood of lines is taken up to a limit, and the recording goes on.
+#[test]
+fn a_flood_of_lines_is_counted_and_the_recording_is_whole() {
+    let Some(_machine) = alone() else { return };
+    let place = Place::new();
+    let (output, fifo) = (place.path("run/"), place.path("fifo"));
+    mkfifo(&fifo);
+    let recorder = Recorder::start(&output, &["-p", "host", "--marks", fifo.to_str().unwrap()]);
+    let line = format!("{}\n", "x".repeat(1023));
+    write(&fifo, line.repeat(20_000).as_bytes());
+    write(&fifo, vec![b'y'; 1 << 20].as_slice());
+    write(&fifo, b"\nthe last\n");
+    sleep(Duration::from_millis(1500));
+    write(&fifo, b"after it\n");
+    let said = stop(recorder);
+    let found = marks(&output);
+    let lost: i64 = rows::losses(&output)
+        .iter()
+        .filter(|loss| loss.cause == "mark_lost")
+        .map(|loss| loss.count)
+        .sum();
+    assert_eq!(found.len() as i64 + lost, 20_003, "{said}");
+    assert!((1000..20_000).contains(&found.len()), "{}", found.len());
+    assert_eq!(found.last().unwrap().text, "after it");
+    assert!(said.contains("it is longer than 1024 bytes"), "{said}");
+    assert!(said.matches("warning: ").count() <= 3, "{said}");
+    assert_checked(&output);
+}

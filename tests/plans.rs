@@ -1,0 +1,179 @@
+//! What holds for a plan on every machine: who a counter sees, reader CPUs, times, groups that are not here,
+//! and names that are hostile.
+
+use std::path::Path;
+
+use uncore_trace::catalog::Catalog;
+use uncore_trace::catalog::source::Cause;
+use uncore_trace::cmd::list::{Form, View, What, list};
+use uncore_trace::discover::machine;
+use uncore_trace::plan::{Counter, Plan, Request, plan};
+use uncore_trace_lab::fixtures;
+
+use crate::machines::{captured, made, planned, refused, request};
+
+/// A counter has owners on the CPUs that can cause what it counts, and on no others: none for what
+/// devices cause, those of other sockets for what comes from there.
+#[test]
+fn a_counter_sees_who_can_cause_what_it_counts() {
+    let shown = |name: &str, events: &[&str]| -> Vec<String> {
+        let plan = planned(name, &[], events);
+        let one = |its: &Counter| format!("{} sees {}, far {}", its.pmu, its.sees, its.far);
+        plan.counters.iter().map(one).collect()
+    };
+    let filters = [
+        ("src_loc_cpu=1", "0-1", ""),
+        ("src_loc_noncpu=1", "", ""),
+        ("src_rem=1", "2-3", ""),
+        ("src_loc_cpu=1,src_loc_noncpu=1", "0-1", ""),
+        ("src_loc_cpu=1,src_rem=1", "0-3", "2-3"),
+        ("dst_loc_cmem=1", "0-3", "2-3"),
+    ];
+    for (filter, sees, far) in filters {
+        let event = format!("nvidia_ucf_pmu_0/mem_bytes_rd,{filter}/");
+        let expected = format!("nvidia_ucf_pmu_0 sees {sees}, far {far}");
+        assert_eq!(shown("t410-2s", &[&event]), [expected], "{filter}");
+    }
+    for (name, event, expected) in [
+        ("grace-2s", "nvidia_scf_pmu_1/cmem_rd_data/", "nvidia_scf_pmu_1 sees 0-3, far 0-1"),
+        ("grace-2s", "nvidia_scf_pmu_1/remote_socket_rd_data/", "nvidia_scf_pmu_1 sees 2-3, far "),
+        ("grace-2s", "nvidia_pcie_pmu_0/rd_bytes_loc/", "nvidia_pcie_pmu_0 sees , far "),
+        // GPUs are below the first socket's link, the other CPU below the second's.
+        ("t410-2s", "nvidia_nvlink_c2c_pmu_0/in_rd_req/", "nvidia_nvlink_c2c_pmu_0 sees , far "),
+        ("t410-2s", "nvidia_nvlink_c2c_pmu_1/in_rd_req/", "nvidia_nvlink_c2c_pmu_1 sees 0-1, far "),
+        (
+            "t410-2s",
+            "nvidia_nvlink_c2c_pmu_1/out_rd_req/",
+            "nvidia_nvlink_c2c_pmu_1 sees 2-3, far ",
+        ),
+        // Which die a sub-channel is on is not known: no CPU is nearer than another.
+        ("yitian", "ali_drw_2018000/hif_rd/", "ali_drw_2018000 sees 0-3, far "),
+    ] {
+        assert_eq!(shown(name, &[event]), [expected], "{event}");
+    }
+    let memory = shown("icelake-2s", &["uncore_imc_0/cas_count_read/"]);
+    assert_eq!(memory, ["uncore_imc_0 sees 0-3, far 2-3", "uncore_imc_0 sees 0-3, far 0-1"]);
+}
+
+/// Groups open counters that stand alone: a group of two `dwc_pcie` events opens and never counts,
+/// one of two `ali_drw` events is refused.
+#[test]
+fn a_plan_is_consistent() {
+    for name in &fixtures::names().unwrap() {
+        let machine = captured(name);
+        let plan = planned(name, &["all"], &[]);
+        let mut seen = std::collections::BTreeSet::new();
+        for (at, counter) in plan.counters.iter().enumerate() {
+            assert_eq!(counter.id as usize, at);
+            assert_eq!(counter.leader, None);
+            assert!(machine.cpus.online.contains(counter.cpu));
+            let of_cpus = counter.cause.is_none_or(|cause| cause == Cause::Cpu);
+            assert!(!of_cpus || !counter.sees.is_empty(), "{counter:?}");
+            assert!(counter.far.iter().all(|cpu| counter.sees.contains(cpu)), "{counter:?}");
+            assert!(counter.scale > 0.0);
+            assert!(seen.insert((counter.attr_type, counter.config, counter.cpu)), "{counter:?}");
+            if let Some(mask) = &machine.pmu(&counter.pmu).unwrap().cpumask {
+                assert!(mask.contains(counter.cpu) && !counter.per_cpu, "{counter:?}");
+            } else {
+                assert!(counter.per_cpu && counter.sees.to_string() == counter.cpu.to_string());
+            }
+        }
+        let json = serde_json::to_string(&plan).unwrap();
+        assert_eq!(serde_json::from_str::<Plan>(&json).unwrap(), plan);
+    }
+}
+
+/// Not a capture: the machine these tests run on, whatever it is.
+#[test]
+fn the_machine_at_hand_can_be_planned() {
+    let here = machine(Path::new("/")).unwrap();
+    let plan = plan(&here, &Catalog::embedded().unwrap(), &request(&["host"], &[])).unwrap();
+    assert_eq!(plan.owners(), here.cpus.online);
+}
+
+/// The kernel's own counters are read on every CPU of every machine.
+#[test]
+fn host_works_everywhere() {
+    for name in &fixtures::names().unwrap() {
+        let plan = planned(name, &["host"], &[]);
+        let switches: Vec<_> =
+            plan.counters.iter().filter(|c| c.event == "context-switches").collect();
+        assert_eq!(switches.len(), captured(name).cpus.online.len());
+        assert!(switches.iter().all(|c| c.attr_type == 1 && c.config[0] == 3 && c.per_cpu));
+    }
+}
+
+#[test]
+fn times_that_make_no_sense_are_refused() {
+    let (machine, catalog) = (captured("vm-no-uncore"), Catalog::embedded().unwrap());
+    for (tick_ns, window_ns) in [
+        (0, 0),
+        (1, 1),
+        (1_000_000, 0),
+        (1_000_000, 1_500_000),
+        (1_000_000, 31_536_000_000_000_000),
+    ] {
+        let request = Request { tick_ns, window_ns, ..request(&["host"], &[]) };
+        assert!(plan(&machine, &catalog, &request).is_err(), "{tick_ns} {window_ns}");
+    }
+}
+
+/// An empty `cpumask` is what `arm_cspmu` shows when its CPUs are offline, a stale one what
+/// `ali_drw` keeps after its CPU went.
+#[test]
+fn offline_owners_are_named() {
+    let catalog = Catalog::embedded().unwrap();
+    let mut machine = captured("grace-2s");
+    let scf = machine.pmus.iter_mut().find(|pmu| pmu.name == "nvidia_scf_pmu_1").unwrap();
+    scf.cpumask = Some("".parse().unwrap());
+    let only = plan(&machine, &catalog, &request(&[], &["nvidia_scf_pmu_1/cycles/"]));
+    insta::assert_snapshot!(only.unwrap_err(), @"the cpumask of nvidia_scf_pmu_1 is empty, which means that every CPU it can be read on is offline: bring one online, one of 2-3 (echo 1 > /sys/devices/system/cpu/cpuN/online)");
+    let both = plan(&machine, &catalog, &request(&["mem"], &[])).unwrap();
+    assert!(both.counters.iter().all(|c| c.pmu == "nvidia_scf_pmu_0"));
+    assert_eq!(both.notes.len(), 1, "{:?}", both.notes);
+
+    let mut machine = captured("all-drivers-acpi");
+    machine.cpus.online = "0-2".parse().unwrap();
+    let stale = plan(&machine, &catalog, &request(&["mem"], &[])).unwrap();
+    assert!(stale.counters.iter().all(|c| c.family != "ali_drw"));
+    assert!(stale.notes.iter().any(|note| note.contains("ali_drw_c0050")), "{:?}", stale.notes);
+}
+
+#[test]
+fn missing_groups_are_one_error_or_warnings() {
+    let groups = ["mem", "pcie", "c2c", "mesh", "energy"];
+    let error = refused("sapphire-rapids-2s", &groups, &[]);
+    for part in ["mesh", "energy", "--allow-missing", "doctor"] {
+        assert!(error.contains(part), "{part}: {error}");
+    }
+    let catalog = Catalog::embedded().unwrap();
+    let allowed = |groups: &[&str]| {
+        let request = Request { allow_missing: true, ..request(groups, &[]) };
+        plan(&captured("sapphire-rapids-2s"), &catalog, &request)
+    };
+    let plan = allowed(&groups).unwrap();
+    assert_eq!(plan.counters, planned("sapphire-rapids-2s", &["mem", "pcie", "c2c"], &[]).counters);
+    for group in ["mesh", "energy"] {
+        let warning = format!("the group {group} is not counted: no PMU of this machine is in it");
+        assert!(plan.warnings.contains(&warning), "{:?}", plan.warnings);
+        assert!(plan.render().contains(&format!("\nwarning: {warning}\n")), "{}", plan.render());
+    }
+    assert_eq!(plan.warnings.len(), 2);
+    let error = format!("{:#}", allowed(&["mesh", "energy"]).unwrap_err());
+    assert!(error.contains("groups mesh, energy") && !error.contains("--allow"), "{error}");
+}
+
+/// Names come from drivers and from the tree and can hold anything: they must not reach a terminal raw.
+#[test]
+fn hostile_names_are_shown_escaped() {
+    let (_dir, machine) = made(&[
+        ("evil\u{1b}[2J\n_0/type", "20"),
+        ("evil\u{1b}[2J\n_0/events/x\ny", "config=1"),
+        ("evil\u{1b}[2J\n_0/events/bad", "\u{1b}"),
+    ]);
+    let catalog = Catalog::embedded().unwrap();
+    let text = list(&machine, &catalog, What::All, Form::Text(View::default())).unwrap();
+    assert!(!text.contains('\u{1b}') && text.contains("x\\ny"), "{text}");
+    let error = plan(&machine, &catalog, &request(&[], &["evil/x/"])).unwrap_err().to_string();
+    assert!(!error.contains(['\u{1b}', '\n']), "{error}");
+}

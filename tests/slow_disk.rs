@@ -1,0 +1,154 @@
+//! Disks that stand still and syncs that take seconds: the recording goes on, and nothing is lost.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread::sleep;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use uncore_trace::schema::metadata;
+
+use crate::faults::assert_told;
+use crate::harness::recorder::{Recorder, WORKLOAD};
+use crate::harness::{assert_checked, mono_ns, need, or_skip, root_or_skip, rows};
+
+/// How long a disk stands still.
+const STILL: Duration = Duration::from_secs(5);
+
+/// A ring that holds what comes while a recorder waits for its CPU, and not what comes while it waits
+/// for a disk.
+const OPTIONS: [&str; 8] = ["-p", "host", "-I", "10ms", "--flush", "100ms", "--buffer", "2"];
+
+/// Runs a program without a word; what failed if it did.
+fn quietly(program: &str, args: &[&OsStr]) -> Result<(), String> {
+    match Command::new(program).args(args).output() {
+        Ok(output) if output.status.success() => Ok(()),
+        Ok(output) => Err(format!("{program}: {}", String::from_utf8_lossy(&output.stderr).trim())),
+        Err(error) => Err(format!("{program}: {error}")),
+    }
+}
+
+/// A file system that can be frozen: whoever writes to it waits until it is thawed.
+struct Disk {
+    dir: tempfile::TempDir,
+}
+
+impl Disk {
+    fn mount() -> Result<Self, String> {
+        let disk = Self { dir: tempfile::tempdir().unwrap() };
+        let image = disk.dir.path().join("image");
+        File::create(&image).unwrap().set_len(32 << 20).unwrap();
+        fs::create_dir(disk.path()).unwrap();
+        quietly("mkfs.ext4", &["-q".as_ref(), image.as_os_str()])?;
+        let path = disk.path();
+        quietly("mount", &["-o".as_ref(), "loop".as_ref(), image.as_os_str(), path.as_os_str()])?;
+        Ok(disk)
+    }
+
+    fn path(&self) -> PathBuf {
+        self.dir.path().join("disk")
+    }
+
+    fn freeze(&self) -> Result<Frozen<'_>, String> {
+        quietly("fsfreeze", &["-f".as_ref(), self.path().as_os_str()])?;
+        Ok(Frozen(self))
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        // Where it was not mounted there is nothing to do.
+        quietly("umount", &["-l".as_ref(), self.path().as_os_str()]).ok();
+    }
+}
+
+/// Thawed when dropped.
+struct Frozen<'a>(&'a Disk);
+
+impl Drop for Frozen<'_> {
+    fn drop(&mut self) {
+        quietly("fsfreeze", &["-u".as_ref(), self.0.path().as_os_str()]).unwrap();
+    }
+}
+
+/// Each CPU has its windows from the start to `end` without a gap.
+fn assert_whole(recording: &Path, start: i64, end: i64) {
+    assert_eq!(rows::pair(recording, metadata::COMPLETE).as_deref(), Some("true"));
+    for time in rows::cpu_time(recording) {
+        assert!(time.begin_ns < start && time.end_ns >= end, "{time:?}: {start} to {end}");
+    }
+    let ticks: Vec<i64> = rows::runtime(recording).iter().map(|time| time.mono_ns).collect();
+    assert!(ticks.iter().any(|tick| *tick >= end), "no tick after {end}");
+}
+
+#[test]
+fn a_disk_that_stands_still_costs_nothing() {
+    let _machine = root_or_skip!();
+    let disk = or_skip!(Disk::mount());
+    let output = disk.path().join("run/");
+    let mut recorder = Recorder::start(&output, &OPTIONS);
+    let start = mono_ns() + 100_000_000;
+    sleep(Duration::from_millis(500));
+    let frozen = or_skip!(disk.freeze());
+    sleep(STILL);
+    drop(frozen);
+    sleep(Duration::from_millis(500));
+    // Also when it has to wait for its last files.
+    let objects = recorder.objects();
+    let frozen = or_skip!(disk.freeze());
+    let end = mono_ns();
+    recorder.signal(Signal::TERM);
+    objects.assert_gone();
+    drop(frozen);
+    let ended = recorder.wait();
+    assert!(assert_told(&output, &ended), "{}", ended.stderr);
+    assert_whole(&output, start, end);
+}
+
+/// Takes the place of the C library's function, takes its time, and says so.
+const SLOW_SYNC: &str = r#"
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <unistd.h>
+int fsync(int fd)
+{
+    static const char said[] = "a slow fsync\n";
+    write(2, said, sizeof said - 1);
+    sleep(3);
+    return ((int (*)(int))dlsym(RTLD_NEXT, "fsync"))(fd);
+}
+"#;
+
+#[test]
+fn a_sync_that_takes_seconds_loses_nothing() {
+    let _machine = root_or_skip!();
+    need("cc");
+    let dir = tempfile::tempdir().unwrap();
+    let (source, library) = (dir.path().join("sync.c"), dir.path().join("sync.so"));
+    fs::write(&source, SLOW_SYNC).unwrap();
+    let args = ["-shared".as_ref(), "-fPIC".as_ref(), "-o".as_ref(), library.as_os_str()];
+    quietly("cc", &[&args[..], &[source.as_os_str(), "-ldl".as_ref()]].concat()).unwrap();
+    // One file: a dataset is synced table by table.
+    let output = dir.path().join("run.parquet");
+    let env = [("LD_PRELOAD", library.as_os_str())];
+    let mut recorder = Recorder::with_env(&output, &OPTIONS, WORKLOAD, &env);
+    let start = mono_ns() + 100_000_000;
+    sleep(Duration::from_millis(500));
+    let objects = recorder.objects();
+    let end = mono_ns();
+    recorder.signal(Signal::TERM);
+    // The machine does not pay for it: programs and counters have gone before.
+    objects.assert_gone();
+    assert!(!output.exists(), "it is there before it is on disk");
+    let ended = recorder.wait();
+    assert!(ended.stderr.contains("a slow fsync"), "{}", ended.stderr);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert_checked(&output);
+    for time in rows::cpu_time(&output) {
+        assert!(time.begin_ns < start && time.end_ns >= end, "{time:?}: {start} to {end}");
+    }
+}

@@ -1,0 +1,196 @@
+//! `top` on a real terminal: tmux is the terminal, and its keyboard.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::harness::load::Load;
+use crate::harness::{root_or_skip, run, run_ok, text};
+
+/// How long a picture may take to come.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A terminal of its own, with a shell in it.
+struct Tmux {
+    dir: tempfile::TempDir,
+}
+
+impl Tmux {
+    /// Of so many columns and lines.
+    fn new(columns: u32, lines: u32) -> Self {
+        let tmux = Self { dir: tempfile::tempdir().unwrap() };
+        let (columns, lines) = (columns.to_string(), lines.to_string());
+        tmux.run(&["new-session", "-d", "-x", &columns, "-y", &lines, "sh"]);
+        tmux.run(&["set-option", "-g", "window-size", "manual"]);
+        tmux
+    }
+
+    fn run(&self, args: &[&str]) -> String {
+        // Installed by cargo xtask setup.
+        let output = Command::new("tmux")
+            .arg("-S")
+            .arg(self.dir.path().join("socket"))
+            .args(["-f", "/dev/null"])
+            .args(args)
+            .env_remove("TMUX")
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{args:?}: {}", text(&output));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn keys(&self, keys: &[&str]) {
+        self.run(&[&["send-keys"], keys].concat());
+    }
+
+    /// Starts the program under test.
+    fn top(&self, args: &str) {
+        let binary = env!("CARGO_BIN_EXE_uncore-trace");
+        let dir = self.dir.path().display();
+        self.keys(&[
+            &format!("cd {dir}; stty -g > before; {binary} top {args}; stty -g > after"),
+            "Enter",
+        ]);
+    }
+
+    fn picture(&self) -> String {
+        self.run(&["capture-pane", "-p"])
+    }
+
+    /// Waits for a picture; returns it.
+    fn wait(&self, what: &str, is: impl Fn(&str) -> bool) -> String {
+        let begin = Instant::now();
+        loop {
+            let picture = self.picture();
+            if is(&picture) {
+                return picture;
+            }
+            assert!(begin.elapsed() < PATIENCE, "no {what}:\n{picture}");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    fn wait_for(&self, text: &str) -> String {
+        self.wait(text, |picture| picture.contains(text))
+    }
+
+    /// Waits for the shell to have the terminal again, as it was before.
+    fn wait_for_shell(&self) {
+        let modes = |name: &str| std::fs::read_to_string(self.dir.path().join(name)).ok();
+        self.wait("shell", |_| modes("after").is_some_and(|modes| !modes.is_empty()));
+        assert_eq!(modes("before"), modes("after"));
+        self.wait("prompt", |picture| picture.trim_end().ends_with('#'));
+    }
+}
+
+impl Drop for Tmux {
+    fn drop(&mut self) {
+        self.run(&["kill-server"]);
+    }
+}
+
+fn pid_of_top() -> String {
+    let output = Command::new("pgrep").args(["-f", "uncore-trace top"]).output().unwrap();
+    let pids = String::from_utf8(output.stdout).unwrap();
+    let is_top = |pid: &&str| {
+        let exe = std::fs::read_link(Path::new("/proc").join(pid).join("exe"));
+        exe.is_ok_and(|exe| exe == Path::new(env!("CARGO_BIN_EXE_uncore-trace")))
+    };
+    pids.lines().find(is_top).unwrap().to_owned()
+}
+
+#[test]
+fn keys_lead_from_the_picture_to_processes_and_a_recording() {
+    let _machine = root_or_skip!();
+    let _busy = Load::spin(0);
+    let tmux = Tmux::new(80, 24);
+    tmux.top("-p host -d 500ms");
+    let first = tmux.wait_for("cpu-clock");
+    let lines: Vec<&str> = first.lines().collect();
+    assert!(lines[0].starts_with("uncore-trace top "), "{first}");
+    assert!(lines.iter().all(|line| line.chars().count() <= 80), "{first}");
+    assert!(first.contains("cpu-clock"), "{first}");
+    tmux.keys(&["g", "g", "g"]);
+    tmux.wait_for("pid");
+    tmux.keys(&["?"]);
+    tmux.wait_for("Enter         processes");
+    tmux.keys(&["x", "r"]);
+    tmux.wait_for("recording to");
+    std::thread::sleep(Duration::from_secs(2));
+    tmux.keys(&["r"]);
+    tmux.wait_for(" rows in uncore-trace-");
+    tmux.keys(&["p"]);
+    tmux.wait_for("PAUSED");
+    tmux.keys(&["p", "/", "zzz", "Enter"]);
+    tmux.wait("filter", |picture| !picture.contains("(idle)") && !picture.contains("PAUSED"));
+    tmux.keys(&["Escape", "q"]);
+    tmux.wait_for_shell();
+    let saved = std::fs::read_dir(tmux.dir.path()).unwrap().flatten().map(|entry| entry.path());
+    let saved: Vec<PathBuf> =
+        saved.filter(|path| path.extension().is_some_and(|it| it == "parquet")).collect();
+    let [saved] = saved.as_slice() else { panic!("{saved:?}") };
+    let report = run_ok(["report", saved.to_str().unwrap(), "--by", "pid"]);
+    assert!(report.contains("cpu-clock"), "{report}");
+}
+
+#[test]
+fn the_terminal_is_given_back_whatever_ends_the_program() {
+    let _machine = root_or_skip!();
+    for (columns, lines, end) in [(80, 24, "TERM"), (132, 50, "HUP"), (80, 24, "C-c")] {
+        let tmux = Tmux::new(columns, lines);
+        tmux.top("-p host -d 200ms --ascii");
+        let picture = tmux.wait_for("cpu-clock");
+        assert!(picture.is_ascii(), "{picture}");
+        tmux.run(&["resize-window", "-x", "50", "-y", "8"]);
+        tmux.wait_for("are needed");
+        tmux.run(&["resize-window", "-x", "100", "-y", "30"]);
+        tmux.wait_for("CPUs");
+        if end == "C-c" {
+            tmux.keys(&["C-c"]);
+        } else {
+            let killed = Command::new("kill").args(["-s", end, &pid_of_top()]).status().unwrap();
+            assert!(killed.success());
+        }
+        tmux.wait_for_shell();
+    }
+}
+
+#[test]
+fn without_colours_there_are_none() {
+    let _machine = root_or_skip!();
+    let tmux = Tmux::new(80, 24);
+    for (variable, coloured) in [("NO_COLOR=1 ", false), ("", true)] {
+        let binary = env!("CARGO_BIN_EXE_uncore-trace");
+        tmux.keys(&[&format!("{variable}{binary} top -p host -d 200ms"), "Enter"]);
+        tmux.wait_for("(softirq)");
+        // What is no task is grey.
+        let escapes = tmux.run(&["capture-pane", "-p", "-e"]);
+        let has = escapes.contains("\u{1b}[90m") || escapes.contains("\u{1b}[38;5;8m");
+        assert_eq!(has, coloured, "{escapes:?}");
+        tmux.keys(&["q"]);
+        tmux.wait("shell", |picture| picture.trim_end().ends_with('#'));
+        tmux.run(&["clear-history"]);
+        tmux.keys(&["clear", "Enter"]);
+        tmux.wait("clear terminal", |picture| !picture.contains("CPUs"));
+    }
+}
+
+#[test]
+fn one_picture_is_for_scripts() {
+    let _machine = root_or_skip!();
+    let json = run_ok(["top", "-p", "host", "--once", "--json", "-d", "300ms"]);
+    let screen: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let links = screen["links"].as_array().unwrap();
+    let clock = links.iter().position(|link| link["name"] == "cpu-clock").unwrap();
+    let owners = screen["owners"].as_array().unwrap();
+    let sum: f64 = owners.iter().filter_map(|owner| owner["per_s"][clock].as_f64()).sum();
+    let whole = links[clock]["per_s"].as_f64().unwrap();
+    assert!((sum - whole).abs() <= whole * 1e-6, "{sum} of {whole}");
+    let plain = run_ok(["top", "-p", "host", "--once", "--ascii", "-d", "300ms"]);
+    assert!(plain.contains("cpu-clock") && plain.contains("last minute"), "{plain}");
+    let output = run(["top"]);
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output));
+    assert!(text(&output).contains("use --once"), "{}", text(&output));
+}

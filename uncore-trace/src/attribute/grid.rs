@@ -1,0 +1,119 @@
+//! Shares with the digits that they are known to.
+//!
+//! A share is known to a few percent at best. Written with all bits of a double, most of them are noise that
+//! no compression removes. Here the shares of a window become whole multiples of a step, and one of them
+//! has the rest, so that they sum to the total as before, in any order.
+//!
+//! # The step
+//!
+//! A power of two, from 1/4096 to 1/2048 of the total. So a share changes by less than 2/2048 of the total,
+//! below the 0.1 % that a reader may see, and is a number with few bits: doubles of one step differ in their
+//! first 20 bits only, and the others are 0.
+//!
+//! Rounding is by largest remainder: all shares are rounded down, and those with the largest rests get a step
+//! more, until what is left is less than a step. That rest is of the largest share. All numbers are multiples
+//! of the last bit of the total and at most as large, so every sum of them is exact (IEEE 754).
+
+use super::Share;
+
+/// Steps of a total, at least.
+const STEPS: f64 = 2048.0;
+
+/// Rounds the shares of a window whose total is positive; they sum to it, but for rounding of doubles.
+pub(super) fn round(total: f64, shares: &mut [Share]) {
+    let step = step(total);
+    // What is smaller than that has no bits for a grid; and a share below 0 is not a part.
+    if !step.is_normal() || shares.len() < 2 || shares.iter().any(|share| !is_part(share, total)) {
+        return;
+    }
+    let mut rests: Vec<(f64, usize)> = Vec::with_capacity(shares.len());
+    let mut whole = 0.0;
+    for (place, share) in shares.iter_mut().enumerate() {
+        let steps = (share.value / step).floor();
+        rests.push((share.value / step - steps, place));
+        share.value = steps * step;
+        whole += share.value;
+    }
+    rests.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+    let left = ((total - whole) / step).floor().max(0.0) as usize;
+    for (_, place) in rests.iter().take(left) {
+        shares[*place].value += step;
+        whole += step;
+    }
+    let largest = shares.iter_mut().max_by(|a, b| a.value.total_cmp(&b.value));
+    if let Some(largest) = largest {
+        largest.value += total - whole;
+    }
+}
+
+/// The step of a total.
+fn step(total: f64) -> f64 {
+    // A power of two, by the exponent of the total alone.
+    f64::from_bits((total / STEPS).to_bits() & (0x7ff << 52))
+}
+
+fn is_part(share: &Share, total: f64) -> bool {
+    (0.0..=total * (1.0 + 1e-9)).contains(&share.value)
+}
+
+/// A confidence in hundredths: it is not known better (docs/accuracy.md).
+pub(super) fn hundredths(confidence: f32) -> f32 {
+    (confidence * 100.0).round() / 100.0
+}
+
+#[cfg(test)]
+#[expect(clippy::float_cmp, reason = "sums are exact, and that is what is tested")]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::log::Owner;
+
+    fn shares(values: &[f64]) -> Vec<Share> {
+        let share = |value: &f64| Share { who: Owner::Idle, value: *value, confidence: 0.5 };
+        values.iter().map(share).collect()
+    }
+
+    #[test]
+    fn shares_have_few_bits_and_the_largest_has_the_rest() {
+        let mut shares = shares(&[1000.0 / 3.0, 2000.0 / 3.0 + 0.125]);
+        round(1000.125, &mut shares);
+        assert_eq!([shares[0].value, shares[1].value], [333.25, 666.875]);
+    }
+
+    #[test]
+    fn a_share_alone_is_the_total() {
+        let mut shares = shares(&[0.1]);
+        round(0.1, &mut shares);
+        assert_eq!(shares[0].value, 0.1);
+    }
+
+    #[test]
+    fn confidences_are_in_hundredths() {
+        assert_eq!([0.0, 0.004, 0.126, 0.994, 1.0].map(hundredths), [0.0, 0.0, 0.13, 0.99, 1.0]);
+    }
+
+    proptest! {
+        #[test]
+        fn shares_sum_to_the_total_in_any_order(
+            parts in prop::collection::vec(0.0..1.0_f64, 1..200),
+            total in 1e-3..1e15_f64,
+            turn in 0_usize..200,
+        ) {
+            let sum: f64 = parts.iter().sum();
+            prop_assume!(sum > 0.0);
+            let values: Vec<f64> = parts.iter().map(|part| part / sum * total).collect();
+            let mut rounded = shares(&values);
+            round(total, &mut rounded);
+            if rounded.len() > 1 {
+                rounded.rotate_left(turn % parts.len());
+                prop_assert_eq!(rounded.iter().map(|share| share.value).sum::<f64>(), total);
+                rounded.rotate_right(turn % parts.len());
+            }
+            for (share, value) in rounded.iter().zip(values) {
+                prop_assert!((share.value - value).abs() < total * 0.001, "{} {}", share.value, value);
+                prop_assert!(share.value >= 0.0);
+            }
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! `uncore-trace calibrate`: how much the memories of this machine give, as its own counters have it.
+//!
+//! Threads load the memory of every socket ([`stream`]) while the recorder counts the links; the best
+//! second of each is kept. What the counters count is what other recordings count too, prefetches and
+//! writes back of the caches among it, so a percentage of it is of the same quantity.
+
+mod stream;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow, ensure};
+use tokio::sync::oneshot;
+
+use self::stream::Kernel;
+use crate::confine::{self, Needs};
+use crate::discover::Machine;
+use crate::discover::calibration::Measured;
+use crate::plan::Plan;
+use crate::record;
+use crate::schema::fabric;
+use crate::schema::link::Link;
+use crate::signals::Signals;
+use crate::tables::writer::{Piece, Pieces, Target};
+use crate::view::key::By;
+use crate::view::links::Links;
+use crate::view::live::Live;
+use crate::view::live::screen::{Ask, Sort};
+use crate::workload::Workload;
+
+/// The kind of links that are loaded, as the catalog names them: memory of CPUs.
+const LOADED: &str = "memory";
+
+/// Pieces that may wait to be summed.
+const PIECES: usize = 64;
+
+/// Length of the time of which the best is kept, ns.
+const SECOND_NS: i64 = 1_000_000_000;
+
+/// How to measure.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// How long each kernel runs.
+    pub length: Duration,
+    /// Bytes of each thread's three arrays together.
+    pub bytes: usize,
+    /// How long rows may take to come after their time.
+    pub late: Duration,
+}
+
+/// The best second of a link.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+struct Best {
+    into: Option<f64>,
+    out: Option<f64>,
+    both: Option<f64>,
+}
+
+impl Best {
+    fn take(&mut self, into: Option<f64>, out: Option<f64>, both: Option<f64>) {
+        let best = |kept: &mut Option<f64>, new: Option<f64>| {
+            if new > *kept {
+                *kept = new;
+            }
+        };
+        best(&mut self.into, into);
+        best(&mut self.out, out);
+        // Of one direction alone it is no sum.
+        best(&mut self.both, both.filter(|_| into.is_some() == out.is_some()));
+    }
+}
+
+/// What was measured, and the bytes that the kernels asked for.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The links that carried anything.
+    pub links: Vec<Measured>,
+    /// Threads.
+    pub threads: usize,
+    /// Bytes a second that the programs moved on all sockets, by kernel: sum, triad.
+    pub asked_per_s: [f64; 2],
+}
+
+/// Loads the memories of `machine` and counts `plan`'s links.
+///
+/// # Errors
+///
+/// The plan has no links, the counters cannot be opened, nothing was counted, or a signal came.
+pub fn run(
+    machine: &Machine,
+    plan: &Plan,
+    recording: &record::Options,
+    options: &Options,
+) -> Result<Outcome> {
+    ensure!(!plan.links.is_empty(), "no counter of this machine counts bytes of memory");
+    let cpus = cpus(machine);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the event loop")?;
+    let (sender, pieces) = mpsc::sync_channel(PIECES);
+    let target = Target::Pieces(Pieces { sender, tables: vec![&fabric::TABLE] });
+    let (done, over) = oneshot::channel();
+    let stop = AtomicBool::new(false);
+    let (counted, bests, asked) = std::thread::scope(|scope| {
+        let read = scope.spawn(move || {
+            confine::thread(&Needs::default());
+            bests(&pieces, &plan.links)
+        });
+        let (stop, cpus) = (&stop, &cpus);
+        let load = scope.spawn(move || {
+            confine::thread(&Needs::default());
+            let asked =
+                [Kernel::Sum, Kernel::Triad].map(|kernel| load(cpus, kernel, options, stop));
+            std::thread::sleep(options.late);
+            // Nobody waits for it where the recorder has ended.
+            done.send(()).unwrap_or_default();
+            asked.into_iter().collect::<Result<Vec<f64>>>()
+        });
+        let counted = runtime.block_on(async {
+            let (mut signals, mut workload) = (Signals::install()?, Workload::none());
+            let record =
+                record::record(target, machine, plan, recording, &mut workload, &mut signals);
+            tokio::select! {
+                ended = Box::pin(record) => {
+                    stop.store(true, Ordering::Relaxed);
+                    ended.and_then(|_| Err(anyhow!("a signal came before the end: nothing is kept")))
+                }
+                _ = over => Ok(()),
+            }
+        });
+        let early = || Err(anyhow!("a thread ended early"));
+        let asked = load.join().unwrap_or_else(|_| early());
+        let bests = read.join().unwrap_or_else(|_| Err(anyhow!("a thread ended early")));
+        (counted, bests, asked)
+    });
+    counted?;
+    let (bests, asked) = (bests?, asked?);
+    let detail = format!("best second of reads and of STREAM's triad, {} threads", cpus.len());
+    let links: Vec<Measured> = plan
+        .links
+        .iter()
+        .enumerate()
+        // Memory of GPUs and of CXL devices is counted too, but not loaded.
+        .filter(|(_, link)| link.kind == LOADED)
+        .filter_map(|(place, link)| {
+            let best = bests.get(&place)?;
+            let some = |rate: Option<f64>| rate.filter(|rate| *rate > 0.0);
+            let [into, out, both] = [some(best.into), some(best.out), some(best.both)];
+            (into.is_some() || out.is_some() || both.is_some()).then(|| Measured {
+                kind: link.kind.clone(),
+                socket: link.socket,
+                in_per_s: into,
+                out_per_s: out,
+                both_per_s: both,
+                detail: detail.clone(),
+            })
+        })
+        .collect();
+    ensure!(
+        !links.is_empty(),
+        "the counters of memory counted nothing in a whole second: nothing is kept"
+    );
+    let asked_per_s = [0, 1].map(|kernel| asked.get(kernel).copied().unwrap_or_default());
+    Ok(Outcome { links, threads: cpus.len(), asked_per_s })
+}
+
+/// One CPU of each core that is online: more threads of a core share its way to memory.
+fn cpus(machine: &Machine) -> Vec<u32> {
+    let mut cores = BTreeMap::new();
+    for cpu in machine.cpus.online.iter() {
+        let place = machine.cpus.place(cpu);
+        let core =
+            place.core.map_or((None, i64::from(cpu)), |core| (place.package, i64::from(core)));
+        cores.entry((core, place.core.is_some())).or_insert(cpu);
+    }
+    cores.into_values().collect()
+}
+
+/// Runs a kernel for its time; returns the bytes a second that it moved.
+fn load(cpus: &[u32], kernel: Kernel, options: &Options, stop: &AtomicBool) -> Result<f64> {
+    let bytes = AtomicU64::new(0);
+    let over = AtomicBool::new(false);
+    let begin = std::time::Instant::now();
+    std::thread::scope(|scope| {
+        let running = scope.spawn(|| stream::run(cpus, options.bytes / 24, kernel, &over, &bytes));
+        while begin.elapsed() < options.length && !stop.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(20));
+            if running.is_finished() {
+                break;
+            }
+        }
+        over.store(true, Ordering::Relaxed);
+        running.join().unwrap_or_else(|_| Err(anyhow!("a thread ended early")))
+    })?;
+    Ok(bytes.load(Ordering::Relaxed) as f64 / begin.elapsed().as_secs_f64())
+}
+
+/// The best second of each link, by its place.
+fn bests(pieces: &Receiver<Piece>, links: &[Link]) -> Result<BTreeMap<usize, Best>> {
+    let mut live = Live::new(Links::new(links.to_vec()), SECOND_NS);
+    let mut bests: BTreeMap<usize, Best> = BTreeMap::new();
+    let ask = Ask { by: By::Cgroup, thing: 0, filter: "", within: None, sort: Sort::Share };
+    for piece in pieces {
+        let Piece::Rows(_, rows) = piece else { continue };
+        if live.fabric(&rows)? {
+            for (place, line) in live.screen(&ask).links.into_iter().enumerate() {
+                let best = bests.entry(place).or_default();
+                best.take(line.in_per_s, line.out_per_s, line.per_s);
+            }
+        }
+    }
+    Ok(bests)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_best_of_each_way_is_kept() {
+        let mut best = Best::default();
+        best.take(Some(5.0), Some(1.0), Some(6.0));
+        best.take(Some(3.0), Some(4.0), Some(7.0));
+        best.take(None, Some(2.0), Some(9.0));
+        assert_eq!(best, Best { into: Some(5.0), out: Some(4.0), both: Some(7.0) });
+        let mut best = Best::default();
+        best.take(None, None, Some(8.0));
+        assert_eq!(best, Best { into: None, out: None, both: Some(8.0) });
+    }
+
+    #[test]
+    fn a_core_has_one_thread() {
+        let machine = crate::discover::captured("sapphire-rapids-2s");
+        let cpus = cpus(&machine);
+        assert!(cpus.len() <= machine.cpus.online.iter().count());
+        assert!(!cpus.is_empty());
+    }
+}

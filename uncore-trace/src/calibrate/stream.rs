@@ -1,0 +1,121 @@
+//! Loads memory: threads of a socket that read, or read and write, arrays much larger than its caches.
+//!
+//! The kernels are a sum of one array, which only reads, and the triad of STREAM (`a[i] = b[i] + s * c[i]`;
+//! "STREAM: Sustainable Memory Bandwidth in High Performance Computers"). Each thread stays on its CPU and is the
+//! first to write its arrays, so that the kernel takes them from the memory of that CPU's node.
+
+use std::hint::black_box;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use anyhow::{Context as _, Result};
+use rustix::thread::{CpuSet, sched_setaffinity};
+
+/// What the threads do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kernel {
+    /// Reads one array.
+    Sum,
+    /// Reads two arrays and writes a third.
+    Triad,
+}
+
+/// Elements between two looks whether to stop: half a millisecond at 10 GB/s.
+const BLOCK: usize = 1 << 18;
+
+/// Runs a kernel on each of these CPUs until `stop`; each thread has three arrays of `elements`. Adds the
+/// bytes that were asked for to `bytes`.
+///
+/// # Errors
+///
+/// A thread cannot be kept on its CPU.
+pub(super) fn run(
+    cpus: &[u32],
+    elements: usize,
+    kernel: Kernel,
+    stop: &AtomicBool,
+    bytes: &AtomicU64,
+) -> Result<()> {
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = cpus
+            .iter()
+            .map(|&cpu| scope.spawn(move || on_cpu(cpu, elements, kernel, stop, bytes)))
+            .collect();
+        threads.into_iter().try_for_each(|thread| {
+            thread.join().unwrap_or_else(|_| Err(anyhow::anyhow!("a thread ended early")))
+        })
+    })
+}
+
+fn on_cpu(
+    cpu: u32,
+    elements: usize,
+    kernel: Kernel,
+    stop: &AtomicBool,
+    bytes: &AtomicU64,
+) -> Result<()> {
+    let mut set = CpuSet::new();
+    set.set(cpu as usize);
+    sched_setaffinity(None, &set).with_context(|| format!("cannot run on CPU {cpu}"))?;
+    let (mut a, b, c) = (vec![1.0_f64; elements], vec![2.0_f64; elements], vec![0.5_f64; elements]);
+    while !stop.load(Ordering::Relaxed) {
+        let blocks = a.chunks_mut(BLOCK).zip(b.chunks(BLOCK)).zip(c.chunks(BLOCK));
+        for ((a, b), c) in blocks {
+            let moved = match kernel {
+                Kernel::Sum => {
+                    black_box(sum(b));
+                    8 * b.len()
+                }
+                Kernel::Triad => {
+                    let scale = black_box(3.0);
+                    for ((a, b), c) in a.iter_mut().zip(b).zip(c) {
+                        *a = b + scale * c;
+                    }
+                    black_box(&a);
+                    24 * a.len()
+                }
+            };
+            bytes.fetch_add(moved as u64, Ordering::Relaxed);
+            if stop.load(Ordering::Relaxed) {
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Several sums, since one would wait for each addition: 3 to 4 cycles for 8 bytes, which is less than a
+/// memory gives.
+fn sum(numbers: &[f64]) -> f64 {
+    let mut sums = [0.0; 16];
+    for part in numbers.chunks_exact(16) {
+        for (sum, number) in sums.iter_mut().zip(part) {
+            *sum += number;
+        }
+    }
+    sums.iter().sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn kernels_move_bytes_until_they_are_stopped() {
+        for kernel in [Kernel::Sum, Kernel::Triad] {
+            let (stop, bytes) = (AtomicBool::new(false), AtomicU64::new(0));
+            std::thread::scope(|scope| {
+                let running = scope.spawn(|| run(&[0], 1 << 20, kernel, &stop, &bytes));
+                while bytes.load(Ordering::Relaxed) == 0 {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                stop.store(true, Ordering::Relaxed);
+                running.join().unwrap().unwrap();
+            });
+            assert!(bytes.load(Ordering::Relaxed) > 0);
+        }
+        let (stop, bytes) = (AtomicBool::new(true), AtomicU64::new(0));
+        assert!(run(&[1_000_000], 16, Kernel::Sum, &stop, &bytes).is_err());
+    }
+}

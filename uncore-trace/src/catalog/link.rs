@@ -1,0 +1,84 @@
+//! What shares one limit: a memory, a root port, a link to another chip, and which events count the
+//! bytes that go over it.
+
+use serde::Deserialize;
+
+use super::family::positive;
+use super::pattern::matches_event;
+use crate::schema::link::Direction;
+
+/// A link that PMUs of a family count.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Link {
+    /// What it is, for people: `memory`, `PCIe`. There is one for each socket, and of a family with
+    /// root ports one for each part of them that is counted apart.
+    pub name: String,
+    /// The events that count bytes towards the CPUs, `*` for anything.
+    #[serde(default, rename = "in")]
+    pub into: Vec<String>,
+    /// The events that count bytes from the CPUs.
+    #[serde(default)]
+    pub out: Vec<String>,
+    /// The events that count both ways together.
+    #[serde(default)]
+    pub both: Vec<String>,
+    /// Metrics that tell how long what goes over it takes, in ns; of any family.
+    #[serde(default)]
+    pub latency: Vec<String>,
+    /// The most that goes over one.
+    #[serde(default, rename = "peak")]
+    pub peaks: Vec<Peak>,
+}
+
+/// The most bytes a second that a data sheet says.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Peak {
+    /// Of which direction; of both: for their sum.
+    pub direction: Direction,
+    /// GB/s (1e9 bytes).
+    #[serde(deserialize_with = "positive")]
+    pub gb_per_s: f64,
+    /// Which document says it.
+    pub source: String,
+}
+
+impl Link {
+    /// The direction that an event counts; `None` where it counts none of this link.
+    pub fn direction(&self, event: &str) -> Option<Direction> {
+        let has = |globs: &[String]| globs.iter().any(|glob| matches_event(glob, event));
+        [(Direction::In, &self.into), (Direction::Out, &self.out), (Direction::Both, &self.both)]
+            .into_iter()
+            .find_map(|(direction, globs)| has(globs).then_some(direction))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Catalog;
+
+    #[test]
+    fn links_are_counted_in_bytes_and_each_event_once() {
+        let catalog = Catalog::embedded().unwrap();
+        for family in &catalog.families {
+            for link in &family.links {
+                let globs = [&link.into, &link.out, &link.both].into_iter().flatten();
+                for glob in globs.clone() {
+                    let unit = family.unit(&glob.replace('*', "x").replace('#', "0"));
+                    let of = format!("{}: {} {glob}", family.family, link.name);
+                    // Of others sysfs tells the unit.
+                    assert!(unit.is_none_or(|(unit, _)| unit == "bytes"), "{of}");
+                    let by = family.links.iter().filter(|link| link.direction(glob).is_some());
+                    assert_eq!(by.count(), 1, "{of}");
+                }
+                assert!(globs.count() > 0, "{}: {}", family.family, link.name);
+                for latency in &link.latency {
+                    let metrics = catalog.families.iter().flat_map(|family| &family.metrics);
+                    let mut its = metrics.filter(|metric| metric.name == *latency);
+                    assert!(its.all(|metric| metric.unit == "ns"), "{latency}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! `uncore-trace calibrate`.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+
+use super::catalog::CatalogArgs;
+use super::heading::{MEASURE, PRINT};
+use super::record::seconds;
+use super::report::print;
+use super::select::nanos;
+use crate::attribute::Choice;
+use crate::calibrate;
+use crate::confine::Needs;
+use crate::discover::calibration::{Calibration, FILE, Measured};
+use crate::discover::{self, Machine};
+use crate::plan::{Plan, Request, plan};
+use crate::record;
+use crate::text::{lines, plain_table};
+use crate::units;
+
+/// Time between readings.
+const TICK: Duration = Duration::from_millis(10);
+
+/// Length of a window.
+const WINDOW: Duration = Duration::from_millis(100);
+
+/// Measure how much the memories of this machine can carry
+///
+/// Loads the memory of every socket with one thread a core, for some seconds each with reads and with
+/// reads and writes, and keeps the best second that the counters of memory saw. `top`, `report` and
+/// `stat -M` then say how full a memory is. The machine is slow for others while this runs. Memory
+/// without CPUs near it (of GPUs, CXL) is not loaded.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "\
+Examples:
+  uncore-trace calibrate
+  uncore-trace calibrate --seconds 10s --dry-run
+
+The result is kept in /var/lib/uncore-trace/calibration.json with what tells
+this machine from others: it is not used on another one, or with other memory.")]
+pub struct Args {
+    /// How long each of the two loads runs, 2s to 10m; a bare number is seconds
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = seconds, help_heading = MEASURE)]
+    seconds: Duration,
+
+    /// Memory that each thread uses, in MiB: together much more than the caches
+    #[arg(long, value_name = "MIB", default_value_t = 192, value_parser = clap::value_parser!(u32).range(3..=65536), help_heading = MEASURE)]
+    memory: u32,
+
+    /// Print what was measured, and keep nothing
+    #[arg(long, help_heading = PRINT)]
+    dry_run: bool,
+
+    #[command(flatten)]
+    catalog: CatalogArgs,
+}
+
+/// Measures, prints and keeps the result; exit code 0.
+pub fn run(args: &Args, root: &Path) -> Result<u8> {
+    ensure!(
+        root == Path::new("/"),
+        "{} is not the running machine: only that can be measured",
+        root.display()
+    );
+    ensure!(
+        (Duration::from_secs(2)..=Duration::from_mins(10)).contains(&args.seconds),
+        "--seconds {} is out of range: choose 2s to 10m",
+        humantime::format_duration(args.seconds)
+    );
+    let machine = discover::machine(root)?;
+    let catalog = args.catalog.load()?;
+    let plan = planned(&machine, &catalog)?;
+    let options = calibrate::Options {
+        length: args.seconds,
+        bytes: args.memory as usize * (1 << 20),
+        late: Duration::from_secs(2),
+    };
+    // Only totals are looked at.
+    let method = Choice::Residency;
+    let recording = record::Options {
+        method,
+        io: false,
+        afterwards: to_keep(&root.join(FILE)),
+        ..record::Options::for_view(&machine, &plan)
+    };
+    let outcome = calibrate::run(&machine, &plan, &recording, &options)?;
+    let [sum, triad] = outcome.asked_per_s.map(|rate| units::rate(rate, "bytes"));
+    print(&format!(
+        "{}\n{} threads moved {sum} with the sum and {triad} with the triad\n",
+        shown(&outcome.links),
+        outcome.threads,
+    ))?;
+    if args.dry_run {
+        return Ok(0);
+    }
+    let path = root.join(FILE);
+    keep(&path, &Calibration { machine: machine.identity, links: outcome.links })?;
+    print(&format!("kept in {}\n", path.display()))?;
+    Ok(0)
+}
+
+/// What counts memory here.
+fn planned(machine: &Machine, catalog: &crate::catalog::Catalog) -> Result<Plan> {
+    let request = Request {
+        groups: vec!["mem".to_owned()],
+        tick_ns: nanos(TICK),
+        window_ns: nanos(WINDOW),
+        ..Request::default()
+    };
+    plan(machine, catalog, &request).context("only counters of memory can be calibrated")
+}
+
+fn shown(links: &[Measured]) -> String {
+    let mut table = plain_table(["link", "in", "out", "both"]);
+    let rate =
+        |rate: Option<f64>| rate.map_or_else(|| "-".to_owned(), |it| units::rate(it, "bytes"));
+    for link in links {
+        let socket = link.socket.map(|socket| format!(" {socket}")).unwrap_or_default();
+        table.add_row([
+            format!("{}{socket}", link.kind),
+            rate(link.in_per_s),
+            rate(link.out_per_s),
+            rate(link.both_per_s),
+        ]);
+    }
+    lines(&table)
+}
+
+/// What [`keep`] needs: the folder, or the one that it is made in.
+fn to_keep(path: &Path) -> Needs {
+    match path.parent() {
+        Some(folder) if !folder.is_dir() => Needs::to_write(folder),
+        _ => Needs::to_write(path),
+    }
+}
+
+/// Writes a temporary file in the same directory and renames it, so that a reader never sees a part of it.
+fn keep(path: &Path, calibration: &Calibration) -> Result<()> {
+    let what = || format!("cannot write {}", path.display());
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    std::fs::create_dir_all(folder).with_context(what)?;
+    let beside = path.with_extension("json.new");
+    let text = serde_json::to_string_pretty(calibration).with_context(what)? + "\n";
+    std::fs::write(&beside, text).with_context(what)?;
+    std::fs::rename(&beside, path).with_context(what)
+}

@@ -1,0 +1,267 @@
+//! `uncore-trace diff`: what changed between two recordings, or two spans of one.
+
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use anyhow::{Context as _, Result, bail};
+
+use super::heading::{FAIL, LINE, PRINT, SPAN};
+use super::log::say;
+use super::output::path;
+use super::page::save;
+use super::report::print;
+use crate::tables::reader::Recording;
+use crate::terminal;
+use crate::text::printable;
+use crate::units;
+use crate::view::diff::gate::{Gate, Grown, Judged};
+use crate::view::diff::{Asked, Diff, Question, diff, json, page, text};
+use crate::view::render::Style;
+use crate::view::span::Moment;
+use crate::view::usage::By;
+
+/// Show what changed between two recordings, or between two spans of one
+///
+/// The first line is the answer: what changed most, and which tenants did it. Then comes a table for each
+/// direction of each link, or for each event where one of the recordings has no links, the largest
+/// difference first: the rates before and after, the difference and from where to where it lies in nine
+/// cases of ten (`90 % interval`), after by before (`ratio`), and whether the difference is larger than
+/// the error. Rates are compared, so the two may differ in length.
+///
+/// `more` and `less` are differences above the error: the confidences of the shares, and how much each
+/// rate goes up and down. `new` and `gone` are tenants of one of the two only. `-` is not known: too few
+/// windows, no confidence, or a link that is not counted in the same way in both, which a note says.
+#[derive(Debug, clap::Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
+#[command(after_help = "\
+Examples: two recordings, two minutes of one, two spans of it that were marked,
+and a check that fails if a tenant or a link grew by more than a tenth
+  uncore-trace diff old.parquet new.parquet
+  uncore-trace diff run.parquet --before 0..1m --after 1m..2m --by pod
+  uncore-trace diff run.parquet --before 'mark:epoch 1' --after 'mark:epoch 2'
+  uncore-trace diff old.parquet new.parquet --fail-above 10%
+A page for a browser, which needs no other file and no network:
+  uncore-trace diff old.parquet new.parquet --html diff.html
+
+JSON: one object a line, for each link or event the total (key is null), then
+the tenants, with what, link, direction, unit, by, key, owner, before and after
+(each with total, seconds, rate_per_s, low_per_s and high_per_s (the 90 %
+interval of the share), variation_per_s, share (0 to 1), complete),
+difference_per_s, difference_low_per_s, difference_high_per_s, ratio, verdict
+(more, less, within error, new, gone), beyond_error, same_counters, notes. What
+is not known is null, never 0.
+
+Exit code: 0; 1 with --fail-above if something grew by more; 2 for errors.")]
+pub struct Args {
+    /// The recording before: a .parquet file or the directory of a dataset
+    #[arg(value_name = "BEFORE")]
+    first: PathBuf,
+    /// The recording after; without it, the same, and both spans are needed
+    #[arg(value_name = "AFTER")]
+    second: Option<PathBuf>,
+    /// Only this span of the first: FROM..TO, each a time after the begin of the recording (2s, 1m30s) or a
+    /// wall time (2026-01-31T12:00:00Z) or a mark (mark:NAME), or left out; mark:NAME alone is its span
+    #[arg(long, value_name = "SPAN", help_heading = SPAN)]
+    before: Option<Between>,
+    /// Only this span of the second
+    #[arg(long, value_name = "SPAN", help_heading = SPAN)]
+    after: Option<Between>,
+    /// What a line is; processes, containers and pods of two recordings are compared by their names
+    #[arg(long, value_enum, default_value = "cgroup", help_heading = LINE)]
+    by: By,
+    /// By event, also where both recordings have links
+    #[arg(long, help_heading = LINE)]
+    events: bool,
+    /// Count cgroups deeper than N below the root towards their ancestor of depth N
+    #[arg(long, value_name = "N", help_heading = LINE)]
+    cgroup_depth: Option<usize>,
+    /// Exit with 1 if a total or a tenant grew by more than this, and by more than its error, e.g. 10%
+    #[arg(long, value_name = "PERCENT", value_parser = percent, help_heading = FAIL)]
+    fail_above: Option<f64>,
+    /// With --fail-above, leave out tenants with less of the total, and links with less of their peak
+    #[arg(long, value_name = "PERCENT", value_parser = percent, default_value = "1%", help_heading = FAIL)]
+    min_share: f64,
+    /// Print JSON lines instead of tables
+    #[arg(long, help_heading = PRINT)]
+    json: bool,
+    /// Draw with ASCII only
+    #[arg(long, help_heading = PRINT)]
+    ascii: bool,
+    /// Show all columns and whole names, also on a terminal
+    #[arg(long, help_heading = PRINT)]
+    wide: bool,
+    /// Write FILE, a page for a browser with a picture of each difference, in place of tables; `-` is
+    /// standard output
+    #[arg(long, value_name = "FILE", value_parser = path(), allow_hyphen_values = true, help_heading = PRINT,
+        conflicts_with_all = ["json", "ascii", "wide"])]
+    html: Option<PathBuf>,
+    /// Replace the file of --html if it exists
+    #[arg(long, requires = "html", help_heading = PRINT)]
+    force: bool,
+    /// Show the N largest differences of each table [default of --html: 50]
+    #[arg(long, value_name = "N", help_heading = LINE)]
+    top: Option<usize>,
+}
+
+/// A span as it is typed.
+#[derive(Debug, Clone, PartialEq)]
+struct Between {
+    from: Option<Moment>,
+    to: Option<Moment>,
+    typed: String,
+}
+
+impl FromStr for Between {
+    type Err = String;
+
+    /// `FROM..TO`, one of them or both left out, or a mark, which is a span by itself.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let moment = |text: &str| (!text.is_empty()).then(|| text.parse::<Moment>()).transpose();
+        let typed = text.to_owned();
+        let mut wrong = "write it as FROM..TO, e.g. 10s..20s, 10s.. or ..20s".to_owned();
+        // The name of a mark may hold two dots as well: the first division that can be read counts.
+        for (at, dots) in text.match_indices("..") {
+            match (moment(&text[..at]), moment(&text[at + dots.len()..])) {
+                (Ok(from), Ok(to)) => return Ok(Self { from, to, typed }),
+                (Err(error), _) | (_, Err(error)) => wrong = error,
+            }
+        }
+        if text.starts_with("mark:") {
+            return Ok(Self { from: moment(text)?, to: moment(text)?, typed });
+        }
+        Err(wrong)
+    }
+}
+
+/// `10%` as a part: 0.1.
+fn percent(text: &str) -> Result<f64, String> {
+    let number = text.strip_suffix('%').and_then(|number| number.trim().parse::<f64>().ok());
+    // The comparison also refuses what is not a number.
+    let number = number.filter(|number| (0.0..=1e9).contains(number));
+    number.map(|number| number / 100.0).ok_or_else(|| "write it as a percentage: 10%".to_owned())
+}
+
+/// Prints what changed; exit code 0, or 1 if more than allowed.
+pub fn run(args: &Args, _root: &Path) -> Result<u8> {
+    if args.second.is_none() && (args.before.is_none() || args.after.is_none()) {
+        bail!(
+            "one recording needs two spans to compare: give --before FROM..TO and --after FROM..TO, or \
+             a second recording"
+        );
+    }
+    let first = Recording::open(&args.first)?;
+    let other = args.second.as_deref().map_or_else(|| Ok(first.clone()), Recording::open)?;
+    let asked = |recording, span: Option<&Between>| Asked {
+        recording,
+        from: span.and_then(|span| span.from.clone()),
+        to: span.and_then(|span| span.to.clone()),
+    };
+    let question = Question { by: args.by, cgroup_depth: args.cgroup_depth, events: args.events };
+    let (before, after) = (args.before.as_ref(), args.after.as_ref());
+    let diff = diff(&asked(&first, before), &asked(&other, after), &question)?;
+    let second = args.second.as_ref().unwrap_or(&args.first);
+    let called = [called(&args.first, before), called(second, after)];
+    let called = called.each_ref().map(String::as_str);
+    if let Some(file) = &args.html {
+        warn(&diff);
+        let top = args.top.unwrap_or(page::TENANTS);
+        save(&[&first, &other], file, args.force, |out| page::write(&diff, called, top, out))?;
+    } else if args.json {
+        warn(&diff);
+        print(&json::json(&diff).context("cannot write the comparison as JSON")?)?;
+    } else {
+        let style = Style { ascii: args.ascii, width: terminal::columns().filter(|_| !args.wide) };
+        print(&text::text(&diff, called, args.top, style))?;
+    }
+    let Some(above) = args.fail_above else { return Ok(0) };
+    let gate = Gate { above, min_share: args.min_share };
+    Ok(u8::from(fails(&gate, &gate.judge(&diff))))
+}
+
+/// What a recording and its span are called.
+fn called(path: &Path, span: Option<&Between>) -> String {
+    let path = path.display();
+    span.map_or_else(|| path.to_string(), |span| format!("{path} {}", span.typed))
+}
+
+/// What programs read is not mixed with words for people.
+fn warn(diff: &Diff) {
+    for (word, about) in [("before", &diff.before), ("after", &diff.after)] {
+        if let Some(incomplete) = &about.incomplete {
+            log::warn!("the recording {word} is {}", incomplete.line(about.start_ns));
+        }
+    }
+    diff.notes.iter().for_each(|note| log::warn!("{note}"));
+}
+
+/// Says what grew by more than is allowed, and what could not be judged.
+fn fails(gate: &Gate, judged: &Judged<'_>) -> bool {
+    if judged.unknown > 0 {
+        log::warn!(
+            "of {} that grew by more than {} or may have, it is not known whether that is more than \
+             the error",
+            judged.unknown,
+            units::human(gate.above * 100.0, "%")
+        );
+    }
+    let Some(first) = judged.grown.first() else { return false };
+    let more = match judged.grown.len() - 1 {
+        0 => String::new(),
+        1 => "; so did one other".to_owned(),
+        more => format!("; so did {more} others"),
+    };
+    say(&printable(&format!("{}{more}", grown(first, gate.above))));
+    true
+}
+
+/// `memory 0 in of /tenant-a grew by 54 % (3.10 -> 9.20 GB/s), more than 10 %`
+fn grown(it: &Grown<'_>, above: f64) -> String {
+    let change = it.tenant.map_or(&it.way.total, |tenant| &tenant.change);
+    let rates = text::rates(change, &it.way.unit);
+    let of = it.tenant.map_or_else(String::new, |tenant| format!(" of {}", tenant.key));
+    let name = &it.way.name;
+    let percent = |part: f64| units::human(part * 100.0, "%");
+    match it.growth {
+        Some(growth) => {
+            format!(
+                "{name}{of} grew by {} ({rates}), more than {}",
+                percent(growth),
+                percent(above)
+            )
+        }
+        None => format!("{name}{of} is new ({rates})"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_are_from_to() {
+        let span = |text: &str| text.parse::<Between>().map(|it| (it.from, it.to));
+        let after = |seconds: i64| Some(Moment::After(seconds * 1_000_000_000));
+        assert_eq!(span("1s..1m"), Ok((after(1), after(60))));
+        assert_eq!(span("..2"), Ok((None, after(2))));
+        assert_eq!(span("2.."), Ok((after(2), None)));
+        assert_eq!(span(".."), Ok((None, None)));
+        let wall = Some(Moment::Wall(1_000_000_000));
+        assert_eq!(span("1970-01-01T00:00:01Z..5"), Ok((wall, after(5))));
+        let mark = |name: &str| Some(Moment::Mark(name.to_owned()));
+        assert_eq!(span("mark:epoch 1"), Ok((mark("epoch 1"), mark("epoch 1"))));
+        assert_eq!(span("mark:a..mark:b"), Ok((mark("a"), mark("b"))));
+        assert_eq!(span("mark:a..b..2s"), Ok((mark("a..b"), after(2))));
+        for text in ["", "5s", "1s-2s", "soon..2s", "1s..soon", "mark:"] {
+            assert!(span(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn percentages_have_their_sign() {
+        assert_eq!(percent("10%"), Ok(0.1));
+        assert_eq!(percent("0 %"), Ok(0.0));
+        for text in ["", "%", "10", "-1%", "nan%", "1e99%", "ten%"] {
+            assert!(percent(text).is_err(), "{text}");
+        }
+    }
+}

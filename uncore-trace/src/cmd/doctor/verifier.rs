@@ -1,0 +1,126 @@
+//! `uncore-trace doctor --verifier`: what the kernel's verifier makes of each BPF program.
+
+use std::fmt::Write as _;
+
+use anyhow::{Context as _, Result};
+use rustix::system::uname;
+use serde::Serialize;
+
+use crate::open::{Effort, MOST_INSTRUCTIONS, Verified};
+use crate::text::printable;
+
+/// What `--json` prints.
+#[derive(Debug, Serialize)]
+struct Report<'a> {
+    /// Release of the running kernel.
+    kernel: String,
+    /// Its machine, as `uname -m` names it.
+    arch: String,
+    /// Instructions that the verifier looks at before it gives up.
+    limit: u32,
+    programs: Vec<Line<'a>>,
+}
+
+/// One program; the counts are null where it is refused.
+#[derive(Debug, Serialize)]
+struct Line<'a> {
+    program: &'a str,
+    instructions: Option<u32>,
+    states: Option<u32>,
+    peak_states: Option<u32>,
+    refused: Option<&'a str>,
+}
+
+/// The text for these programs, and the exit code: 2 if one of them is refused.
+pub(super) fn report(programs: &[Verified], json: bool) -> Result<(String, u8)> {
+    let kernel = uname();
+    let release = kernel.release().to_string_lossy().into_owned();
+    let code = if programs.iter().any(|it| it.effort.is_err()) { 2 } else { 0 };
+    if !json {
+        return Ok((text(programs, &release), code));
+    }
+    let report = Report {
+        kernel: release,
+        arch: kernel.machine().to_string_lossy().into_owned(),
+        limit: MOST_INSTRUCTIONS,
+        programs: programs.iter().map(line).collect(),
+    };
+    let text = serde_json::to_string_pretty(&report).context("cannot write the figures as JSON")?;
+    Ok((text + "\n", code))
+}
+
+fn line(verified: &Verified) -> Line<'_> {
+    let effort = verified.effort.as_ref().ok();
+    Line {
+        program: &verified.program,
+        instructions: effort.map(|it| it.instructions),
+        states: effort.map(|it| it.states),
+        peak_states: effort.map(|it| it.peak_states),
+        refused: verified.effort.as_ref().err().map(String::as_str),
+    }
+}
+
+fn text(programs: &[Verified], release: &str) -> String {
+    let width = programs.iter().map(|it| it.program.len()).max().unwrap_or_default().max(7);
+    let mut out = format!("{:<width$}  instructions  states  peak states\n", "program");
+    for Verified { program, effort } in programs {
+        // Writing to a String cannot fail.
+        let _ok = match effort {
+            Ok(Effort { instructions, states, peak_states }) => {
+                writeln!(
+                    out,
+                    "{program:<width$}  {instructions:>12}  {states:>6}  {peak_states:>11}"
+                )
+            }
+            Err(reason) => writeln!(out, "{program:<width$}  refused: {}", printable(reason)),
+        };
+    }
+    let refused = programs.iter().filter(|it| it.effort.is_err()).count();
+    let verdict = match refused {
+        0 => "takes all programs".to_owned(),
+        some => format!("refuses {some} of {} programs", programs.len()),
+    };
+    let release = printable(release);
+    let _ok = writeln!(
+        out,
+        "\nthe verifier of Linux {release} {verdict}; it gives up at {MOST_INSTRUCTIONS} instructions"
+    );
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn verified(program: &str, effort: Result<u32, &str>) -> Verified {
+        let effort = effort
+            .map(|instructions| Effort { instructions, states: 12, peak_states: 3 })
+            .map_err(str::to_owned);
+        Verified { program: program.to_owned(), effort }
+    }
+
+    #[test]
+    fn figures_are_aligned_and_a_refused_program_is_named() {
+        let programs =
+            [verified("arm", Ok(123)), verified("irq_handler_entry", Err("Invalid\nargument"))];
+        assert_eq!(
+            text(&programs, "7.2.1"),
+            "program            instructions  states  peak states\n\
+             arm                         123      12            3\n\
+             irq_handler_entry  refused: Invalid\\nargument\n\n\
+             the verifier of Linux 7.2.1 refuses 1 of 2 programs; it gives up at 1000000 instructions\n"
+        );
+        assert!(text(&programs[..1], "7.2.1").contains("takes all programs"));
+    }
+
+    #[test]
+    fn a_refused_program_is_exit_code_2() {
+        let programs = [verified("arm", Ok(123)), verified("probe", Err("no"))];
+        let (text, code) = report(&programs, true).unwrap();
+        assert_eq!(code, 2);
+        let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(json["programs"][0]["peak_states"], 3);
+        assert_eq!(json["programs"][1]["refused"], "no");
+        assert_eq!(report(&programs[..1], true).unwrap().1, 0);
+    }
+}

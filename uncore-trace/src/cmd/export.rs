@@ -1,0 +1,245 @@
+//! `uncore-trace export`: a recording for other programs.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use clap::ArgGroup;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+
+use super::heading::{FORMAT, LINE, SPAN, WRITE};
+use super::log::{is_broken_pipe, say};
+use super::output::{self, ModeArg};
+use super::record::seconds;
+use super::report::print;
+use crate::schema::{ALL, TableDef, fabric};
+use crate::tables::output::{Content, Output};
+use crate::tables::reader::{Recording, Table};
+use crate::text::printable;
+use crate::units;
+use crate::view::export::{Selection, csv, ipc, openmetrics, perfetto};
+use crate::view::incomplete::Incomplete;
+use crate::view::span::{Moment, Span};
+
+/// Write a recording in the formats of other programs
+///
+/// --perfetto writes a trace for ui.perfetto.dev: rates by link and tenant, who ran on each CPU (if
+/// recorded with --slices), marks, CPUs that went offline, losses. --openmetrics writes counters with times,
+/// which `promtool tsdb create-blocks-from openmetrics` reads. --csv and --arrow write the rows of a
+/// table. Several may be given at once; FILE may be - for standard output. A file appears when it is
+/// complete.
+///
+/// Tenants are cgroups. What is not known is left out, or empty in CSV, and never 0. If the recording
+/// is incomplete, standard error says what is missing.
+#[derive(Debug, clap::Args)]
+#[command(
+    group = ArgGroup::new("formats").required(true).multiple(true)
+        .args(["perfetto", "openmetrics", "csv", "arrow"]),
+    group = ArgGroup::new("rows").multiple(true).args(["csv", "arrow"]),
+    group = ArgGroup::new("tenants").multiple(true).args(["perfetto", "openmetrics"]),
+    after_help = "\
+Example: ten seconds for ui.perfetto.dev
+  uncore-trace record -p mem,pcie --slices -o run/ -- ./train.sh
+  uncore-trace export run/ --perfetto run.pftrace --from 20s --to 30s
+
+Counters every 15 s into the data of Prometheus, and all rows as CSV:
+  uncore-trace export run/ --openmetrics run.txt --step 15s --csv run.csv
+  promtool tsdb create-blocks-from openmetrics run.txt /var/lib/prometheus
+
+OpenMetrics: uncore_trace_counted_UNIT_total is what was counted,
+uncore_trace_owned_UNIT_total each owner's part, with the labels host, cluster,
+link, link_kind, direction, socket, pmu, event and filter, and owner,
+owner_cgroup, owner_container and owner_pod. The owner other is all tasks that
+have no series of their own. uncore_trace_unknown_seconds_total is for how long
+counts are not known; in such a step they have no sample."
+)]
+pub struct Args {
+    /// The recording: a .parquet file or the directory of a dataset
+    #[arg(value_name = "FILE|DIR")]
+    path: PathBuf,
+
+    /// Write a trace for Perfetto
+    #[arg(long, value_name = "FILE", allow_hyphen_values = true, value_parser = output::path(), help_heading = FORMAT)]
+    perfetto: Option<PathBuf>,
+
+    /// Write OpenMetrics text with times
+    #[arg(long, value_name = "FILE", allow_hyphen_values = true, value_parser = output::path(), help_heading = FORMAT)]
+    openmetrics: Option<PathBuf>,
+
+    /// Write the rows of a table as CSV
+    #[arg(long, value_name = "FILE", allow_hyphen_values = true, value_parser = output::path(), help_heading = FORMAT)]
+    csv: Option<PathBuf>,
+
+    /// Write the rows of a table as an Arrow IPC file, with the metadata of the recording
+    #[arg(long, value_name = "FILE", allow_hyphen_values = true, value_parser = output::path(), help_heading = FORMAT)]
+    arrow: Option<PathBuf>,
+
+    /// The table that --csv and --arrow write; all but fabric are in directories only
+    #[arg(long, value_name = "NAME", requires = "rows", default_value = fabric::TABLE.name,
+          value_parser = table(), help_heading = FORMAT)]
+    table: &'static TableDef,
+
+    /// Only what ends after this: a time after the begin of the recording (2s, 1m30s; a bare number is
+    /// seconds), or a wall time (2026-01-31T12:00:00Z)
+    #[arg(long, value_name = "TIME", help_heading = SPAN)]
+    from: Option<Moment>,
+
+    /// Only what ends at this time or earlier
+    #[arg(long, value_name = "TIME", help_heading = SPAN)]
+    to: Option<Moment>,
+
+    /// With --perfetto and --openmetrics: tenants that are shown apart, the largest of each quantity
+    #[arg(long, value_name = "N", requires = "tenants", default_value_t = 10, help_heading = LINE)]
+    top: usize,
+
+    /// With --openmetrics: from one sample to the next; a bare number is seconds
+    #[arg(long, value_name = "TIME", requires = "openmetrics", default_value = "1s",
+          value_parser = step, help_heading = SPAN)]
+    step: i64,
+
+    /// Replace files that exist
+    #[arg(long, help_heading = WRITE)]
+    force: bool,
+
+    #[command(flatten)]
+    permissions: ModeArg,
+}
+
+/// The tables by their names.
+fn table() -> impl TypedValueParser<Value = &'static TableDef> {
+    let names = PossibleValuesParser::new(ALL.iter().map(|table| table.name));
+    names.try_map(|name| TableDef::by_name(&name).ok_or("there is no such table"))
+}
+
+/// A length of time in whole ms.
+fn step(text: &str) -> Result<i64, String> {
+    let step: Duration = seconds(text)?;
+    let ms = i64::try_from(step.as_millis()).ok().filter(|ms| *ms > 0);
+    ms.filter(|_| step.subsec_nanos().is_multiple_of(1_000_000))
+        .ok_or_else(|| "write a whole number of milliseconds, such as 1s or 100ms".to_owned())
+}
+
+/// A format that was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Format {
+    Perfetto,
+    OpenMetrics,
+    Csv,
+    Arrow,
+}
+
+/// What is exported.
+struct Source<'a> {
+    args: &'a Args,
+    recording: &'a Recording,
+    fabric: &'a Table,
+    span: &'a Span,
+}
+
+/// Writes the files and says what they have; exit code 0.
+pub fn run(args: &Args, _root: &Path) -> Result<u8> {
+    let recording = Recording::open(&args.path)?;
+    let fabric = recording.table(&fabric::TABLE)?;
+    let shown = printable(&args.path.display().to_string()).into_owned();
+    let Some(span) = Span::of(&recording, &fabric, args.from.as_ref(), args.to.as_ref())? else {
+        bail!("{shown} has no rows: nothing was recorded");
+    };
+    let mut outputs = outputs(args, &recording)?;
+    if let Some(incomplete) = Incomplete::of(&recording)? {
+        log::warn!("{}; see `uncore-trace check {shown}`", incomplete.line(span.start_ns));
+    }
+    let source = Source { args, recording: &recording, fabric: &fabric, span: &span };
+    let mut lines = Vec::new();
+    for (format, output) in &mut outputs {
+        let written = source.write(*format, output).and_then(|what| {
+            output.complete()?;
+            Ok(what)
+        });
+        match written.map_err(|error| output.explain(error)) {
+            Ok(what) => lines.push(what),
+            // Who read it has left; the files are still wanted.
+            Err(error) if is_broken_pipe(&error) => lines.push(String::new()),
+            Err(error) => return Err(error),
+        }
+    }
+    let piped = outputs.iter().any(|(_, output)| output.is_stdout());
+    for ((_, output), what) in outputs.iter_mut().zip(lines) {
+        output.publish()?;
+        if output.is_stdout() {
+            continue;
+        }
+        let named = printable(&output.path().display().to_string()).into_owned();
+        let size = units::human(output.bytes() as f64, "bytes");
+        let line = format!("{named}: {what}, {size}");
+        if piped {
+            say(&line);
+        } else {
+            print(&format!("{line}\n"))?;
+        }
+    }
+    Ok(0)
+}
+
+/// The outputs that were asked for, open.
+fn outputs(args: &Args, recording: &Recording) -> Result<Vec<(Format, Output)>> {
+    let table = args.table.name;
+    if !recording.tables().iter().any(|def| def.name == table) {
+        let path = printable(&args.path.display().to_string()).into_owned();
+        bail!(
+            "{path} has no table {table}: one file has fabric only; record into a directory, \
+             e.g. -o run/"
+        );
+    }
+    let asked = [
+        (Format::Perfetto, Content::Binary, &args.perfetto),
+        (Format::OpenMetrics, Content::Text, &args.openmetrics),
+        (Format::Csv, Content::Text, &args.csv),
+        (Format::Arrow, Content::Binary, &args.arrow),
+    ];
+    let mut outputs: Vec<(Format, Output)> = Vec::new();
+    for (format, content, path) in asked {
+        let Some(path) = path else { continue };
+        if outputs.iter().any(|(_, other)| other.path() == path) {
+            let path = printable(&path.display().to_string()).into_owned();
+            bail!("{path} is to be two things: give each format a FILE of its own");
+        }
+        let mode = args.permissions.mode;
+        outputs.push((format, Output::create(path, content, &[recording], args.force, mode)?));
+    }
+    Ok(outputs)
+}
+
+impl Source<'_> {
+    /// Writes one format; returns what is in it, in words.
+    fn write(&self, format: Format, out: &mut impl io::Write) -> Result<String> {
+        let Self { args, recording, fabric, span } = *self;
+        match format {
+            Format::Perfetto => {
+                let written = perfetto::write(recording, fabric, span, args.top, out)?;
+                if !written.has_slices {
+                    log::warn!(
+                        "the trace does not show who ran on the CPUs, as the recording has no \
+                         slices: record them with `record -o DIR/ --slices`"
+                    );
+                }
+                Ok(format!("{} tracks, {} events", written.tracks, written.events))
+            }
+            Format::OpenMetrics => {
+                let question = openmetrics::Question { top: args.top, step_ms: args.step };
+                let selection = Selection::new(fabric, span);
+                let written = openmetrics::write(&selection, span, question, out)?;
+                Ok(format!("{} series, {} samples", written.series, written.samples))
+            }
+            Format::Csv | Format::Arrow => {
+                let table = recording.table(args.table)?;
+                let selection = Selection::new(&table, span);
+                let rows = match format {
+                    Format::Csv => csv::write(&selection, out)?,
+                    _ => ipc::write(&selection, out)?,
+                };
+                Ok(format!("{rows} rows"))
+            }
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! The part of `report` about latencies: of the links that each tenant used, while it used them.
+
+use anyhow::{Context as _, Result, ensure};
+
+use super::report::{Args, print};
+use crate::catalog::metric::{self, Value};
+use crate::schema::metric::Planned;
+use crate::tables::reader::Recording;
+use crate::terminal;
+use crate::text::printable;
+use crate::view::headroom::Question;
+use crate::view::incomplete::Incomplete;
+use crate::view::latency::{self, Latency, latencies};
+use crate::view::links::Links;
+use crate::view::render::Style;
+
+/// The tables that stand below the others; nothing where the recording has no latency.
+pub(super) fn tables(recording: &Recording, args: &Args, style: Style) -> Result<String> {
+    Ok(latency::text::text(&of(recording, args)?, args.by, args.top, style))
+}
+
+/// Prints the latencies and nothing else; exit code 0.
+pub(super) fn only(recording: &Recording, args: &Args) -> Result<u8> {
+    let path = printable(&args.path.display().to_string()).into_owned();
+    ensure!(
+        args.by.has_owner(),
+        "--latency is of tenants: leave out --by {}, or give another",
+        args.by.name()
+    );
+    let latencies = of(recording, args)?;
+    ensure!(
+        !latencies.is_empty(),
+        "{path} has no latency of a link: record with -p mem,latency on a machine that counts one \
+         (see `uncore-trace list metrics`)"
+    );
+    let incomplete = Incomplete::of(recording)?;
+    if incomplete.is_some() {
+        log::warn!("{path} is incomplete: see `uncore-trace check {path}`");
+    }
+    print(&if args.json {
+        latency::json::json(&latencies, args.by, incomplete.is_none())
+            .context("cannot write JSON")?
+    } else {
+        let width = terminal::columns().filter(|_| !args.wide);
+        latency::text::text(&latencies, args.by, args.top, Style { ascii: args.ascii, width })
+    })?;
+    Ok(0)
+}
+
+fn of(recording: &Recording, args: &Args) -> Result<Vec<Latency>> {
+    let (from, to) = (args.from.clone(), args.to.clone());
+    let question = Question { by: args.by, from, to, cgroup_depth: args.cgroup_depth };
+    latencies(recording, &Links::of(recording)?, &question, evaluate)
+}
+
+fn evaluate(
+    instances: &[&Planned],
+    count: &dyn Fn(u32) -> Option<f64>,
+    duration_ns: f64,
+) -> Option<f64> {
+    match metric::evaluate(instances, count, duration_ns) {
+        Value::Number(value) => Some(value),
+        Value::Undefined | Value::Missing(_) => None,
+    }
+}

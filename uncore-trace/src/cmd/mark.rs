@@ -1,0 +1,172 @@
+//! `uncore-trace mark`: names a moment or a span in the recordings that run.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context as _, Result, bail};
+
+use super::heading::MARK;
+use super::log::say;
+use crate::clock::mono_ns;
+use crate::record::marks::send::{Sent, send};
+use crate::record::marks::wire::{Act, Message, listening};
+use crate::schema::marks::TEXT_BYTES;
+use crate::signals::Signals;
+use crate::text::printable;
+use crate::workload::Workload;
+
+/// Where the kernel lists the sockets of this network namespace.
+const SOCKETS: &str = "/proc/net/unix";
+
+/// Name a moment or a span in the recordings that run
+///
+/// The mark goes into the table `marks` and the metadata of every recording that runs. `report` shows
+/// it, and takes it as a time: `--from mark:TEXT --to mark:TEXT`. Only root and the user who records may
+/// mark a recording.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples: a moment, a span in two steps, and a span that is a command's run
+  uncore-trace mark checkpoint
+  uncore-trace mark 'epoch 1' --begin
+  uncore-trace mark 'epoch 1' --end
+  uncore-trace mark 'load data' -- ./load.sh
+  uncore-trace report run.parquet --from 'mark:load data' --to 'mark:load data'
+
+A recording is found by the Unix socket @uncore-trace/marks/PID, in the network
+namespace of its recorder. From another one, or to mark very often, write lines
+to `record --marks PATH`: TEXT, begin:NAME or end:NAME; mark:TEXT is an instant
+whatever TEXT begins with.
+
+Exit code: 0 a recording has the mark, 2 none has it. With CMD, the command's:
+128 + N if signal N killed it. Where nothing records, it is not run: 2.")]
+pub struct Args {
+    /// Its name, 1 to 1024 bytes
+    #[arg(value_name = "TEXT")]
+    text: String,
+
+    /// Begin a span of that name; without it and --end it is an instant
+    #[arg(long, conflicts_with_all = ["end", "command"], help_heading = MARK)]
+    begin: bool,
+
+    /// End the span of that name; of several, the one that was begun last
+    #[arg(long, conflicts_with = "command", help_heading = MARK)]
+    end: bool,
+
+    /// Mark only the recording of the recorder with this pid
+    #[arg(long, value_name = "PID", help_heading = MARK)]
+    pid: Option<u32>,
+
+    /// Command to run; the span is from its start to its end
+    #[arg(last = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+/// Marks; 0, or the command's exit code.
+pub fn run(args: &Args, _root: &Path) -> Result<u8> {
+    let mono_ns = mono_ns();
+    match args.text.len() {
+        0 => bail!("a mark needs a text: uncore-trace mark TEXT"),
+        length if length > TEXT_BYTES => {
+            bail!("the text of the mark has {length} bytes: write at most {TEXT_BYTES}")
+        }
+        _ => {}
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the event loop")?;
+    let act = match (args.begin, args.end) {
+        (true, _) => Act::Begin,
+        (_, true) => Act::End,
+        _ => Act::Instant,
+    };
+    let message = Message { act, mono_ns, text: args.text.clone(), id: None };
+    runtime.block_on(async {
+        if args.command.is_empty() {
+            mark(&recorders(args.pid)?, &message).await?;
+            return Ok(0);
+        }
+        around(args, message).await
+    })
+}
+
+/// The recorders to be told.
+fn recorders(pid: Option<u32>) -> Result<BTreeSet<u32>> {
+    let list = fs::read(SOCKETS).with_context(|| format!("cannot read {SOCKETS}"))?;
+    let found = listening(&String::from_utf8_lossy(&list));
+    let start = "start one with `uncore-trace record -o run.parquet`";
+    match pid {
+        Some(pid) if found.contains(&pid) => Ok([pid].into()),
+        Some(pid) => bail!("process {pid} records nothing that can be marked: {start}"),
+        None if found.is_empty() => bail!("nothing is recorded that can be marked: {start}"),
+        None => Ok(found),
+    }
+}
+
+/// Sends the mark to all of them; returns those that have it.
+///
+/// # Errors
+///
+/// None has it; why.
+async fn mark(recorders: &BTreeSet<u32>, message: &Message) -> Result<BTreeSet<u32>> {
+    let (mut taken, mut refused) = (BTreeSet::new(), Vec::new());
+    for &pid in recorders {
+        match send(pid, message).await {
+            Ok(Sent::Taken) => drop(taken.insert(pid)),
+            Ok(Sent::Refused(reason)) => refused.push((pid, reason)),
+            Ok(Sent::Gone) => refused.push((pid, "it has ended".to_owned())),
+            Err(error) => refused.push((pid, format!("{error:#}"))),
+        }
+    }
+    let reasons = refused.iter().map(|(pid, reason)| format!("recorder {pid}: {reason}"));
+    let reasons: Vec<String> = reasons.collect();
+    if taken.is_empty() {
+        bail!("the mark was not taken by {}", reasons.join("; by "));
+    }
+    for reason in reasons {
+        log::warn!("the mark was not taken by {reason}");
+    }
+    if taken.len() > 1 {
+        let pids: Vec<String> = taken.iter().map(ToString::to_string).collect();
+        say(&format!("marked {} recordings, of the recorders {}", taken.len(), pids.join(", ")));
+    }
+    Ok(taken)
+}
+
+/// Runs the command and marks its span. Returns its exit code.
+async fn around(args: &Args, begin: Message) -> Result<u8> {
+    // From here on a Ctrl-C is the command's: its end is to be marked.
+    let mut signals = Signals::install()?;
+    let id = format!("{}-{}", std::process::id(), begin.mono_ns);
+    let begin = Message { act: Act::Begin, id: Some(id), ..begin };
+    let recorders = mark(&recorders(args.pid)?, &begin).await?;
+    let mut workload = Workload::none();
+    let ended = match Workload::start(&args.command) {
+        Ok(started) => {
+            workload = started;
+            workload.wait(&mut signals).await
+        }
+        Err(error) => Err(error),
+    };
+    let end = Message { act: Act::End, mono_ns: mono_ns(), ..begin };
+    for pid in recorders {
+        let lost = match send(pid, &end).await {
+            Ok(Sent::Taken) => continue,
+            Ok(Sent::Gone) => "it had ended".to_owned(),
+            Ok(Sent::Refused(reason)) => reason,
+            Err(error) => format!("{error:#}"),
+        };
+        log::warn!(
+            "the end of '{}' is not in the recording of recorder {pid}: {}",
+            printable(&end.text),
+            printable(&lost)
+        );
+    }
+    ended?;
+    if let Some(pid) = workload.running()? {
+        bail!("the command (pid {pid}) still runs: its span was ended before it");
+    }
+    Ok(workload.exit_code().unwrap_or(2))
+}

@@ -1,0 +1,36 @@
+//! `--html` of any subcommand: a page for a browser.
+
+use std::io::Write;
+use std::path::Path;
+
+use anyhow::Result;
+
+use super::report::print;
+use crate::schema::fabric;
+use crate::tables::mode::Mode;
+use crate::tables::output::{Content, Output};
+use crate::tables::reader::Recording;
+use crate::text::printable;
+use crate::units;
+
+/// Writes the page that `write` makes of `recordings`, and says how large it is. Those can read it who can
+/// read each of them.
+pub(super) fn save(
+    recordings: &[&Recording],
+    file: &Path,
+    overwrite: bool,
+    write: impl FnOnce(&mut dyn Write) -> Result<()>,
+) -> Result<()> {
+    let mode = |recording: &&Recording| Mode::of(recording.table(&fabric::TABLE)?.path());
+    let modes = recordings.iter().map(mode).collect::<Result<Vec<_>>>()?;
+    let mode = modes.into_iter().reduce(Mode::of_both).unwrap_or_default();
+    let mut output = Output::create(file, Content::Text, recordings, overwrite, mode)?;
+    write(&mut output).map_err(|error| output.explain(error))?;
+    output.complete()?;
+    output.publish()?;
+    if output.is_stdout() {
+        return Ok(());
+    }
+    let size = units::human(output.bytes() as f64, "bytes");
+    print(&format!("{}: {size}\n", printable(&file.display().to_string())))
+}

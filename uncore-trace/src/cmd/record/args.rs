@@ -1,0 +1,207 @@
+//! What is typed after `uncore-trace record`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::super::heading::{COST, DIVIDE, OWNER, PRINT, TIME, WRITE};
+use super::super::output::{self, ModeArg};
+use super::super::select::SelectArgs;
+use super::super::witness::WitnessArgs;
+use super::{millis, seconds};
+use crate::attribute::Choice;
+use crate::open::Timer;
+use crate::record::{Rotate, Sampling};
+use crate::tables::series::Keep;
+
+const EXAMPLES: &str = "\
+Examples:
+  uncore-trace record -p pcie,c2c -o run.parquet -- ./train.sh
+  uncore-trace record -p host -o run.parquet --duration 10s
+  uncore-trace record -e nvidia_pcie_pmu_0/rd_bytes_loc,root_port=0x100/ \\
+    -o run/ --slices
+  uncore-trace record -p mem --dry-run
+  uncore-trace record -p all -o run/ --duration 1m --cgroup /kubepods
+
+The command is only traced. It gets no signal, except with --kill. It runs on
+when the recording ends or fails (a full disk, a closed pipe): uncore-trace
+finishes the files and waits for the command. Ctrl-C ends the recording; the
+terminal sends it to the command too. A second Ctrl-C ends the wait. SIGTERM
+and SIGHUP (the terminal was closed) end the recording without a wait. A SIGHUP
+that is ignored at the start (nohup) stays ignored.
+
+Exit code: 0 the recording is complete, 1 it is incomplete, 2 record failed. If
+the recording is complete and the command has ended, the exit code is the
+command's: 128 + N if signal N killed it, 0 if --kill did. With 1 and 2 a
+message has the command's exit code.";
+
+/// Record who uses the fabric
+///
+/// Opens the counters of the given groups and events, reads each on its reader CPU once per tick,
+/// records who runs on every CPU, and writes the counts divided among processes and cgroups.
+#[derive(clap::Args, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
+#[command(
+    after_help = EXAMPLES,
+    override_usage = "uncore-trace record [OPTIONS] -p GROUPS -o FILE [-- CMD...]"
+)]
+pub struct Args {
+    #[command(flatten)]
+    pub(super) select: SelectArgs,
+
+    /// FILE.parquet, a directory (for the raw tables too), or - for an Arrow IPC stream on standard
+    /// output; a device or a FIFO takes the stream only: -o - > /dev/null
+    #[arg(
+        short,
+        long,
+        value_name = "FILE",
+        allow_hyphen_values = true,
+        value_parser = output::path(),
+        help_heading = WRITE
+    )]
+    pub(super) output: Option<PathBuf>,
+
+    /// Replace FILE if it exists and is a regular file
+    #[arg(long, help_heading = WRITE)]
+    pub(super) force: bool,
+
+    #[command(flatten)]
+    pub(super) permissions: ModeArg,
+
+    /// Go on in a new part after this time (1h) or this size (256MiB), without a gap: each part is a
+    /// recording of its own. The parts of DIR/ are DIR/00000001/ and so on, those of FILE.parquet are
+    /// FILE-00000001.parquet and so on
+    #[arg(long, value_name = "TIME|SIZE", help_heading = WRITE)]
+    pub(super) rotate: Option<Rotate>,
+
+    /// Keep so many finished parts (24), or as many of the newest as have this size (20GiB) together
+    /// with the one that is recorded; older ones are removed, also those of earlier recordings
+    #[arg(long, value_name = "N|SIZE", requires = "rotate", help_heading = WRITE)]
+    pub(super) keep: Option<Keep>,
+
+    /// Record every time slice in the table `slices` (the output must be a directory)
+    #[arg(long, help_heading = WRITE)]
+    pub(super) slices: bool,
+
+    /// Record the bytes that disks and network interfaces move, by owner, in the table `io`, also if
+    /// no counter needs them (the output must be a directory)
+    #[arg(long, help_heading = WRITE)]
+    pub(super) io: bool,
+
+    /// Cluster this host is in, for the column `cluster` of the tables
+    #[arg(long, value_name = "NAME", env = "UNCORE_TRACE_CLUSTER", help_heading = WRITE)]
+    pub(super) cluster: Option<String>,
+
+    /// Leave the command line, which may hold secrets, out of the metadata
+    #[arg(long, help_heading = WRITE)]
+    pub(super) no_cmdline: bool,
+
+    /// End the recording after this time; the command runs on; a bare number is seconds
+    #[arg(long, value_name = "TIME", value_parser = seconds, help_heading = TIME)]
+    pub(super) duration: Option<Duration>,
+
+    /// Begin to count this time after the command starts; a bare number is milliseconds
+    #[arg(
+        short = 'D',
+        long,
+        value_name = "TIME",
+        default_value = "0ms",
+        value_parser = millis,
+        help_heading = TIME
+    )]
+    pub(super) delay: Duration,
+
+    /// Send the command SIGTERM if the recording ends before it: at --duration or by a signal
+    #[arg(long, requires = "command", help_heading = TIME)]
+    pub(super) kill: bool,
+
+    /// Separate rows only for this cgroup and those below it; all other tasks are one row; may be
+    /// given several times
+    #[arg(long = "cgroup", value_name = "PATH", help_heading = OWNER)]
+    pub(super) cgroups: Vec<String>,
+
+    /// Count cgroups deeper than N below the root towards their ancestor of depth N; 0: the root
+    /// only
+    #[arg(long, value_name = "N", help_heading = OWNER)]
+    pub(super) cgroup_depth: Option<usize>,
+
+    /// Length of a window, the time that a row covers: a whole number of ticks, at most 1m; a bare
+    /// number is milliseconds
+    #[arg(
+        short = 'I',
+        long,
+        value_name = "TIME",
+        default_value = "10ms",
+        value_parser = millis,
+        help_heading = DIVIDE
+    )]
+    pub(super) interval: Duration,
+
+    /// How to divide counts that are not read at every context switch
+    #[arg(long, value_name = "METHOD", default_value = "auto", help_heading = DIVIDE)]
+    pub(super) method: Choice,
+
+    /// How long a method that learns waits for what is counted after a window, before it divides that
+    /// window; 0: it uses what was counted before only; at most 10s and half of --flush; a bare number
+    /// is seconds [default: 1s, or half of --flush if that is shorter]
+    #[arg(long, value_name = "TIME", value_parser = seconds, help_heading = DIVIDE)]
+    pub(super) lag: Option<Duration>,
+
+    /// Time between readings, 100us to 1s; a bare number is milliseconds [default: 1ms, or the
+    /// interval if that is shorter]
+    #[arg(long, value_name = "TIME", value_parser = millis, help_heading = COST)]
+    pub(super) tick: Option<Duration>,
+
+    /// Read the counters at these tracepoints too, on their reader CPUs
+    #[arg(long, value_name = "WHAT", value_delimiter = ',', help_heading = COST)]
+    pub(super) sample_on: Vec<Sampling>,
+
+    /// Shortest time between readings of --sample-on; a bare number is milliseconds; 0 with
+    /// --sample-on sched makes counters of a CPU exact
+    #[arg(
+        long,
+        value_name = "TIME",
+        default_value = "100us",
+        value_parser = millis,
+        help_heading = COST
+    )]
+    pub(super) min_gap: Duration,
+
+    #[command(flatten)]
+    pub(super) witness: WitnessArgs,
+
+    /// Time between flushes: a killed recording keeps everything up to the last one; a bare number is
+    /// seconds [default: 2s, or the interval if that is longer]
+    #[arg(long, value_name = "TIME", value_parser = seconds, help_heading = COST)]
+    pub(super) flush: Option<Duration>,
+
+    /// Take each line that is written to this FIFO as a mark (TEXT, begin:NAME or end:NAME); if nothing
+    /// is there, a Unix socket is made, and removed at the end
+    #[arg(long, value_name = "PATH", help_heading = WRITE)]
+    pub(super) marks: Option<PathBuf>,
+
+    /// What reads the counters
+    #[arg(long, value_name = "TIMER", default_value = "auto", help_heading = COST)]
+    pub(super) timer: Timer,
+
+    /// Size of the ring buffer between kernel and recorder, in MiB, a power of two [default:
+    /// depends on the number of CPUs]
+    #[arg(long, value_name = "MIB", help_heading = COST)]
+    pub(super) buffer: Option<u32>,
+
+    /// Print what would be counted, and exit
+    #[arg(long, help_heading = PRINT)]
+    pub(super) dry_run: bool,
+
+    /// With --dry-run: print JSON
+    #[arg(long, requires = "dry_run", help_heading = PRINT)]
+    pub(super) json: bool,
+
+    /// Print errors only
+    #[arg(short, long, help_heading = PRINT)]
+    pub(super) quiet: bool,
+
+    /// Command to run; the recording ends when it ends; `--` before it is optional
+    #[arg(trailing_var_arg = true, value_name = "CMD")]
+    pub(super) command: Vec<OsString>,
+}

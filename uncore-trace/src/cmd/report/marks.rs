@@ -1,0 +1,83 @@
+//! The marks in a report, and the list of `report --marks`.
+
+use std::fmt::Write as _;
+
+use anyhow::{Context as _, Result};
+
+use super::{Args, print};
+use crate::schema::fabric;
+use crate::tables::reader::Recording;
+use crate::terminal;
+use crate::text::printable;
+use crate::view::mark_list;
+use crate::view::marks::{Mark, Marks};
+use crate::view::render::Style;
+use crate::view::span::Span;
+use crate::view::usage::Usage;
+
+/// Marks that stand before the tables.
+const MARKS: usize = 10;
+
+/// The marks of the time that is shown, and how to see those for which there is no room here; empty where
+/// there are none.
+pub(super) fn before_tables(
+    args: &Args,
+    recording: &Recording,
+    usage: &Usage,
+    style: Style,
+) -> Result<String> {
+    let all = Marks::read(recording)?;
+    let marks = within(args, &all, usage.span_ns);
+    let mut text = mark_list::table(&marks, usage.start_ns, MARKS, style);
+    if marks.len() > MARKS {
+        let path = printable(&args.path.display().to_string()).into_owned();
+        let more = marks.len() - MARKS;
+        // Writing to a String cannot fail.
+        writeln!(text, " and {more} more: uncore-trace report {path} --marks").unwrap_or_default();
+    }
+    if !text.is_empty() {
+        text.push('\n');
+    }
+    Ok(text)
+}
+
+/// The marks of the time that is asked for. One that is later than the last window is shown where no end
+/// was asked for.
+fn within<'a>(args: &Args, all: &'a Marks, (begin_ns, end_ns): (i64, i64)) -> Vec<&'a Mark> {
+    if all.left_out > 0 {
+        log::warn!(
+            "{} has the first {} marks only: {} more are in the table marks of the directory that was \
+             recorded",
+            args.path.display(),
+            all.list.len(),
+            all.left_out
+        );
+    }
+    let begin_ns = args.from.as_ref().map_or(i64::MIN, |_| begin_ns);
+    let end_ns = args.to.as_ref().map_or(i64::MAX, |_| end_ns);
+    all.list.iter().filter(|mark| mark.is_within(begin_ns, end_ns)).collect()
+}
+
+/// Prints the marks of the time that is asked for; exit code 0.
+pub(super) fn list(args: &Args, recording: &Recording) -> Result<u8> {
+    let table = recording.table(&fabric::TABLE)?;
+    let span = Span::of(recording, &table, args.from.as_ref(), args.to.as_ref())?;
+    let all = Marks::read(recording)?;
+    // A recording without rows has no begin.
+    let first = all.list.first().map_or(0, |mark| mark.begin_ns);
+    let (start_ns, asked) =
+        span.map_or((first, (i64::MIN, i64::MAX)), |it| (it.start_ns, (it.begin_ns, it.end_ns)));
+    let marks = within(args, &all, asked);
+    let text = if args.json {
+        mark_list::json(&marks, start_ns).context("cannot write the marks as JSON")?
+    } else if args.csv {
+        mark_list::csv(&marks, start_ns)
+    } else if marks.is_empty() {
+        "there are no marks\n".to_owned()
+    } else {
+        let width = terminal::columns().filter(|_| !args.wide);
+        mark_list::table(&marks, start_ns, usize::MAX, Style { ascii: args.ascii, width })
+    };
+    print(&text)?;
+    Ok(0)
+}

@@ -1,0 +1,199 @@
+//! What is typed after `uncore-trace stat`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::super::heading::{LINE, OTHER, PRINT, TIME, WRITE};
+use super::super::output::{self, ModeArg};
+use super::super::select::SelectArgs;
+use super::{delay, millis};
+use crate::stat::control::Address;
+use crate::stat::run::Delay;
+
+const EXAMPLES: &str = "\
+Examples:
+  uncore-trace stat -p pcie -- ./train.sh
+  uncore-trace stat -p mem,c2c -I 1000 --per-socket
+  uncore-trace stat -e nvidia_pcie_pmu_0/rd_bytes_loc,root_port=0x100/ -r 5 \\
+    -x, -- ./copy
+  uncore-trace stat -p pcie --for-each-cgroup '^kubepods' -I 1000
+
+Counts are of the whole machine; the command only sets the time. Output goes to
+standard error unless -o is given.
+
+With --for-each-cgroup the lines of an event add up to the whole: (other),
+(idle), (irq), (device) and (unattributed) are what is in no named cgroup. A
+cgroup that is named below another one has its own line and is not counted
+twice. Each line has the method of the share and its lowest confidence. Counters
+of a CPU (-p host, -p core) are read at every context switch, which makes every
+switch slower; uncore counters are read by the timer only.
+
+CSV: [seconds or 'summary'] [place [counters]] value unit event [cgroup] [+-%]
+running_ns running% rate_or_metric its_unit [method confidence]. JSON: one
+object a line with perf's keys. A rate is per second of the measurement, bytes
+in GB/s; perf's is per second of CPU time, with K, M or G. docs/limits.md lists
+every difference from perf.
+
+The command is treated as by perf stat. Ctrl-C goes to the command, and counting
+ends when the command ends. A second Ctrl-C prints the counts and leaves the
+command running; with -I or --timeout the first one does. SIGTERM and SIGHUP do
+the same (perf prints nothing then). --timeout sends the command SIGTERM and
+waits for it; --interval-count and `stop` wait for it. If the reader of the
+output ends (`stat -I 100 | head`) counting ends and the command runs on. If the
+output cannot be written counting ends and stat waits for the command.
+
+Exit code: the command's (of several runs the last that failed; 128 + N if
+signal N killed it, 0 if --timeout did), 0 if it was left running or there is
+none. 2 if stat failed; a message has the command's. With --for-each-cgroup 1 if
+something was lost.";
+
+/// Count and print, as perf stat does
+///
+/// Opens the counters of the given groups and events for the whole machine, and prints what they
+/// counted while the command ran, or until Ctrl-C. Instances of a PMU are added up.
+#[derive(clap::Args, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
+#[command(
+    after_help = EXAMPLES,
+    override_usage = "uncore-trace stat [OPTIONS] -p GROUPS [-- CMD...]"
+)]
+pub struct Args {
+    #[command(flatten)]
+    pub(super) select: SelectArgs,
+
+    /// Print the counts of each interval of this length; a bare number is milliseconds
+    #[arg(
+        short = 'I',
+        long = "interval-print",
+        value_name = "TIME",
+        value_parser = millis,
+        help_heading = TIME
+    )]
+    pub(super) interval: Option<Duration>,
+
+    /// End after N intervals, and wait for the command
+    #[arg(
+        long,
+        value_name = "N",
+        requires = "interval",
+        value_parser = clap::value_parser!(u32).range(1..),
+        help_heading = TIME
+    )]
+    pub(super) interval_count: Option<u32>,
+
+    /// After the intervals, print the counts of the whole time too
+    #[arg(long, requires = "interval", help_heading = TIME)]
+    pub(super) summary: bool,
+
+    /// End after this time and send the command SIGTERM; a bare number is milliseconds
+    #[arg(long, value_name = "TIME", value_parser = millis, help_heading = TIME)]
+    pub(super) timeout: Option<Duration>,
+
+    /// Begin to count this time after the command starts, or with -1 when --control enables the
+    /// counters; a bare number is milliseconds
+    #[arg(
+        short = 'D',
+        long,
+        value_name = "TIME",
+        default_value = "0",
+        hide_default_value = true,
+        allow_hyphen_values = true,
+        value_parser = delay,
+        help_heading = TIME
+    )]
+    pub(super) delay: Delay,
+
+    /// Run the command N times, print the mean and its standard error
+    #[arg(
+        short = 'r',
+        long,
+        value_name = "N",
+        conflicts_with = "interval",
+        value_parser = clap::value_parser!(u32).range(1..),
+        help_heading = TIME
+    )]
+    pub(super) repeat: Option<u32>,
+
+    /// Take `enable`, `disable`, `ping` and `stop` from a FIFO or an inherited descriptor and
+    /// answer `ack`; any other command gets a warning and no answer
+    #[arg(long, value_name = "fifo:CTL[,ACK]|fd:CTL[,ACK]", help_heading = TIME)]
+    pub(super) control: Option<Address>,
+
+    /// A line for each of these cgroups: names or regular expressions, separated by commas
+    #[arg(
+        long,
+        value_name = "LIST",
+        conflicts_with_all = ["control", "repeat", "no_scale", "summary"],
+        help_heading = LINE
+    )]
+    pub(super) for_each_cgroup: Option<String>,
+
+    /// A line for each socket
+    #[arg(long, group = "aggregation", help_heading = LINE)]
+    pub(super) per_socket: bool,
+
+    /// A line for each die
+    #[arg(long, group = "aggregation", help_heading = LINE)]
+    pub(super) per_die: bool,
+
+    /// A line for each NUMA node
+    #[arg(long, group = "aggregation", help_heading = LINE)]
+    pub(super) per_node: bool,
+
+    /// A line for each PMU instance and CPU
+    #[arg(short = 'A', long, group = "aggregation", help_heading = LINE)]
+    pub(super) no_aggr: bool,
+
+    /// A line for each PMU instance
+    #[arg(long, help_heading = LINE)]
+    pub(super) no_merge: bool,
+
+    /// Do not scale up the counts of multiplexed counters
+    #[arg(long, help_heading = PRINT)]
+    pub(super) no_scale: bool,
+
+    /// Print the metrics of -M, not the events they are computed from
+    #[arg(long, help_heading = PRINT)]
+    pub(super) metric_only: bool,
+
+    /// Print fields separated by SEP, in the order of perf
+    #[arg(
+        short = 'x',
+        long = "field-separator",
+        value_name = "SEP",
+        conflicts_with = "json",
+        help_heading = PRINT
+    )]
+    pub(super) separator: Option<String>,
+
+    /// Print a JSON object for each line, with perf's keys
+    #[arg(short = 'j', long = "json-output", visible_alias = "json", help_heading = PRINT)]
+    pub(super) json: bool,
+
+    /// Write to FILE instead of standard error; - is standard output
+    #[arg(
+        short,
+        long,
+        value_name = "FILE",
+        allow_hyphen_values = true,
+        value_parser = output::path(),
+        help_heading = WRITE
+    )]
+    pub(super) output: Option<PathBuf>,
+
+    /// Add to FILE instead of replacing it
+    #[arg(long, requires = "output", help_heading = WRITE)]
+    pub(super) append: bool,
+
+    #[command(flatten)]
+    pub(super) permissions: ModeArg,
+
+    /// Count on all CPUs, which is always so: accepted because perf stat has it
+    #[arg(short = 'a', long, hide = true, help_heading = OTHER)]
+    pub(super) all_cpus: bool,
+
+    /// Command to run; counting ends when it ends; `--` before it is optional
+    #[arg(trailing_var_arg = true, value_name = "CMD")]
+    pub(super) command: Vec<OsString>,
+}

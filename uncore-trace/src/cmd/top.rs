@@ -1,0 +1,202 @@
+//! `uncore-trace top`.
+
+use std::io::{self, IsTerminal as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Result, bail, ensure};
+
+use super::heading::{COST, LINE, PRINT, TIME, WRITE};
+use super::record::{millis, seconds};
+use super::report::print;
+use super::select::{SelectArgs, nanos};
+use crate::catalog::Catalog;
+use crate::discover::{self, Machine};
+use crate::plan::{Plan, Request, plan};
+use crate::record::Options;
+use crate::terminal;
+use crate::top::{self, Form, Once};
+use crate::view::key::By;
+
+/// Groups of traffic: what is watched where nothing is asked for.
+const TRAFFIC: [&str; 4] = ["mem", "pcie", "c2c", "mesh"];
+
+/// Time between readings where none is asked for: a tenth of the readings of `record`, for a tenth of
+/// their cost.
+const TICK: Duration = Duration::from_millis(10);
+
+/// Longest window: ten make a frame of a second.
+const WINDOW: Duration = Duration::from_millis(100);
+
+/// How long a window waits for what comes after it.
+const LAG: Duration = Duration::from_millis(500);
+
+/// Columns of what --once prints where that is no terminal.
+const COLUMNS: usize = 132;
+
+/// Show what the fabric does now, and for whom
+///
+/// Above are the links (memory, PCIe root ports, links between chips, mesh) with bytes in and out (as
+/// the CPUs see it: a device that writes to memory is `in`), percent of what the link can carry, and the
+/// last minute. Below are the tenants with their part of each group, their share of the selected link,
+/// the confidence of that share, and the CPUs that they use. On a machine without such counters the
+/// group host is shown. `?` shows the keys.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "\
+Examples:
+  uncore-trace top
+  uncore-trace top -p pcie --per port --by container
+  uncore-trace top --once --json --by pid
+
+JSON: end_ns, frame_ns, links (name, unit, in_per_s, out_per_s, per_s, unknown,
+full (part: of the peak; other: of another source's peak, in a conflict),
+within_per_s, history), groups (name, unit), by, selected, owners (name, owner,
+per_s of each group, link_per_s, share, confidence, cpus, history). What is not
+known is null, never 0.")]
+pub struct Args {
+    #[command(flatten)]
+    select: SelectArgs,
+
+    /// Time from one picture to the next; a bare number is seconds
+    #[arg(short = 'd', long, value_name = "TIME", default_value = "1s", value_parser = seconds, help_heading = TIME)]
+    interval: Duration,
+
+    /// Time between readings, 100us to 1s; a bare number is milliseconds [default: 10ms]
+    #[arg(long, value_name = "TIME", value_parser = millis, help_heading = COST)]
+    tick: Option<Duration>,
+
+    /// What tenants are; `g` changes it
+    #[arg(long, value_enum, default_value = "cgroup", help_heading = LINE)]
+    by: By,
+
+    /// File that `r` records to [default: uncore-trace-DATE-TIME.parquet]
+    #[arg(long, value_name = "FILE", help_heading = WRITE)]
+    save: Option<PathBuf>,
+
+    /// Print one picture, and exit
+    #[arg(long, help_heading = PRINT)]
+    once: bool,
+
+    /// With --once: print the picture of this long after the begin, with what was before it; a bare
+    /// number is seconds
+    #[arg(long, value_name = "TIME", requires = "once", value_parser = seconds, help_heading = PRINT)]
+    after: Option<Duration>,
+
+    /// With --once: print JSON
+    #[arg(long, requires = "once", help_heading = PRINT)]
+    json: bool,
+
+    /// Draw with ASCII only
+    #[arg(long, help_heading = PRINT)]
+    ascii: bool,
+}
+
+/// Plans, records and shows; exit code 0.
+pub fn run(args: &Args, root: &Path) -> Result<u8> {
+    ensure!(
+        args.once || io::stdout().is_terminal() && io::stdin().is_terminal(),
+        "top needs a terminal for its picture and its keys: use --once for one picture, or record"
+    );
+    ensure!(
+        root == Path::new("/"),
+        "{} is not the running machine: --root is for list, doctor and record --dry-run",
+        root.display()
+    );
+    ensure!(
+        top::WAYS.contains(&args.by),
+        "--by {} is not shown by top: choose one of {}",
+        args.by.name(),
+        top::WAYS.map(By::name).join(", ")
+    );
+    let least = Duration::from_millis(100);
+    if args.interval < least || args.interval > Duration::from_mins(1) {
+        bail!(
+            "an interval of {} is out of range: choose 100ms to 1m",
+            humantime::format_duration(args.interval)
+        );
+    }
+    let tick = args.tick.unwrap_or(TICK);
+    let window = window(tick);
+    ensure!(
+        args.interval >= window,
+        "an interval of {} is shorter than a tick of {}: choose a longer one with -d",
+        humantime::format_duration(args.interval),
+        humantime::format_duration(tick)
+    );
+    let machine = discover::machine(root)?;
+    for problem in &machine.problems {
+        log::warn!("{problem}");
+    }
+    let catalog = args.select.catalog()?;
+    let (plan, notice) = planned(args, &machine, &catalog, tick, window)?;
+    for warning in plan.warnings.iter().filter(|_| args.select.asks_for_something()) {
+        log::warn!("{warning}");
+    }
+    let once = args.once.then(|| {
+        let width = terminal::columns().unwrap_or(COLUMNS);
+        let form = if args.json { Form::Json } else { Form::Text { width } };
+        Once { form, after: args.after.unwrap_or_default() }
+    });
+    let options = top::Options {
+        frame: args.interval,
+        by: args.by,
+        // Of the software counters, the one that tells tenants apart.
+        select: notice.is_some().then(|| "cpu-clock".to_owned()),
+        ascii: args.ascii,
+        // As https://no-color.org has it: set and not empty.
+        plain: std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty()),
+        notice,
+        save: args.save.clone(),
+        once,
+    };
+    let recording =
+        Options { lag: LAG, catalog: catalog.outside, ..Options::for_view(&machine, &plan) };
+    if let Some(text) = top::run(&machine, &plan, &recording, &options)? {
+        print(&text)?;
+    }
+    Ok(0)
+}
+
+/// The longest window of whole ticks that is not longer than [`WINDOW`]; at least a tick.
+fn window(tick: Duration) -> Duration {
+    let ticks = WINDOW.as_nanos() / tick.as_nanos().max(1);
+    tick * u32::try_from(ticks.max(1)).unwrap_or(1)
+}
+
+/// What to watch: what was asked for, else all traffic by root port, else the group host and why.
+fn planned(
+    args: &Args,
+    machine: &Machine,
+    catalog: &Catalog,
+    tick: Duration,
+    window: Duration,
+) -> Result<(Plan, Option<String>)> {
+    let asked = args.select.request(nanos(tick), nanos(window));
+    if args.select.asks_for_something() {
+        return Ok((plan(machine, catalog, &asked)?, None));
+    }
+    let groups: Vec<String> = TRAFFIC.map(str::to_owned).into();
+    let traffic = Request { groups, allow_missing: true, ..asked.clone() };
+    // Root ports that cannot be told apart are counted together.
+    let by_port = plan(machine, catalog, &Request { per_port: true, ..traffic.clone() });
+    if let Ok(plan) = by_port.or_else(|_| plan(machine, catalog, &traffic)) {
+        return Ok((plan, None));
+    }
+    let host = Request { groups: vec!["host".to_owned()], ..asked };
+    let notice =
+        "no PMU here counts traffic; software counters are shown (see uncore-trace doctor)";
+    Ok((plan(machine, catalog, &host)?, Some(notice.to_owned())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_are_whole_ticks() {
+        let ms = Duration::from_millis;
+        for (tick, length) in [(1, 100), (10, 100), (30, 90), (60, 60), (250, 250)] {
+            assert_eq!(window(ms(tick)), ms(length), "{tick}");
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! Capabilities: capabilities(7).
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use rustix::fs::{Access, AtFlags, CWD, accessat};
+use rustix::process::geteuid;
+use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+
+use super::Needs;
+
+/// What a recorder keeps: it opens counters again when their CPU comes back and has them read there,
+/// and reads names in files that are not everybody's.
+pub const RECORDER: CapabilitySet =
+    CapabilitySet::PERFMON.union(CapabilitySet::BPF).union(CapabilitySet::DAC_READ_SEARCH);
+
+/// The sticky bit: only its owner removes or replaces a file, inode(7).
+const STICKY: u32 = 0o1000;
+
+/// Their names as capabilities(7) has them, with commas; "none" of an empty set.
+pub fn names(set: CapabilitySet) -> String {
+    let names: Vec<String> = set.iter_names().map(|(name, _)| format!("CAP_{name}")).collect();
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+}
+
+/// Keeps these and what it takes to write where `needs` says, and gives up all others; returns what is
+/// left.
+pub(super) fn keep(wanted: CapabilitySet, needs: &Needs) -> Result<CapabilitySet, String> {
+    let words = |error: rustix::io::Errno| error.to_string();
+    let before = capabilities(None).map_err(words)?;
+    let wanted = wanted & before.permitted;
+    let set = |effective, permitted| {
+        let inheritable = CapabilitySet::empty();
+        let sets = rustix::thread::CapabilitySets { effective, permitted, inheritable };
+        set_capabilities(None, sets).map_err(words)
+    };
+    // Those that are permitted can still come back: what cannot be written without them is found out.
+    set(wanted, before.permitted)?;
+    let kept = (wanted | to_write(needs)) & before.permitted;
+    set(kept, kept)?;
+    Ok(kept)
+}
+
+/// What root needs in directories of other users, by what it may do there without.
+fn to_write(needs: &Needs) -> CapabilitySet {
+    let mut needed = CapabilitySet::empty();
+    let denied = |dir: &Path| {
+        let access = Access::WRITE_OK | Access::EXEC_OK;
+        accessat(CWD, dir, access, AtFlags::EACCESS) == Err(rustix::io::Errno::ACCESS)
+    };
+    let mut directories = needs.writes.iter().chain(&needs.names);
+    needed.set(CapabilitySet::DAC_OVERRIDE, directories.any(|dir| denied(dir)));
+    let replaced = needs.replaces.iter();
+    needed.set(CapabilitySet::FOWNER, replaced.into_iter().any(|file| is_anothers(file)));
+    needed
+}
+
+/// Whether only another user may replace the file, whoever may write to its directory.
+fn is_anothers(file: &Path) -> bool {
+    let own = geteuid().as_raw();
+    let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let (Ok(found), Ok(dir)) =
+        (fs::symlink_metadata(file), fs::metadata(parent.unwrap_or(Path::new("."))))
+    else {
+        return false;
+    };
+    dir.mode() & STICKY != 0 && dir.uid() != own && found.uid() != own
+}

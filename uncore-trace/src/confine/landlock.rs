@@ -1,0 +1,68 @@
+//! Files: Landlock, landlock(7).
+
+use std::path::Path;
+
+use ::landlock::{
+    ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible as _, PathBeneath,
+    PathFd, Ruleset, RulesetAttr as _, RulesetCreatedAttr as _, RulesetError, RulesetStatus, Scope,
+    make_bitflags,
+};
+
+use super::Needs;
+
+/// What the kernel is asked to govern, as far as it knows it: Linux 6.12.
+const GOVERNED: ABI = ABI::V6;
+
+/// Reading a tree.
+const READ: BitFlags<AccessFs> = make_bitflags!(AccessFs::{ReadFile | ReadDir});
+
+/// Regular files and directories: nothing else is made, and nothing is executed.
+const WRITE: BitFlags<AccessFs> = make_bitflags!(AccessFs::{
+    ReadFile | ReadDir | WriteFile | Truncate | MakeReg | MakeDir | RemoveFile | RemoveDir | Refer
+});
+
+/// A rename into the directory from one that may be written, and the removal of what was there;
+/// reading it is for its fsync.
+const NAME: BitFlags<AccessFs> =
+    make_bitflags!(AccessFs::{ReadDir | MakeReg | RemoveFile | RemoveDir | Refer});
+
+/// Whether this kernel has it, and it was not left out when it booted.
+pub fn is_supported() -> bool {
+    let strict = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
+    let created = strict.handle_access(AccessFs::from_all(ABI::V1)).and_then(Ruleset::create);
+    created.is_ok()
+}
+
+/// Restricts the calling thread, and those that it starts, to these files; sets `no_new_privs`.
+pub(super) fn restrict(needs: &Needs) -> Result<(), String> {
+    let status = apply(needs).map_err(|error| error.to_string())?;
+    match status {
+        RulesetStatus::NotEnforced => Err("this kernel has no Landlock".to_owned()),
+        RulesetStatus::FullyEnforced | RulesetStatus::PartiallyEnforced => Ok(()),
+    }
+}
+
+fn apply(needs: &Needs) -> Result<RulesetStatus, RulesetError> {
+    let mut ruleset = Ruleset::default()
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(AccessFs::from_all(GOVERNED))?
+        .handle_access(AccessNet::from_all(GOVERNED))?
+        .scope(Scope::AbstractUnixSocket)?
+        .create()?;
+    let reads = needs.reads.iter().map(|path| (nearest(path), READ));
+    let writes = needs.writes.iter().map(|path| (PathFd::new(path).ok(), WRITE));
+    let names = needs.names.iter().map(|path| (PathFd::new(path).ok(), NAME));
+    for (tree, access) in reads.chain(writes).chain(names) {
+        // What is not there needs no rule.
+        let Some(tree) = tree else { continue };
+        ruleset = ruleset.add_rule(PathBeneath::new(tree, access))?;
+    }
+    Ok(ruleset.restrict_self()?.ruleset)
+}
+
+/// The directory, or the nearest one above it that is there and can be reached; never the root of all.
+fn nearest(path: &Path) -> Option<PathFd> {
+    let absolute = std::path::absolute(path).ok()?;
+    let mut above = absolute.ancestors().filter(|path| path.parent().is_some());
+    above.find_map(|path| PathFd::new(path).ok())
+}

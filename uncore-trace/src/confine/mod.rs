@@ -1,0 +1,146 @@
+//! Least privilege: what a thread gives up once it has all that it needs.
+//!
+//! A recorder of root needs its privileges to open counters and to attach programs, and hardly any to
+//! read them. It then reads names that tenants chose. So [`process`] gives up, before the first of
+//! these is read: all capabilities but those in [`Needs::capabilities`], every way to get them back
+//! (`no_new_privs`), files outside of the trees in [`Needs`] (Landlock), and the system calls of
+//! [`seccomp`] in all threads. Capabilities and Landlock are of one thread and of those that it starts
+//! later: a thread that runs before calls [`thread`] as it begins.
+//!
+//! What the kernel does not have is left out and told at the level `debug`: it never stops a recording.
+//! Nothing here can be undone. A program that is executed later would be confined too, so the command
+//! that is measured is started before.
+
+mod capabilities;
+mod landlock;
+mod processes;
+mod seccomp;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use rustix::thread::CapabilitySet;
+
+pub use self::capabilities::{RECORDER, names};
+pub use self::landlock::is_supported as has_landlock;
+pub use self::processes::are_hidden as hides_processes;
+
+/// What a thread still has to do.
+#[derive(Clone, Debug)]
+pub struct Needs {
+    /// Capabilities that are kept where the thread has them.
+    pub capabilities: CapabilitySet,
+    /// Trees that are read. Where one is not there yet, the nearest directory above it.
+    pub reads: Vec<PathBuf>,
+    /// Directories in and below which files are made, written, replaced and removed.
+    pub writes: Vec<PathBuf>,
+    /// Directories that give what was made below `writes` its name, and lose what was replaced. No
+    /// file in them is read or written.
+    pub names: Vec<PathBuf>,
+    /// Files in `writes` and `names` that may be replaced.
+    pub replaces: Vec<PathBuf>,
+    /// The process of the command, which may be sent a signal.
+    pub command: Option<u32>,
+}
+
+impl Default for Needs {
+    /// Nothing but what is open already.
+    fn default() -> Self {
+        Self {
+            capabilities: CapabilitySet::empty(),
+            reads: Vec::new(),
+            writes: Vec::new(),
+            names: Vec::new(),
+            replaces: Vec::new(),
+            command: None,
+        }
+    }
+}
+
+impl Needs {
+    /// To make, replace and remove what is at `path`, which may not be there.
+    #[must_use]
+    pub fn to_write(path: &Path) -> Self {
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let parent = parent.unwrap_or(Path::new("."));
+        Self { writes: vec![parent.to_owned()], replaces: vec![path.to_owned()], ..Self::default() }
+    }
+
+    /// To remove what is at `path`.
+    #[must_use]
+    pub fn to_remove(path: &Path) -> Self {
+        let Self { writes, .. } = Self::to_write(path);
+        Self { names: writes, ..Self::default() }
+    }
+
+    /// All of both.
+    #[must_use]
+    pub fn and(mut self, other: Self) -> Self {
+        let Self { capabilities, reads, writes, names, replaces, command } = other;
+        self.capabilities |= capabilities;
+        self.reads.extend(reads);
+        self.writes.extend(writes);
+        self.names.extend(names);
+        self.replaces.extend(replaces);
+        self.command = self.command.or(command);
+        self
+    }
+}
+
+/// What became of each step; an error says in a few words why it was not done.
+#[derive(Debug)]
+struct Confined {
+    capabilities: Result<CapabilitySet, String>,
+    files: Result<(), String>,
+    /// `None` where it was not asked for.
+    calls: Option<Result<(), String>>,
+}
+
+impl fmt::Display for Confined {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.capabilities {
+            Ok(kept) => write!(f, "capabilities: {}", names(*kept))?,
+            Err(error) => write!(f, "capabilities as before: {error}")?,
+        }
+        match &self.files {
+            Ok(()) => f.write_str("; files: by Landlock")?,
+            Err(error) => write!(f, "; files as before: {error}")?,
+        }
+        match &self.calls {
+            Some(Ok(())) => f.write_str("; system calls of all threads: by seccomp"),
+            Some(Err(error)) => write!(f, "; system calls as before: {error}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Confines the calling thread and those that it starts from here on to what they need.
+pub fn thread(needs: &Needs) {
+    let confined = confine(needs);
+    let thread = std::thread::current();
+    log::debug!("confined the thread {}: {confined}", thread.name().unwrap_or("without a name"));
+}
+
+/// The same, and keeps all threads of the process from the system calls that none of them needs.
+pub fn process(needs: &Needs) {
+    let mut confined = confine(needs);
+    confined.calls = Some(seccomp::filter_all_threads(needs.command));
+    log::debug!("confined: {confined}");
+}
+
+fn confine(needs: &Needs) -> Confined {
+    let is_blind = !needs.reads.is_empty() && processes::are_hidden();
+    let files = if is_blind {
+        // A domain of Landlock hides what hidepid hides from all who may not trace it, from root too.
+        Err("/proc is mounted with hidepid, and Landlock would hide all processes".to_owned())
+    } else {
+        landlock::restrict(needs)
+    };
+    let mut keep = needs.capabilities;
+    keep.set(CapabilitySet::SYS_PTRACE, is_blind);
+    keep.set(CapabilitySet::KILL, needs.command.is_some());
+    Confined { capabilities: capabilities::keep(keep, needs), files, calls: None }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,173 @@
+//! System calls: a seccomp filter, seccomp(2).
+//!
+//! It refuses what no thread of a confined recorder does, with EPERM. A list of what is allowed would
+//! be shorter than the kernel and yet another one for each C library and architecture: a call that a
+//! new version of a library makes would end a recording. So this filter is no proof that the rest is
+//! harmless. It takes away what turns a fault of the recorder into something lasting: programs to
+//! execute, other processes to look into or to signal, sockets to connect, BPF programs and modules to
+//! load, file systems and namespaces to change, and doors to the kernel that are not used.
+
+use std::collections::BTreeMap;
+
+use seccompiler::{
+    BackendError, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule, apply_filter_all_threads, sock_filter,
+};
+
+/// Calls that are refused whatever their arguments are.
+const REFUSED: &[libc::c_long] = &[
+    // Other programs and processes.
+    libc::SYS_execve,
+    libc::SYS_execveat,
+    libc::SYS_ptrace,
+    libc::SYS_process_vm_readv,
+    libc::SYS_process_vm_writev,
+    libc::SYS_process_madvise,
+    libc::SYS_process_mrelease,
+    libc::SYS_pidfd_getfd,
+    libc::SYS_pidfd_send_signal,
+    libc::SYS_kcmp,
+    libc::SYS_tkill,
+    libc::SYS_rt_sigqueueinfo,
+    libc::SYS_rt_tgsigqueueinfo,
+    // Sockets; those that listen for marks accept.
+    libc::SYS_socket,
+    libc::SYS_connect,
+    libc::SYS_bind,
+    libc::SYS_listen,
+    // Namespaces and file systems.
+    libc::SYS_setns,
+    libc::SYS_unshare,
+    libc::SYS_chroot,
+    libc::SYS_pivot_root,
+    libc::SYS_mount,
+    libc::SYS_umount2,
+    libc::SYS_move_mount,
+    libc::SYS_open_tree,
+    libc::SYS_fsopen,
+    libc::SYS_fsconfig,
+    libc::SYS_fsmount,
+    libc::SYS_fspick,
+    libc::SYS_mount_setattr,
+    libc::SYS_open_by_handle_at,
+    libc::SYS_name_to_handle_at,
+    libc::SYS_fanotify_init,
+    libc::SYS_mknodat,
+    libc::SYS_quotactl,
+    libc::SYS_swapon,
+    libc::SYS_swapoff,
+    // The kernel and the machine.
+    libc::SYS_init_module,
+    libc::SYS_finit_module,
+    libc::SYS_delete_module,
+    libc::SYS_kexec_load,
+    libc::SYS_reboot,
+    libc::SYS_syslog,
+    libc::SYS_acct,
+    libc::SYS_settimeofday,
+    libc::SYS_clock_settime,
+    libc::SYS_clock_adjtime,
+    libc::SYS_adjtimex,
+    libc::SYS_sethostname,
+    libc::SYS_setdomainname,
+    libc::SYS_personality,
+    // Doors that are not used.
+    libc::SYS_keyctl,
+    libc::SYS_add_key,
+    libc::SYS_request_key,
+    libc::SYS_userfaultfd,
+    libc::SYS_io_uring_setup,
+    libc::SYS_io_uring_enter,
+    libc::SYS_io_uring_register,
+];
+
+/// Those that only this architecture has.
+#[cfg(target_arch = "x86_64")]
+const REFUSED_HERE: &[libc::c_long] = &[
+    libc::SYS_fork,
+    libc::SYS_vfork,
+    libc::SYS_mknod,
+    libc::SYS_kexec_file_load,
+    libc::SYS_iopl,
+    libc::SYS_ioperm,
+    libc::SYS_modify_ldt,
+];
+#[cfg(not(target_arch = "x86_64"))]
+const REFUSED_HERE: &[libc::c_long] = &[];
+
+/// Commands of bpf(2) that follow a counter to another CPU and read what was recorded, as
+/// `include/uapi/linux/bpf.h` numbers them: `MAP_LOOKUP_ELEM`, `MAP_UPDATE_ELEM`, `PROG_TEST_RUN`,
+/// `OBJ_GET_INFO_BY_FD`, `RAW_TRACEPOINT_OPEN`. None of them loads a program or makes a map.
+const BPF_COMMANDS: [u64; 5] = [1, 2, 10, 15, 17];
+
+/// What puts input into a terminal, `include/uapi/asm-generic/ioctls.h`. The constants of libc are of
+/// another type with each C library.
+const TIOCSTI: u64 = 0x5412;
+const TIOCLINUX: u64 = 0x541C;
+
+/// Numbers from here on are of another interface (x32, `__X32_SYSCALL_BIT` in
+/// `arch/x86/include/uapi/asm/unistd.h`), with numbers of its own for what is refused.
+const FOREIGN: u32 = 0x4000_0000;
+
+/// Refuses them in all threads of this process and in all that they start; sets `no_new_privs`. The
+/// process `command` may be sent signals.
+pub(super) fn filter_all_threads(command: Option<u32>) -> Result<(), String> {
+    let program = program(command)?;
+    apply_filter_all_threads(&program).map_err(|error| error.to_string())
+}
+
+/// The filter.
+pub(super) fn program(command: Option<u32>) -> Result<Vec<sock_filter>, String> {
+    let arch = std::env::consts::ARCH.try_into();
+    let arch = arch.map_err(|_other: BackendError| "not on this architecture".to_owned())?;
+    let rules = rules(command).map_err(|error| error.to_string())?;
+    let refuse = SeccompAction::Errno(libc::EPERM as u32);
+    let filter = SeccompFilter::new(rules, SeccompAction::Allow, refuse, arch);
+    let compiled: Result<Vec<sock_filter>, _> = filter.and_then(TryInto::try_into);
+    let mut program = first();
+    program.extend(compiled.map_err(|error| error.to_string())?);
+    Ok(program)
+}
+
+/// What a list of rules cannot say. The flags of `clone3` are in memory, which a filter cannot read: a C
+/// library that is told that there is no such call uses `clone`.
+fn first() -> Vec<sock_filter> {
+    let statement = |code: u32, jt, jf, k| sock_filter { code: code as u16, jt, jf, k };
+    let refuse = |errno: i32| {
+        let value = libc::SECCOMP_RET_ERRNO | errno as u32;
+        statement(libc::BPF_RET | libc::BPF_K, 0, 0, value)
+    };
+    let jump = |kind: u32, k| statement(libc::BPF_JMP | kind | libc::BPF_K, 0, 1, k);
+    vec![
+        // The number of the call is at the begin of `struct seccomp_data`.
+        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
+        jump(libc::BPF_JGE, FOREIGN),
+        refuse(libc::EPERM),
+        jump(libc::BPF_JEQ, libc::SYS_clone3 as u32),
+        refuse(libc::ENOSYS),
+    ]
+}
+
+fn rules(command: Option<u32>) -> Result<BTreeMap<i64, Vec<SeccompRule>>, BackendError> {
+    let is = |argument, operator, value: u64| {
+        SeccompCondition::new(argument, SeccompCmpArgLen::Dword, operator, value)
+    };
+    let not = |argument, value: u64| is(argument, SeccompCmpOp::Ne, value);
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
+        REFUSED.iter().chain(REFUSED_HERE).map(|call| (*call, Vec::new())).collect();
+    let bpf = BPF_COMMANDS.iter().map(|command| not(0, *command)).collect::<Result<_, _>>()?;
+    rules.insert(libc::SYS_bpf, vec![SeccompRule::new(bpf)?]);
+    // Threads, and no processes.
+    let thread = libc::CLONE_THREAD as u64;
+    let process = vec![is(0, SeccompCmpOp::MaskedEq(thread), 0)?];
+    rules.insert(libc::SYS_clone, vec![SeccompRule::new(process)?]);
+    // What is typed into a terminal is the user's.
+    let types = [TIOCSTI, TIOCLINUX];
+    let types = types.map(|request| SeccompRule::new(vec![is(1, SeccompCmpOp::Eq, request)?]));
+    rules.insert(libc::SYS_ioctl, types.into_iter().collect::<Result<_, _>>()?);
+    let own = u64::from(std::process::id());
+    let others = std::iter::once(own).chain(command.map(u64::from)).map(|pid| not(0, pid));
+    rules.insert(libc::SYS_kill, vec![SeccompRule::new(others.collect::<Result<_, _>>()?)?]);
+    rules.insert(libc::SYS_tgkill, vec![SeccompRule::new(vec![not(0, own)?])?]);
+    Ok(rules)
+}

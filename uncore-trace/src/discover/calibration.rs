@@ -1,0 +1,137 @@
+//! What `uncore-trace calibrate` measured on this machine: the most that its memories gave.
+//!
+//! Guarantee: what was measured on another machine, or on this one with other memory, is not used.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::Cpus;
+use super::processor::Processor;
+use super::read::{Problems, bytes};
+
+/// The file, below the root.
+pub const FILE: &str = "var/lib/uncore-trace/calibration.json";
+
+/// What tells whether a machine is the one that was measured.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    /// `/sys/class/dmi/id/product_name`; empty where the firmware does not say.
+    pub product: String,
+    /// The processor's name; empty where the kernel does not say.
+    pub processor: String,
+    /// CPUs that could come online.
+    pub cpus: usize,
+    /// NUMA nodes with CPUs.
+    pub nodes: usize,
+    /// Memory, in GiB, rounded up: the kernel keeps some of it for itself, not always the same.
+    pub memory_gib: u64,
+}
+
+/// The most that went over a link in a second.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Measured {
+    /// What the catalog calls links of its kind: `memory`.
+    pub kind: String,
+    /// Its socket.
+    pub socket: Option<i16>,
+    /// Bytes a second towards the CPUs.
+    pub in_per_s: Option<f64>,
+    /// Bytes a second from the CPUs.
+    pub out_per_s: Option<f64>,
+    /// Bytes a second both ways together.
+    pub both_per_s: Option<f64>,
+    /// How it was measured, for people.
+    pub detail: String,
+}
+
+/// The content of the file.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Calibration {
+    /// Where it was measured.
+    pub machine: Identity,
+    /// What was measured.
+    pub links: Vec<Measured>,
+}
+
+impl Identity {
+    /// Of the machine below `root`.
+    pub(super) fn read(root: &Path, processor: Option<&Processor>, cpus: &Cpus) -> Self {
+        let text = |path: &str| {
+            let bytes = bytes(&root.join(path)).unwrap_or_default();
+            String::from_utf8_lossy(&bytes).into_owned()
+        };
+        let kib = text("proc/meminfo").lines().find_map(|line| {
+            line.strip_prefix("MemTotal:")?.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()
+        });
+        let nodes: std::collections::BTreeSet<_> =
+            cpus.places.values().filter_map(|place| place.node).collect();
+        Self {
+            product: text("sys/class/dmi/id/product_name").trim().to_owned(),
+            processor: processor.map(|it| it.name.clone()).unwrap_or_default(),
+            cpus: cpus.possible.iter().count(),
+            nodes: nodes.len(),
+            memory_gib: kib.unwrap_or_default().div_ceil(1 << 20),
+        }
+    }
+}
+
+impl Calibration {
+    /// What was measured on the machine below `root`; `None` where nothing was. A file that cannot be
+    /// used is a problem.
+    pub(super) fn read(root: &Path, identity: &Identity, problems: &mut Problems) -> Option<Self> {
+        let path = root.join(FILE);
+        let text = problems.text(&path)?;
+        let read: Result<Self, _> = serde_json::from_str(&text);
+        match read {
+            Ok(calibration) if calibration.machine == *identity => Some(calibration),
+            Ok(_) => {
+                let why = "it was measured on another machine, or with other memory: peaks in it are \
+                           not used; run uncore-trace calibrate";
+                problems.note(&path, &why);
+                None
+            }
+            Err(error) => {
+                problems.note(&path, &error);
+                None
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn identity(memory_gib: u64) -> Identity {
+        Identity {
+            product: "Board".to_owned(),
+            processor: "0x00000000410fd4f0".to_owned(),
+            cpus: 72,
+            nodes: 1,
+            memory_gib,
+        }
+    }
+
+    #[test]
+    fn only_what_was_measured_here_is_used() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(FILE);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let read = |identity: &Identity| {
+            let mut problems = Problems::default();
+            let calibration = Calibration::read(dir.path(), identity, &mut problems);
+            (calibration, problems.0)
+        };
+        assert_eq!(read(&identity(480)), (None, Vec::new()));
+        let calibration = Calibration { machine: identity(480), links: Vec::new() };
+        std::fs::write(&path, serde_json::to_string(&calibration).unwrap()).unwrap();
+        assert_eq!(read(&identity(480)), (Some(calibration), Vec::new()));
+        let (none, problems) = read(&identity(240));
+        assert_eq!((none, problems.len()), (None, 1));
+        assert!(problems[0].contains("another machine"), "{problems:?}");
+        std::fs::write(&path, "{").unwrap();
+        let (none, problems) = read(&identity(480));
+        assert_eq!((none, problems.len()), (None, 1));
+    }
+}

@@ -1,0 +1,155 @@
+//! How much a PCIe link carries, from what sysfs and configuration space say of it.
+
+use std::fmt;
+use std::path::Path;
+
+use serde::Serialize;
+
+use super::read::{Problems, bytes};
+
+/// Bytes of framing (4), header (12, of a completion) and CRC (4) that each packet has beside its
+/// data: the least there are (PCI Express Base 6.0, 2.2.9, 3.6.2 and 4.2.2).
+const OVERHEAD: f64 = 20.0;
+
+/// Most bytes of data in a packet, where configuration space cannot be read.
+const USUAL_PAYLOAD: u32 = 256;
+
+/// The speed of a link as it was trained.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Speed {
+    /// `current_link_speed`: transfers on each lane, 1e9 a second.
+    pub gt_per_s: f64,
+    /// `current_link_width`: lanes.
+    pub width: u32,
+    /// Most bytes of data in a packet (`Max_Payload_Size`); `None` where configuration space cannot
+    /// be read, which takes root.
+    pub payload: Option<u32>,
+}
+
+impl Speed {
+    /// Reads it from the folder of a root port; `None` where the link is down or sysfs does not say.
+    pub(super) fn read(dir: &Path, problems: &mut Problems) -> Option<Self> {
+        let speed = problems.line(&dir.join("current_link_speed"))?;
+        let width = problems.line(&dir.join("current_link_width"))?;
+        let config = bytes(&dir.join("config")).unwrap_or_default();
+        Self::parse(&speed, &width, &config)
+    }
+
+    /// `speed` is as in `16.0 GT/s PCIe` or `8 GT/s`, `Unknown` while the link is down; a link that is
+    /// down has 0 lanes, or 63 (drivers/pci/pci-sysfs.c and the field of the link status, Linux 7.2).
+    fn parse(speed: &str, width: &str, config: &[u8]) -> Option<Self> {
+        let gt_per_s = speed.split_once(" GT/s")?.0.trim().parse().ok()?;
+        let width = width.parse().ok().filter(|width| (1..=32).contains(width))?;
+        let sane = (1.0..1000.0).contains(&gt_per_s);
+        sane.then_some(Self { gt_per_s, width, payload: payload(config) })
+    }
+
+    /// Part of the transferred bits that are not for the encoding, and its name: 8b/10b up to 5 GT/s,
+    /// 128b/130b up to 32 GT/s, then flits of 256 bytes of which 236 are packets (PCI Express Base 6.0,
+    /// 4.2.1, 4.2.2 and 4.2.3).
+    fn encoding(&self) -> (f64, &'static str) {
+        if self.gt_per_s <= 5.0 {
+            (8.0 / 10.0, "8b/10b")
+        } else if self.gt_per_s <= 32.0 {
+            (128.0 / 130.0, "128b/130b")
+        } else {
+            (236.0 / 256.0, "flits")
+        }
+    }
+
+    fn data_bytes(&self) -> f64 {
+        f64::from(self.payload.unwrap_or(USUAL_PAYLOAD))
+    }
+
+    /// Most bytes of data a second in one direction: in packets as large as they may be.
+    pub fn bytes_per_s(&self) -> f64 {
+        let raw = self.gt_per_s * 1e9 * f64::from(self.width) / 8.0;
+        let data = self.data_bytes();
+        raw * self.encoding().0 * data / (data + OVERHEAD)
+    }
+}
+
+impl fmt::Display for Speed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let assumed = if self.payload.is_none() { " (assumed)" } else { "" };
+        write!(
+            f,
+            "{} GT/s x{}, {}, packets of {} bytes{assumed} with {OVERHEAD} bytes of overhead",
+            self.gt_per_s,
+            self.width,
+            self.encoding().1,
+            self.data_bytes(),
+        )
+    }
+}
+
+/// `Max_Payload_Size` in the device control register of the PCI Express capability, id 0x10 (PCI
+/// Express Base 6.0, 7.5.3.4).
+fn payload(config: &[u8]) -> Option<u32> {
+    let byte = |at: usize| config.get(at).copied();
+    let mut at = usize::from(byte(0x34)? & 0xfc);
+    // A list that loops ends with the space for its headers.
+    for _ in 0..48 {
+        if at < 0x40 {
+            return None;
+        }
+        if byte(at)? == 0x10 {
+            // 6 and 7 are reserved.
+            let code = u32::from(byte(at + 8)? >> 5);
+            return (code <= 5).then(|| 128 << code);
+        }
+        at = usize::from(byte(at + 1)? & 0xfc);
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn config(control: u8) -> Vec<u8> {
+        let mut config = vec![0; 256];
+        config[0x34] = 0x50;
+        (config[0x50], config[0x51]) = (0x01, 0x60);
+        (config[0x60], config[0x68]) = (0x10, control);
+        config
+    }
+
+    #[test]
+    fn links_carry_what_their_generation_does() {
+        let of = |speed, width, config: &[u8]| {
+            let parsed = Speed::parse(speed, width, config);
+            parsed.map(|speed| (speed.bytes_per_s() / 1e7).round() / 100.0)
+        };
+        assert_eq!(of("2.5 GT/s PCIe", "1", &[]), Some(0.23));
+        assert_eq!(of("16.0 GT/s PCIe", "4", &config(0x20)), Some(7.31));
+        assert_eq!(of("32.0 GT/s PCIe", "16", &config(0x40)), Some(60.65));
+        assert_eq!(of("8 GT/s", "8", &[]), Some(7.31));
+        for (speed, width) in [("Unknown", "0"), ("8.0 GT/s PCIe", "63"), ("x GT/s", "4"), ("", "")]
+        {
+            assert_eq!(of(speed, width, &[]), None, "{speed} {width}");
+        }
+    }
+
+    #[test]
+    fn the_packets_are_those_of_configuration_space() {
+        assert_eq!(payload(&config(0x20)), Some(256));
+        assert_eq!(payload(&config(0xe0)), None);
+        // What a user other than root may read.
+        assert_eq!(payload(&config(0x20)[..64]), None);
+        let speed = Speed::parse("16.0 GT/s PCIe", "4", &config(0x40)).unwrap();
+        assert_eq!(
+            speed.to_string(),
+            "16 GT/s x4, 128b/130b, packets of 512 bytes with 20 bytes of overhead"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn no_configuration_panics(config in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let _payload = payload(&config);
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! What a recorder gives up once it has attached, and what this kernel cannot take from it.
+
+use std::path::Path;
+
+use super::{Finding, Machine, State};
+use crate::confine;
+
+const NAME: &str = "confinement";
+
+/// Where a kernel that has seccomp filters lists what they can do (seccomp(2)).
+const SECCOMP: &str = "proc/sys/kernel/seccomp/actions_avail";
+
+pub(super) fn check(machine: &Machine) -> Vec<Finding> {
+    if machine.root() != Path::new("/") {
+        let what = "what the kernel can take from a recorder is known on the running machine only";
+        return vec![Finding::new(NAME, State::NotHere, what)];
+    }
+    let has = |what: &str| machine.has(what);
+    vec![finding(confine::has_landlock(), has(SECCOMP), confine::hides_processes())]
+}
+
+fn finding(landlock: bool, seccomp: bool, hides_processes: bool) -> Finding {
+    let kept = confine::names(confine::RECORDER);
+    let files = landlock && !hides_processes;
+    let mut dropped = vec![format!(
+        "all capabilities but {kept}{}",
+        if hides_processes { " and CAP_SYS_PTRACE" } else { "" }
+    )];
+    dropped.push("every way to get them back (no_new_privs)".to_owned());
+    if files {
+        dropped.push("other files than it reads and the output (Landlock)".to_owned());
+    }
+    if seccomp {
+        dropped.push("system calls that it does not need (seccomp)".to_owned());
+    }
+    let mut missing = Vec::new();
+    if hides_processes {
+        missing.push("Landlock is left out, as /proc is mounted with hidepid");
+    } else if !landlock {
+        missing.push("this kernel has no Landlock, or was started without it (parameter lsm=)");
+    }
+    if !seccomp {
+        missing.push("this kernel has no seccomp filters (CONFIG_SECCOMP_FILTER)");
+    }
+    let state = if missing.is_empty() { State::Ok } else { State::Warn };
+    let gives_up = format!("once it has attached, a recorder gives up {}", dropped.join(", "));
+    let what = [&[gives_up.as_str()], missing.as_slice()].concat().join("; ");
+    Finding::new(NAME, state, what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_dropped_is_named_and_what_cannot_be_is_a_warning() {
+        let all = finding(true, true, false);
+        assert_eq!(all.state, State::Ok);
+        for word in
+            ["CAP_BPF", "CAP_PERFMON", "CAP_DAC_READ_SEARCH", "no_new_privs", "Landlock", "seccomp"]
+        {
+            assert!(all.what.contains(word), "{word}: {}", all.what);
+        }
+        assert!(!all.what.contains("CAP_SYS_PTRACE"), "{}", all.what);
+        for (found, word) in [
+            (finding(false, true, false), "no Landlock"),
+            (finding(true, false, false), "no seccomp"),
+            (finding(true, true, true), "hidepid"),
+        ] {
+            assert!(found.state == State::Warn && found.what.contains(word), "{found:?}");
+        }
+        assert!(finding(true, true, true).what.contains("CAP_SYS_PTRACE"));
+    }
+}

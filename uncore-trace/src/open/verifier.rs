@@ -1,0 +1,155 @@
+//! What the kernel's verifier makes of each program: nothing is attached, and nothing stays loaded.
+//!
+//! The verifier tells in its log how many states it visited, and aya hands out the log of a failed load
+//! only. So each load is made to fail after the verifier: what follows it in `bpf_prog_load`
+//! (kernel/bpf/syscall.c, Linux 6.1 to 7.2) is the program's descriptor, and while this runs there is
+//! none to be had.
+
+use anyhow::{Context as _, Result, bail, ensure};
+use aya::programs::{Program, ProgramError};
+use aya::{Btf, Ebpf, VerifierLogLevel};
+use rustix::io::Errno;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use super::btf::{Types, VMLINUX};
+use super::counters::CounterArray;
+use super::options::{Options, Timer};
+use super::{io, programs};
+
+/// Instructions that the verifier looks at before it gives up: `BPF_COMPLEXITY_LIMIT_INSNS`,
+/// include/linux/bpf.h, Linux 6.1 to 7.2.
+pub const MOST_INSTRUCTIONS: u32 = 1_000_000;
+
+/// CPUs that the maps have room for.
+const CPUS: u32 = 2;
+
+/// Everything that can be asked of the programs: what is not asked for is not verified.
+const ALL: Options = Options {
+    tick_ns: 1_000_000,
+    slices: true,
+    sample_on_sched: true,
+    sample_on_irq: true,
+    min_gap_ns: 1000,
+    io: true,
+    timer: Timer::Auto,
+    // One page of any kernel.
+    buffer_bytes: 1 << 16,
+};
+
+/// What the verifier counted in one program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Effort {
+    /// Instructions that it looked at; one on several paths counts for each.
+    pub instructions: u32,
+    /// States that it kept to compare others with, over all instructions.
+    pub states: u32,
+    /// The most of them at one time.
+    pub peak_states: u32,
+}
+
+/// A program of the object, and what the verifier says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verified {
+    /// Its name.
+    pub program: String,
+    /// Or why it is refused, in one line.
+    pub effort: Result<Effort, String>,
+}
+
+/// Has the running kernel verify each program that a recording can load here, with everything asked for,
+/// in the order of their names.
+///
+/// Nothing else in this process can open a file meanwhile.
+///
+/// # Errors
+///
+/// The maps cannot be made, or the kernel does not say what it counted.
+pub fn verify() -> Result<Vec<Verified>> {
+    let counters = CounterArray::create(1)
+        .context("cannot make the perf event array (root, or CAP_BPF and CAP_PERFMON, is needed; see `uncore-trace doctor`)")?;
+    let kernel = Btf::from_sys_fs().context("cannot read the kernel's BTF")?;
+    let types = Types::read(VMLINUX.as_ref())?;
+    let io = io::Kernel::of(&types);
+    let stats = VerifierLogLevel::STATS;
+    let mut ebpf = programs::load(&ALL, CPUS, true, &counters, &types, Some(&io), stats)?;
+    let unused = |name: &str| io::PROGRAMS.contains(&name) && !io.programs().contains(&name);
+    let mut names: Vec<String> =
+        ebpf.programs().map(|(name, _)| name.to_owned()).filter(|name| !unused(name)).collect();
+    names.sort();
+    let _none = NoDescriptors::new().context("cannot lower the limit of open files")?;
+    names.into_iter().map(|name| one(&mut ebpf, &kernel, name)).collect()
+}
+
+fn one(ebpf: &mut Ebpf, kernel: &Btf, name: String) -> Result<Verified> {
+    let program = ebpf.program_mut(&name).with_context(|| format!("there is no program {name}"))?;
+    let loaded = match program {
+        // The object's programs of this type are all at this tracepoint.
+        Program::BtfTracePoint(program) => program.load("sched_switch", kernel),
+        Program::RawTracePoint(program) => program.load(),
+        other => bail!("the BPF program {name} is of the type {:?}", other.prog_type()),
+    };
+    let log = match &loaded {
+        Err(ProgramError::LoadError { io_error, verifier_log })
+            if io_error.raw_os_error() == Some(Errno::MFILE.raw_os_error()) =>
+        {
+            verifier_log.to_string()
+        }
+        Err(ProgramError::LoadError { io_error, .. }) => {
+            return Ok(Verified { program: name, effort: Err(io_error.to_string()) });
+        }
+        _ => String::new(),
+    };
+    ensure!(loaded.is_err(), "the BPF program {name} was loaded without a descriptor");
+    let effort = effort(&log)
+        .with_context(|| format!("the kernel does not say what verifying {name} took: {log:?}"))?;
+    Ok(Verified { program: name, effort: Ok(effort) })
+}
+
+/// Reads the line that `print_verification_stats` writes (kernel/bpf/verifier.c, Linux 6.1 to 7.2).
+fn effort(log: &str) -> Option<Effort> {
+    let line = log.lines().rev().find(|line| line.starts_with("processed "))?;
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let after = |name| {
+        let at = words.iter().position(|&word| word == name)?;
+        words.get(at + 1)?.parse().ok()
+    };
+    Some(Effort {
+        instructions: after("processed")?,
+        states: after("total_states")?,
+        peak_states: after("peak_states")?,
+    })
+}
+
+/// While this exists, nothing in this process gets a new descriptor; those that are open stay.
+struct NoDescriptors(Rlimit);
+
+impl NoDescriptors {
+    fn new() -> Result<Self, Errno> {
+        let before = getrlimit(Resource::Nofile);
+        setrlimit(Resource::Nofile, Rlimit { current: Some(0), maximum: before.maximum })?;
+        Ok(Self(before))
+    }
+}
+
+impl Drop for NoDescriptors {
+    fn drop(&mut self) {
+        if let Err(error) = setrlimit(Resource::Nofile, self.0) {
+            log::warn!("cannot raise the limit of open files again: {error}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_of_the_statistics_is_read() {
+        let log = "verification time 321 usec\nstack depth 24+0\nprocessed 187 insns (limit 1000000) \
+                   max_states_per_insn 1 total_states 17 peak_states 12 mark_read 6\n";
+        let wanted = Effort { instructions: 187, states: 17, peak_states: 12 };
+        assert_eq!(effort(log), Some(wanted));
+        assert_eq!(effort("processed 187 insns (limit 1000000)"), None);
+        assert_eq!(effort(""), None);
+    }
+}

@@ -1,0 +1,394 @@
+//! The links that the counters of a plan count, and the most that goes over each.
+//!
+//! A link is what the catalog calls so ([`crate::catalog::link`]), once for each socket; of PMUs of
+//! root ports, once for each part of them that is counted apart. Counters of several PMUs and events
+//! of one direction add up to the bytes that went that way.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::io::{Below, label};
+use super::place::Spot;
+use super::resolve::{Resolved, Resolver};
+use super::{Counter, Plan, Role};
+use crate::catalog::family::Family;
+use crate::catalog::link;
+use crate::catalog::metric::{DURATION_NS, Input, Planned};
+use crate::catalog::scope::Scope;
+use crate::catalog::words::Words;
+use crate::discover::Machine;
+use crate::discover::speed::Speed;
+use crate::schema::link::{Counted, Direction, Link, Peak, Source};
+
+/// What tells links apart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Key {
+    family: String,
+    kind: String,
+    socket: Option<i16>,
+    /// What of which PMU, where that is of root ports.
+    part: Option<Part>,
+}
+
+/// A part of a PMU of root ports.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Part {
+    pmu: String,
+    mask: Option<u64>,
+    requester: Option<u64>,
+    die: Option<u32>,
+}
+
+/// The links of a plan that is being made.
+#[derive(Debug, Default)]
+pub(super) struct Links {
+    links: Vec<(Key, Link)>,
+}
+
+impl Links {
+    /// Puts a counter on its link, if it counts bytes of one.
+    pub(super) fn add(&mut self, machine: &Machine, event: &Resolved<'_>, spot: Spot, id: u32) {
+        let Some(family) = event.words.family else { return };
+        if event.encoded.unit != "bytes" {
+            return;
+        }
+        let name = &event.encoded.event;
+        let its = family.links.iter().find_map(|link| Some((link, link.direction(name)?)));
+        let Some((rule, direction)) = its else { return };
+        let below = Below::of(machine, event.words, &event.encoded, spot.cpu);
+        let key = key(family, rule, event.words, spot, below.as_ref());
+        let counted = Counted { counter: id, direction };
+        if let Some((_, link)) = self.links.iter_mut().find(|(other, _)| *other == key) {
+            link.counters.push(counted);
+            return;
+        }
+        // What may be below another PMU as well says nothing of this one.
+        let below = below.filter(|below| !below.is_unsure);
+        let devices = below.as_ref().and_then(|below| label(machine, &below.functions));
+        let mut peaks: Vec<Peak> =
+            below.iter().flat_map(|below| of_ports(machine, below)).collect();
+        peaks.extend(rule.peaks.iter().map(of_catalog));
+        if key.part.is_none() {
+            peaks.extend(calibrated(machine, &key));
+        }
+        let link = Link {
+            name: called(rule, &key, spot.socket, devices.as_deref()),
+            kind: rule.name.clone(),
+            subsystem: event.group.to_owned(),
+            socket: spot.socket,
+            devices,
+            counters: vec![counted],
+            peaks,
+            latencies: Vec::new(),
+        };
+        self.links.push((key, link));
+    }
+
+    /// The links, each with a name of its own and with its latencies.
+    pub(super) fn finish(self, resolver: &Resolver<'_>, plan: &Plan) -> Vec<Link> {
+        let of = |counter: &Counter| counter.role != Role::Weight;
+        let counted: BTreeSet<u32> =
+            plan.counters.iter().filter(|its| of(its)).map(|its| its.id).collect();
+        let mut links = self.links;
+        for (key, link) in &mut links {
+            link.counters.retain(|its| counted.contains(&its.counter));
+            link.latencies = latencies(resolver, plan, key);
+        }
+        links.retain(|(_, link)| !link.counters.is_empty());
+        for more in MORE {
+            tell_apart(&mut links, more);
+        }
+        links.into_iter().map(|(_, link)| link).collect()
+    }
+}
+
+/// What a name gets where another link has the same.
+type More = fn(&Key, usize) -> Option<String>;
+
+/// In the order in which they are tried.
+const MORE: [More; 4] = [
+    |key, _| key.socket.map(|socket| format!("socket {socket}")),
+    |key, _| {
+        let mask = key.part.as_ref()?.mask;
+        mask.map(|mask| format!("ports {mask:#x}"))
+    },
+    |key, _| Some(key.part.as_ref().map_or(&key.family, |part| &part.pmu).clone()),
+    |_, place| Some(place.to_string()),
+];
+
+/// Gives more to the names that several links have, where that tells them apart.
+fn tell_apart(links: &mut [(Key, Link)], more: More) {
+    let names: Vec<String> = links.iter().map(|(_, link)| link.name.clone()).collect();
+    let more: Vec<_> = links.iter().enumerate().map(|(place, (key, _))| more(key, place)).collect();
+    for (place, (_, link)) in links.iter_mut().enumerate() {
+        let same = names.iter().zip(&more).filter(|(name, _)| **name == link.name);
+        let differs = same.into_iter().any(|(_, other)| *other != more[place]);
+        if let Some(more) = more[place].as_ref().filter(|_| differs) {
+            link.name = format!("{} ({more})", link.name);
+        }
+    }
+}
+
+fn key(
+    family: &Family,
+    rule: &link::Link,
+    words: Words<'_>,
+    spot: Spot,
+    below: Option<&Below<'_>>,
+) -> Key {
+    let each =
+        below.is_some() || matches!(family.scope, Some(Scope::RootPort | Scope::RootComplex));
+    let part = each.then(|| Part {
+        pmu: words.pmu.name.clone(),
+        mask: below.and_then(|below| below.mask),
+        requester: below.and_then(|below| below.requester),
+        die: below.and_then(|below| below.die),
+    });
+    Key { family: family.family.clone(), kind: rule.name.clone(), socket: spot.socket, part }
+}
+
+/// What a link is called: its kind, then what is below it, or its socket.
+fn called(rule: &link::Link, key: &Key, socket: Option<i16>, devices: Option<&str>) -> String {
+    match (devices, &key.part, socket) {
+        (Some(devices), _, _) => format!("{} {devices}", rule.name),
+        (None, Some(part), _) => format!("{} {}", rule.name, part.pmu),
+        (None, None, Some(socket)) => format!("{} {socket}", rule.name),
+        (None, None, None) => rule.name.clone(),
+    }
+}
+
+fn of_catalog(peak: &link::Peak) -> Peak {
+    Peak {
+        direction: peak.direction,
+        bytes_per_s: peak.gb_per_s * 1e9,
+        source: Source::Catalog,
+        detail: peak.source.clone(),
+    }
+}
+
+/// What was measured of a link on this machine.
+fn calibrated(machine: &Machine, key: &Key) -> Vec<Peak> {
+    let measured = machine.calibration.iter().flat_map(|calibration| &calibration.links);
+    let mut its = measured.filter(|its| its.kind == key.kind && its.socket == key.socket);
+    let Some(its) = its.next() else { return Vec::new() };
+    let ways = [
+        (Direction::In, its.in_per_s),
+        (Direction::Out, its.out_per_s),
+        (Direction::Both, its.both_per_s),
+    ];
+    let peak = |(direction, rate): (Direction, Option<f64>)| {
+        let bytes_per_s = rate.filter(|rate| *rate > 0.0 && rate.is_finite())?;
+        let detail = its.detail.clone();
+        Some(Peak { direction, bytes_per_s, source: Source::Calibrated, detail })
+    };
+    ways.into_iter().filter_map(peak).collect()
+}
+
+/// What the root ports that have devices can carry together, each way; nothing where one of them
+/// does not say how fast it is.
+fn of_ports(machine: &Machine, below: &Below<'_>) -> Vec<Peak> {
+    let tops: BTreeSet<_> = below.functions.iter().map(|function| function.top).collect();
+    let of = |top| machine.devices.function(top)?.speed;
+    let Some(speeds) = tops.iter().map(|top| of(*top)).collect::<Option<Vec<_>>>() else {
+        return Vec::new();
+    };
+    if speeds.is_empty() {
+        return Vec::new();
+    }
+    let bytes_per_s = speeds.iter().map(Speed::bytes_per_s).sum();
+    let details: BTreeSet<String> = speeds.iter().map(ToString::to_string).collect();
+    let detail = details.into_iter().collect::<Vec<_>>().join("; ");
+    let peak =
+        |direction| Peak { direction, bytes_per_s, source: Source::Sysfs, detail: detail.clone() };
+    vec![peak(Direction::In), peak(Direction::Out)]
+}
+
+/// The metrics that the link's rule names as its latency, of its socket and its root ports, where all
+/// that they are computed from is counted.
+fn latencies(resolver: &Resolver<'_>, plan: &Plan, key: &Key) -> Vec<Planned> {
+    let families = &resolver.catalog.families;
+    let rule = families.iter().filter(|its| its.family == key.family).flat_map(|its| &its.links);
+    let names = rule.filter(|rule| rule.name == key.kind).flat_map(|rule| &rule.latency);
+    names.flat_map(|name| resolver.counted(plan, name)).filter(|its| is_of(its, key)).collect()
+}
+
+/// Whether a metric is about what the link is about.
+fn is_of(metric: &Planned, key: &Key) -> bool {
+    let same_part = key.part.as_ref().is_none_or(|part| {
+        let set = metric.filter.split(',').filter_map(|term| term.split_once("=0x"));
+        let masks: Vec<_> = set.filter_map(|(_, hex)| u64::from_str_radix(hex, 16).ok()).collect();
+        metric.pmu == part.pmu
+            && part.mask.is_none_or(|mask| masks.is_empty() || masks.contains(&mask))
+    });
+    same_part && (metric.socket == key.socket || metric.socket.is_none() || key.socket.is_none())
+}
+
+impl Resolver<'_> {
+    /// The metric of this name on each PMU and CPU where the plan counts all its inputs already.
+    fn counted(&self, plan: &Plan, name: &str) -> Vec<Planned> {
+        let mut planned = Vec::new();
+        for (family, metric) in self.all_metrics().filter(|(_, metric)| metric.name == name) {
+            let Some(example) = plan.counters.iter().find(|its| its.family == family.family) else {
+                continue;
+            };
+            let parts: BTreeSet<(&str, u32, &str, Option<i16>)> = plan
+                .counters
+                .iter()
+                .filter(|its| its.family == example.family)
+                .map(|its| (its.pmu.as_str(), its.cpu, its.filter.as_str(), its.socket))
+                .collect();
+            let names: Vec<&str> =
+                metric.formula.names().into_iter().filter(|name| *name != DURATION_NS).collect();
+            if !metric.inputs.is_empty() || names.iter().any(|name| is_constant(family, name)) {
+                continue;
+            }
+            for (pmu, cpu, filter, socket) in parts {
+                let on = |its: &&Counter, name: &str, filter: &str| {
+                    its.pmu == pmu && its.cpu == cpu && its.event == name && its.filter == filter
+                };
+                let counter = |name: &str| {
+                    let exact = plan.counters.iter().find(|its| on(its, name, filter));
+                    // A clock is the same for all root ports.
+                    let any = || plan.counters.iter().find(|its| on(its, name, ""));
+                    exact.or_else(any).map(|its| its.id)
+                };
+                let inputs: Vec<Input> = names
+                    .iter()
+                    .map(|name| Input { name: (*name).to_owned(), counter: counter(name) })
+                    .collect();
+                let has_own = plan.counters.iter().any(|its| {
+                    its.filter == filter && inputs.iter().any(|input| input.counter == Some(its.id))
+                });
+                if !has_own || inputs.iter().any(|input| input.counter.is_none()) {
+                    continue;
+                }
+                planned.push(Planned {
+                    name: metric.name.clone(),
+                    about: metric.about.clone(),
+                    unit: metric.unit.clone(),
+                    formula: metric.formula.to_string(),
+                    across: metric.across,
+                    family: family.family.clone(),
+                    pmu: pmu.to_owned(),
+                    filter: filter.to_owned(),
+                    cpu,
+                    socket,
+                    per_cpu: false,
+                    inputs,
+                    constants: BTreeMap::new(),
+                });
+            }
+        }
+        planned
+    }
+}
+
+fn is_constant(family: &Family, name: &str) -> bool {
+    family.constants.iter().any(|constant| constant.name == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalog::Catalog;
+    use crate::discover::captured;
+    use crate::plan::{Request, plan};
+
+    fn links(machine: &str, groups: &str, per_port: bool) -> (Plan, Vec<Link>) {
+        let request = Request {
+            groups: groups.split(',').map(str::to_owned).collect(),
+            per_port,
+            tick_ns: 1_000_000,
+            window_ns: 10_000_000,
+            ..Request::default()
+        };
+        let plan = plan(&captured(machine), &Catalog::embedded().unwrap(), &request).unwrap();
+        let links = plan.links.clone();
+        (plan, links)
+    }
+
+    fn names(links: &[Link]) -> Vec<&str> {
+        links.iter().map(|link| link.name.as_str()).collect()
+    }
+
+    #[test]
+    fn each_socket_has_its_links() {
+        let (plan, links) = links("grace-2s", "mem,latency", false);
+        assert_eq!(names(&links), ["memory 0", "GPU memory 0", "memory 1", "GPU memory 1"]);
+        for link in &links {
+            let ways: Vec<_> = link.counters.iter().map(|its| its.direction).collect();
+            assert_eq!(ways, [Direction::In, Direction::Out], "{}", link.name);
+            for counted in &link.counters {
+                let counter = &plan.counters[counted.counter as usize];
+                assert_eq!((counter.id, counter.socket), (counted.counter, link.socket));
+            }
+        }
+        let latencies: Vec<_> =
+            links.iter().map(|link| link.latencies.iter().map(|its| its.cpu).collect()).collect();
+        let of_memory = |link: usize| Vec::<u32>::clone(&latencies[link]);
+        assert_eq!((of_memory(0).len(), of_memory(1).len(), of_memory(2).len()), (1, 0, 1));
+        assert_ne!(of_memory(0), of_memory(2));
+        let peaks = &links[0].peaks;
+        assert!(peaks.iter().all(|peak| peak.source == Source::Catalog), "{peaks:?}");
+    }
+
+    #[test]
+    fn root_ports_that_are_counted_apart_are_links_of_their_own() {
+        for machine in ["grace-2s", "t410-2s"] {
+            let (plan, links) = links(machine, "pcie", true);
+            let distinct: BTreeSet<&str> = names(&links).into_iter().collect();
+            assert_eq!(distinct.len(), links.len(), "{:?}", names(&links));
+            let mut counted: Vec<u32> =
+                links.iter().flat_map(|link| &link.counters).map(|its| its.counter).collect();
+            counted.sort_unstable();
+            let bytes = plan.counters.iter().filter(|its| its.unit == "bytes").map(|its| its.id);
+            assert_eq!(counted, bytes.collect::<Vec<_>>());
+            for link in &links {
+                let its = link.counters.iter().map(|its| &plan.counters[its.counter as usize]);
+                let parts: BTreeSet<_> = its.map(|its| (&its.pmu, &its.filter)).collect();
+                assert_eq!(parts.len(), 1, "{}: {parts:?}", link.name);
+            }
+        }
+    }
+
+    /// What the groups of traffic open is on a link, so that views can say how full it is.
+    #[test]
+    fn every_counter_of_bytes_is_on_one_link_with_a_name_of_its_own() {
+        for machine in MACHINES {
+            let (plan, links) = links(machine, "all", false);
+            let distinct: BTreeSet<&str> = names(&links).into_iter().collect();
+            assert_eq!(distinct.len(), links.len(), "{machine}: {:?}", names(&links));
+            println!("{machine}: {:?}", names(&links));
+            for counter in &plan.counters {
+                let on = links.iter().flat_map(|link| &link.counters);
+                let on = on.filter(|its| its.counter == counter.id).count();
+                let traffic = ["mem", "pcie", "c2c", "mesh"].contains(&counter.subsystem.as_str());
+                let bytes = counter.unit == "bytes" && counter.role != Role::Weight;
+                assert!(on <= 1, "{machine}: {} {}", counter.pmu, counter.event);
+                let is_missing = traffic && bytes && on == 0;
+                assert!(!is_missing, "{machine}: {} {}", counter.pmu, counter.event);
+            }
+        }
+    }
+
+    /// Captured machines with counters of traffic.
+    const MACHINES: [&str; 18] = [
+        "all-drivers-acpi",
+        "altra-2s",
+        "ampereone",
+        "cmn-s3",
+        "grace-2s",
+        "icelake-2s",
+        "kunpeng-920",
+        "kunpeng-hip09",
+        "monaka",
+        "power9-2s",
+        "sapphire-rapids-2s",
+        "skylake-sp-2s",
+        "t410-2s",
+        "yitian",
+        "zen2",
+        "zen3-2s",
+        "zen4-2s",
+        "zen5-2s",
+    ];
+}

@@ -1,0 +1,314 @@
+//! The marks of a recording: those that were taken, the spans that are open, and what was refused.
+//!
+//! Guarantees: memory is bounded by [`MOST_OPEN`], by [`MOST_PER_SECOND`] for each second between two
+//! calls of [`Book::take_rows`], and by what the metadata may hold; a time is never before the
+//! recording's begin nor after the moment at which the mark was taken; what is not taken is counted.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Context as _, Result};
+
+use super::wire::Act;
+use crate::schema::marks::{Kind, LISTED_BYTES, LISTED_MARKS, Listed, Mark, TEXT_BYTES};
+use crate::schema::metadata;
+
+/// Spans that may be open at a time.
+const MOST_OPEN: usize = 1000;
+
+/// Marks that are taken in a second: a program that writes more lines than these must neither fill the
+/// memory nor keep the recorder from draining.
+const MOST_PER_SECOND: u32 = 1000;
+
+/// Bytes by which a mark in the metadata grows when its span ends: `null` becomes a number of up to 19
+/// digits.
+const END_BYTES: usize = 15;
+
+/// Where marks are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Room {
+    /// In the table, and the first of them in the metadata.
+    Table,
+    /// In the metadata only.
+    Metadata,
+    /// Nowhere: a stream has its metadata before it has any mark.
+    Nowhere,
+}
+
+/// Why a mark was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Refusal {
+    Empty,
+    TooLong,
+    NotText,
+    NotBegun,
+    TooMany,
+    TooManyOpen,
+    NoRoom,
+    Stream,
+}
+
+impl Refusal {
+    /// In words that follow "not taken: ".
+    pub(super) fn words(self) -> String {
+        match self {
+            Self::Empty => "it has no text".to_owned(),
+            Self::TooLong => format!("it is longer than {TEXT_BYTES} bytes"),
+            Self::NotText => "it is not UTF-8".to_owned(),
+            Self::NotBegun => "no span of that name is open: begin it first".to_owned(),
+            Self::TooMany => {
+                format!("a recording takes at most {MOST_PER_SECOND} marks in a second")
+            }
+            Self::TooManyOpen => format!("{MOST_OPEN} spans are open: end some of them first"),
+            Self::NoRoom => format!(
+                "a single file has room for {LISTED_MARKS} marks and {} KiB of them: record into a \
+                 directory (-o DIR/)",
+                LISTED_BYTES >> 10
+            ),
+            Self::Stream => {
+                "the recording is a stream, which has no place for marks: record into a file"
+                    .to_owned()
+            }
+        }
+    }
+
+    /// Whether it is the recorder that could not take a mark with which nothing is wrong.
+    const fn is_lack_of_room(self) -> bool {
+        matches!(self, Self::TooMany | Self::TooManyOpen | Self::NoRoom)
+    }
+}
+
+/// A mark that somebody wants to make.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wish<'a> {
+    /// What is to be done.
+    pub act: Act,
+    /// The name.
+    pub text: &'a str,
+    /// Tells spans of one name apart, where the sender knows which of them it ends.
+    pub id: Option<&'a str>,
+    /// When the sender says it was, `CLOCK_MONOTONIC`, ns.
+    pub mono_ns: i64,
+    /// See [`Mark::source`].
+    pub source: &'static str,
+    /// See [`Mark::pid`].
+    pub pid: Option<i32>,
+}
+
+/// A span that was not ended.
+#[derive(Debug)]
+struct Open {
+    mark: Mark,
+    id: Option<String>,
+    /// Its place in the metadata's list.
+    place: Option<usize>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Book {
+    room: Room,
+    /// Begin of the recording, `CLOCK_MONOTONIC`, ns; the least there is until it is known.
+    start_ns: i64,
+    open: Vec<Open>,
+    /// Marks that the table does not have yet and that will not change.
+    rows: Vec<Mark>,
+    listed: Listed,
+    listed_bytes: usize,
+    /// Whether the metadata were not written since the list changed.
+    changed: bool,
+    /// What was not taken since the last call of [`Book::take_lost`].
+    lost: BTreeMap<Refusal, u64>,
+    /// What was warned of.
+    told: BTreeSet<Refusal>,
+    /// A second, and the marks that were taken in it.
+    second: (i64, u32),
+}
+
+impl Book {
+    pub(super) fn new(room: Room) -> Self {
+        Self {
+            room,
+            start_ns: i64::MIN,
+            open: Vec::new(),
+            rows: Vec::new(),
+            listed: Listed::default(),
+            listed_bytes: 0,
+            changed: false,
+            lost: BTreeMap::new(),
+            told: BTreeSet::new(),
+            second: (i64::MIN, 0),
+        }
+    }
+
+    /// The recording begins at `start_ns`: a mark of the time before is one of its begin.
+    pub(super) fn begin(&mut self, start_ns: i64) {
+        self.start_ns = start_ns;
+        let open = self.open.iter_mut().map(|open| &mut open.mark);
+        for mark in open.chain(&mut self.rows).chain(&mut self.listed.marks) {
+            mark.mono_ns = mark.mono_ns.max(start_ns);
+            mark.end_ns = mark.end_ns.map(|end| end.max(start_ns));
+        }
+    }
+
+    /// Takes a mark at the time `now`, `CLOCK_MONOTONIC`, ns.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be taken; where there was no room for it, it is counted.
+    pub(super) fn take(&mut self, wish: Wish<'_>, now: i64) -> Result<(), Refusal> {
+        let taken = self.try_take(wish, now);
+        if let Err(refusal) = taken
+            && refusal.is_lack_of_room()
+        {
+            *self.lost.entry(refusal).or_default() += 1;
+        }
+        taken
+    }
+
+    /// Counts a line that was not taken, for whose sender there is no answer. `true` the first time for
+    /// this reason.
+    pub(super) fn count_line(&mut self, refusal: Refusal) -> bool {
+        if !refusal.is_lack_of_room() {
+            *self.lost.entry(refusal).or_default() += 1;
+        }
+        self.told.insert(refusal)
+    }
+
+    fn try_take(&mut self, wish: Wish<'_>, now: i64) -> Result<(), Refusal> {
+        if self.room == Room::Nowhere {
+            return Err(Refusal::Stream);
+        }
+        if wish.text.is_empty() {
+            return Err(Refusal::Empty);
+        }
+        if wish.text.len() > TEXT_BYTES {
+            return Err(Refusal::TooLong);
+        }
+        let time = wish.mono_ns.min(now).max(self.start_ns);
+        if wish.act == Act::End {
+            return self.end(wish.text, wish.id, time);
+        }
+        if wish.act == Act::Begin && self.open.len() >= MOST_OPEN {
+            return Err(Refusal::TooManyOpen);
+        }
+        let second = now.div_euclid(1_000_000_000);
+        if self.second.0 != second {
+            self.second = (second, 0);
+        }
+        if self.second.1 >= MOST_PER_SECOND {
+            return Err(Refusal::TooMany);
+        }
+        let mark = Mark {
+            mono_ns: time,
+            end_ns: None,
+            kind: if wish.act == Act::Begin { Kind::Span } else { Kind::Instant },
+            text: wish.text.to_owned(),
+            source: wish.source.to_owned(),
+            pid: wish.pid,
+        };
+        let place = self.list(&mark);
+        if place.is_none() && self.room == Room::Metadata {
+            return Err(Refusal::NoRoom);
+        }
+        self.second.1 += 1;
+        if place.is_none() {
+            self.listed.left_out += 1;
+        }
+        self.changed = true;
+        match mark.kind {
+            Kind::Span => {
+                self.open.push(Open { mark, id: wish.id.map(str::to_owned), place });
+            }
+            Kind::Instant => self.keep(mark),
+        }
+        Ok(())
+    }
+
+    /// Ends the span of that name that was begun last.
+    fn end(&mut self, text: &str, id: Option<&str>, time: i64) -> Result<(), Refusal> {
+        let is_it = |open: &Open| open.mark.text == text && open.id.as_deref() == id;
+        let at = self.open.iter().rposition(is_it).ok_or(Refusal::NotBegun)?;
+        let Open { mut mark, place, .. } = self.open.remove(at);
+        mark.end_ns = Some(time.max(mark.mono_ns));
+        if let Some(listed) = place.and_then(|place| self.listed.marks.get_mut(place)) {
+            listed.end_ns = mark.end_ns;
+            self.changed = true;
+        }
+        self.keep(mark);
+        Ok(())
+    }
+
+    /// Puts a mark into the list of the metadata, if there is room for it; its place.
+    fn list(&mut self, mark: &Mark) -> Option<usize> {
+        let json = serde_json::to_string(mark).ok()?;
+        let bytes = self.listed_bytes + json.len() + END_BYTES + 1;
+        // Once one was left out, the list has the first ones and no others.
+        if self.listed.marks.len() >= LISTED_MARKS
+            || bytes > LISTED_BYTES
+            || self.listed.left_out > 0
+        {
+            return None;
+        }
+        self.listed_bytes = bytes;
+        self.listed.marks.push(mark.clone());
+        Some(self.listed.marks.len() - 1)
+    }
+
+    fn keep(&mut self, mark: Mark) {
+        if self.room == Room::Table {
+            self.rows.push(mark);
+        }
+    }
+
+    /// A part of the recording ends at `at_ns`, and this is the book of the next. Returns that of the part
+    /// that ends. A span that is open is in both: without an end in the one, from `at_ns` on in the other.
+    pub(super) fn turn(&mut self, at_ns: i64) -> Self {
+        let mut next = Self {
+            start_ns: at_ns,
+            told: std::mem::take(&mut self.told),
+            second: self.second,
+            ..Self::new(self.room)
+        };
+        for Open { mark, id, .. } in &self.open {
+            let mark = Mark { mono_ns: mark.mono_ns.max(at_ns), ..mark.clone() };
+            let place = next.list(&mark);
+            next.listed.left_out += u64::from(place.is_none());
+            next.open.push(Open { mark, id: id.clone(), place });
+        }
+        next.changed = !next.open.is_empty();
+        let mut ended = std::mem::replace(self, next);
+        ended.close();
+        ended
+    }
+
+    /// The recording is over: spans that are open stay without an end.
+    pub(super) fn close(&mut self) {
+        for open in std::mem::take(&mut self.open) {
+            self.keep(open.mark);
+        }
+    }
+
+    /// Marks that will not change and were not handed out before.
+    pub(super) fn take_rows(&mut self) -> Vec<Mark> {
+        std::mem::take(&mut self.rows)
+    }
+
+    /// What was not taken since the last call.
+    pub(super) fn take_lost(&mut self) -> BTreeMap<Refusal, u64> {
+        std::mem::take(&mut self.lost)
+    }
+
+    /// Writes the marks into the metadata, if they changed since the last call; whether they had.
+    pub(super) fn note(&mut self, pairs: &mut BTreeMap<String, String>) -> Result<bool> {
+        if std::mem::take(&mut self.changed) {
+            let json = serde_json::to_string(&self.listed)
+                .context("cannot write the recording's marks as JSON")?;
+            pairs.insert(metadata::MARKS.to_owned(), json);
+            return Ok(true);
+        }
+        Ok(false)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,163 @@
+//! The lines of `record --marks`.
+//!
+//! ```text
+//! begin:NAME     begins the span NAME
+//! end:NAME       ends the span NAME that was begun last
+//! mark:TEXT      an instant, whatever TEXT begins with
+//! TEXT           an instant
+//! ```
+//!
+//! A line ends with a line feed, and everything before it belongs to the name, also blanks and a carriage
+//! return. Guarantee: memory is one line and one read, whatever is written.
+
+use super::book::Refusal;
+use super::wire::Act;
+use crate::schema::marks::TEXT_BYTES;
+
+/// The longest word before a name.
+const WORD_BYTES: usize = "begin:".len();
+
+/// What a line asks for, and the name.
+///
+/// # Errors
+///
+/// It is empty, too long, or not UTF-8.
+pub(super) fn parse(line: &[u8]) -> Result<(Act, &str), Refusal> {
+    if line.len() > TEXT_BYTES + WORD_BYTES {
+        return Err(Refusal::TooLong);
+    }
+    let text = str::from_utf8(line).map_err(|_other| Refusal::NotText)?;
+    let (act, text) = match text.split_once(':') {
+        Some(("begin", name)) => (Act::Begin, name),
+        Some(("end", name)) => (Act::End, name),
+        Some(("mark", name)) => (Act::Instant, name),
+        _ => (Act::Instant, text),
+    };
+    match text.len() {
+        0 => Err(Refusal::Empty),
+        length if length > TEXT_BYTES => Err(Refusal::TooLong),
+        _ => Ok((act, text)),
+    }
+}
+
+/// Cuts what is read into lines.
+#[derive(Debug, Default)]
+pub(super) struct Lines {
+    /// The begin of a line that has not ended.
+    rest: Vec<u8>,
+}
+
+impl Lines {
+    /// Gives each line that ends in `bytes` to `take`, without its line feed; of a line that is too long
+    /// the begin only.
+    pub(super) fn feed(&mut self, bytes: &[u8], mut take: impl FnMut(&[u8])) {
+        let mut pieces = bytes.split(|byte| *byte == b'\n').peekable();
+        while let Some(piece) = pieces.next() {
+            // One byte more than is allowed is enough to see that it is too long.
+            let room = (TEXT_BYTES + WORD_BYTES + 1).saturating_sub(self.rest.len());
+            self.rest.extend_from_slice(&piece[..piece.len().min(room)]);
+            if pieces.peek().is_some() {
+                take(&self.rest);
+                self.rest.clear();
+            }
+        }
+    }
+
+    /// The writer has gone: what it left without a line feed is a line too.
+    pub(super) fn end(&mut self, take: impl FnOnce(&[u8])) {
+        if !self.rest.is_empty() {
+            take(&self.rest);
+            self.rest.clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_line_is_an_instant_or_one_end_of_a_span() {
+        let cases = [
+            ("warm-up", Act::Instant, "warm-up"),
+            ("begin:epoch 1", Act::Begin, "epoch 1"),
+            ("end:epoch 1", Act::End, "epoch 1"),
+            ("mark:begin:x", Act::Instant, "begin:x"),
+            ("begin:mark:x", Act::Begin, "mark:x"),
+            ("note: begin:", Act::Instant, "note: begin:"),
+            (" begin:x", Act::Instant, " begin:x"),
+            ("BEGIN:x", Act::Instant, "BEGIN:x"),
+            ("begin", Act::Instant, "begin"),
+            ("a\u{1b}[2J\r", Act::Instant, "a\u{1b}[2J\r"),
+        ];
+        for (line, act, text) in cases {
+            assert_eq!(parse(line.as_bytes()), Ok((act, text)), "{line}");
+        }
+        for line in ["", "begin:", "end:", "mark:"] {
+            assert_eq!(parse(line.as_bytes()), Err(Refusal::Empty), "{line}");
+        }
+        for line in [&b"\xff"[..], b"begin:\xc3", b"ok\0\x80"] {
+            assert_eq!(parse(line), Err(Refusal::NotText), "{line:?}");
+        }
+    }
+
+    #[test]
+    fn a_name_has_1024_bytes_with_and_without_a_word_before_it() {
+        let name = "x".repeat(TEXT_BYTES);
+        for word in ["", "begin:", "end:", "mark:"] {
+            assert_eq!(parse(format!("{word}{name}").as_bytes()).map(|it| it.1), Ok(name.as_str()));
+            let long = format!("{word}{name}x");
+            assert_eq!(parse(long.as_bytes()), Err(Refusal::TooLong), "{word}");
+        }
+    }
+
+    /// The lines that come of pieces.
+    fn lines(pieces: &[&[u8]]) -> Vec<Vec<u8>> {
+        let (mut lines, mut found) = (Lines::default(), Vec::new());
+        for piece in pieces {
+            lines.feed(piece, |line| found.push(line.to_vec()));
+        }
+        lines.end(|line| found.push(line.to_vec()));
+        found
+    }
+
+    #[test]
+    fn lines_are_whole_however_they_come() {
+        assert_eq!(
+            lines(&[b"a\nbe", b"gin:", b"x\n\nlast"]),
+            [&b"a"[..], b"begin:x", b"", b"last"]
+        );
+        let long = [b'x'; 5000];
+        let found = lines(&[&long, &long, b"\nshort\n"]);
+        assert_eq!(found.len(), 2);
+        assert_eq!(
+            (parse(&found[0]), parse(&found[1])),
+            (Err(Refusal::TooLong), Ok((Act::Instant, "short")))
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn no_line_panics(line in proptest::collection::vec(any::<u8>(), 0..1100)) {
+            if let Ok((_, text)) = parse(&line) {
+                prop_assert!(!text.is_empty() && text.len() <= TEXT_BYTES);
+            }
+        }
+
+        #[test]
+        fn pieces_do_not_matter(
+            bytes in proptest::collection::vec(prop_oneof![Just(b'\n'), any::<u8>()], 0..3000),
+            cuts in proptest::collection::vec(0_usize..3000, 0..5),
+        ) {
+            let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut.min(bytes.len())).collect();
+            cuts.extend([0, bytes.len()]);
+            cuts.sort_unstable();
+            let pieces: Vec<&[u8]> = cuts.windows(2).map(|pair| &bytes[pair[0]..pair[1]]).collect();
+            let found = lines(&pieces);
+            prop_assert_eq!(&found, &lines(&[&bytes]));
+            prop_assert!(found.iter().all(|line| line.len() <= TEXT_BYTES + WORD_BYTES + 1));
+        }
+    }
+}

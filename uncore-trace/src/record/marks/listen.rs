@@ -1,0 +1,270 @@
+//! Where marks come from: the socket of `uncore-trace mark`, and the FIFO or socket of `record --marks`.
+//!
+//! Each is a task of the recorder's event loop. Guarantees: of a socket's senders only root and the
+//! recorder's own user are heard; no sender can make the recorder wait, nor keep it from draining; what
+//! is at a path is neither replaced nor removed, unless it is the socket that was made here.
+
+use std::fs::{self, Permissions};
+use std::io;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use rustix::process::geteuid;
+use tokio::net::unix::pipe::{OpenOptions, Receiver};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::task::{JoinSet, yield_now};
+use tokio::time::{sleep, timeout};
+
+use super::book::{Book, Refusal, Wish};
+use super::line::{self, Lines};
+use super::wire::{self, MESSAGE_BYTES, Message, REFUSED, TAKEN};
+use crate::clock::mono_ns;
+use crate::schema::marks::{COMMAND, FIFO, SOCKET};
+use crate::text::printable;
+
+/// How long `uncore-trace mark` may take to send its message; it does so at once.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Connections of one socket that are served at a time; more wait in the kernel.
+const MOST_CONNECTIONS: usize = 64;
+
+/// Bytes that are read at once, after which others have their turn.
+const READ: usize = 4096;
+
+/// The book, which each task writes to.
+pub(super) type Shared = Arc<Mutex<Book>>;
+
+/// The book; a task that panicked with it in its hands left it whole.
+pub(super) fn lock(book: &Shared) -> MutexGuard<'_, Book> {
+    book.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What is at the path of `record --marks`.
+pub(super) enum Source {
+    /// A FIFO that was there.
+    Fifo(Receiver),
+    /// A socket that was made.
+    Socket(UnixListener, Made),
+}
+
+/// A socket's file, removed when dropped.
+#[derive(Debug)]
+pub(super) struct Made {
+    path: PathBuf,
+    /// Device and inode.
+    identity: (u64, u64),
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        let found = fs::symlink_metadata(&self.path).map(|found| (found.dev(), found.ino()));
+        // What has taken its place is not ours to remove.
+        if found.is_ok_and(|found| found == self.identity) {
+            // Nobody is left to tell.
+            fs::remove_file(&self.path).ok();
+        }
+    }
+}
+
+/// Opens the FIFO at `path`, or makes a socket where nothing is.
+///
+/// # Errors
+///
+/// Something else is there, or it cannot be opened or made.
+pub(super) fn source(path: &Path) -> Result<Source> {
+    let shown = path.display();
+    match fs::metadata(path) {
+        Ok(found) if found.file_type().is_fifo() => {
+            // Opened for writing too: it does not end with its last writer.
+            let opened = OpenOptions::new().read_write(true).open_receiver(path);
+            Ok(Source::Fifo(opened.with_context(|| format!("cannot open {shown} for --marks"))?))
+        }
+        Ok(found) if found.file_type().is_socket() => bail!(
+            "cannot make the socket {shown} for --marks: there is one, of another program or of a \
+             recorder that was killed: remove it if nobody uses it, or name another path"
+        ),
+        Ok(_) => bail!(
+            "{shown} cannot be used for --marks: name a FIFO (`mkfifo PATH` makes one), or a path \
+             where nothing is, for a socket"
+        ),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            made(path).with_context(|| format!("cannot make the socket {shown} for --marks"))
+        }
+        Err(error) => Err(error).with_context(|| format!("cannot look at {shown} for --marks")),
+    }
+}
+
+fn made(path: &Path) -> Result<Source> {
+    let listener = UnixListener::bind(path)?;
+    let found = fs::symlink_metadata(path)?;
+    let made = Made { path: path.to_owned(), identity: (found.dev(), found.ino()) };
+    fs::set_permissions(path, Permissions::from_mode(0o600))?;
+    Ok(Source::Socket(listener, made))
+}
+
+/// The socket that `uncore-trace mark` finds.
+pub(super) fn own() -> Result<UnixListener> {
+    Ok(UnixListener::bind(wire::path(std::process::id()))?)
+}
+
+/// Serves `uncore-trace mark`.
+pub(super) async fn commands(listener: UnixListener, book: Shared) {
+    serve(listener, |stream| answer(stream, Arc::clone(&book))).await;
+}
+
+/// Takes lines from whoever connects.
+pub(super) async fn socket(listener: UnixListener, book: Shared) {
+    serve(listener, |stream| read_lines(stream, Arc::clone(&book))).await;
+}
+
+/// Takes lines from a FIFO, for as long as it can be read.
+pub(super) async fn fifo(receiver: Receiver, book: Shared) {
+    let mut lines = Lines::default();
+    let mut bytes = [0; READ];
+    loop {
+        let read = match receiver.readable().await {
+            Ok(()) => receiver.try_read(&mut bytes),
+            Err(error) => Err(error),
+        };
+        match read {
+            Ok(read) => lines.feed(&bytes[..read], |line| take_line(&book, line, FIFO, None)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => {
+                log::warn!("no more marks are read: cannot read from --marks: {error}");
+                return;
+            }
+        }
+        yield_now().await;
+    }
+}
+
+/// Accepts connections, and lets `talk` have each.
+async fn serve<F>(listener: UnixListener, talk: impl Fn(UnixStream) -> F)
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept(), if connections.len() < MOST_CONNECTIONS => {
+                match accepted {
+                    Ok((stream, _)) => drop(connections.spawn(talk(stream))),
+                    // Too many open files, or a sender that has gone.
+                    Err(error) => {
+                        log::debug!("cannot accept a connection for marks: {error}");
+                        sleep(Duration::from_millis(100)).await;
+                    }
+                }
+            }
+            Some(_) = connections.join_next(), if !connections.is_empty() => {}
+        }
+    }
+}
+
+/// The process of the sender, if the kernel knows it here.
+///
+/// # Errors
+///
+/// The sender may not mark; why.
+fn sender(stream: &UnixStream) -> Result<Option<i32>, String> {
+    let own = geteuid().as_raw();
+    match stream.peer_cred() {
+        Ok(peer) if peer.uid() == 0 || peer.uid() == own => Ok(peer.pid().filter(|pid| *pid != 0)),
+        Ok(_) if own == 0 => Err("only root may mark it".to_owned()),
+        Ok(_) => Err(format!("only root and its user (uid {own}) may mark it")),
+        Err(error) => Err(format!("the kernel does not say who sent the mark ({error})")),
+    }
+}
+
+/// Takes the one message of a connection of `uncore-trace mark`.
+async fn answer(stream: UnixStream, book: Shared) {
+    let taken = match sender(&stream) {
+        Err(reason) => Err(reason),
+        Ok(pid) => match timeout(PATIENCE, message(&stream)).await {
+            // Nobody is there to be answered.
+            Ok(Err(_)) | Err(_) => return,
+            Ok(Ok(bytes)) => take_message(&bytes, &book, pid),
+        },
+    };
+    let answer = match taken {
+        Ok(()) => TAKEN.to_owned(),
+        Err(reason) => format!("{REFUSED}{reason}"),
+    };
+    // The few bytes find room in an empty socket; a sender that has gone needs no answer.
+    if timeout(PATIENCE, stream.writable()).await.is_ok() {
+        stream.try_write(answer.as_bytes()).ok();
+    }
+}
+
+/// What is sent up to the end of the line, or more than a message may have.
+async fn message(stream: &UnixStream) -> io::Result<Vec<u8>> {
+    let mut message = Vec::new();
+    let mut bytes = [0; READ];
+    while message.len() <= MESSAGE_BYTES && message.last() != Some(&b'\n') {
+        stream.readable().await?;
+        match stream.try_read(&mut bytes) {
+            Ok(0) => break,
+            Ok(read) => message.extend_from_slice(&bytes[..read]),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(message)
+}
+
+fn take_message(bytes: &[u8], book: &Shared, pid: Option<i32>) -> Result<(), String> {
+    if bytes.len() > MESSAGE_BYTES {
+        return Err(Refusal::TooLong.words());
+    }
+    let message: Message = serde_json::from_slice(bytes).map_err(|_other| {
+        "it does not understand the message: use the `mark` of the version that records".to_owned()
+    })?;
+    let Message { act, mono_ns: sent, text, id } = &message;
+    let wish = Wish { act: *act, text, id: id.as_deref(), mono_ns: *sent, source: COMMAND, pid };
+    lock(book).take(wish, mono_ns()).map_err(Refusal::words)
+}
+
+/// Takes the lines of a connection until it ends.
+async fn read_lines(stream: UnixStream, book: Shared) {
+    let pid = match sender(&stream) {
+        Ok(pid) => pid,
+        Err(reason) => {
+            log::warn!("--marks: a connection was closed: {reason}");
+            return;
+        }
+    };
+    let mut lines = Lines::default();
+    let mut bytes = [0; READ];
+    while stream.readable().await.is_ok() {
+        match stream.try_read(&mut bytes) {
+            Ok(0) => break,
+            Ok(read) => lines.feed(&bytes[..read], |line| take_line(&book, line, SOCKET, pid)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(_) => break,
+        }
+        yield_now().await;
+    }
+    lines.end(|line| take_line(&book, line, SOCKET, pid));
+}
+
+fn take_line(book: &Shared, line: &[u8], source: &'static str, pid: Option<i32>) {
+    let now = mono_ns();
+    let mut book = lock(book);
+    let taken = line::parse(line).and_then(|(act, text)| {
+        book.take(Wish { act, text, id: None, mono_ns: now, source, pid }, now)
+    });
+    if let Err(refusal) = taken
+        && book.count_line(refusal)
+    {
+        // The begin says which line it was.
+        let begin: String = String::from_utf8_lossy(line).chars().take(40).collect();
+        log::warn!(
+            "--marks: the line '{}' is not taken: {}; others like it are only counted (mark_lost)",
+            printable(&begin),
+            refusal.words()
+        );
+    }
+}

@@ -1,0 +1,120 @@
+//! Marks: instants and spans that users name while a recording runs.
+//!
+//! They come from `uncore-trace mark` and from the lines of `record --marks`, and go into the table
+//! `marks` and into the metadata. Guarantees: nothing is left behind by a recorder that is killed but
+//! the socket file of `--marks`; a mark that is refused is reported to its sender, or is a row of `loss`.
+
+mod book;
+mod line;
+mod listen;
+pub mod send;
+pub mod wire;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use anyhow::Result;
+use tokio::task::JoinSet;
+
+use self::book::{Book, Room};
+use self::listen::{Made, Shared, Source, lock};
+use super::args::Options;
+use crate::assemble::{Ledger, Sink};
+use crate::clock::mono_ns;
+use crate::tables::writer::Target;
+
+/// The marks of a recording, and what listens for them.
+#[derive(Debug)]
+pub(super) struct Marks {
+    book: Shared,
+    /// Ended when this is dropped.
+    listeners: JoinSet<()>,
+    /// The socket's file.
+    made: Option<Made>,
+}
+
+impl Marks {
+    /// Listens as `options` say; needs a tokio runtime.
+    ///
+    /// # Errors
+    ///
+    /// What `--marks` names can be neither opened nor made. That `uncore-trace mark` cannot be listened
+    /// to is a warning.
+    pub(super) fn open(options: &Options, target: &Target) -> Result<Self> {
+        let room = match target {
+            Target::Dataset(_) => Room::Table,
+            Target::File(_) => Room::Metadata,
+            Target::Stream(_) | Target::Pieces(_) => Room::Nowhere,
+        };
+        let book = Arc::new(Mutex::new(Book::new(room)));
+        let mut listeners = JoinSet::new();
+        let mut made = None;
+        if let Some(path) = &options.marks {
+            match listen::source(path)? {
+                Source::Fifo(receiver) => {
+                    listeners.spawn(listen::fifo(receiver, Arc::clone(&book)))
+                }
+                Source::Socket(listener, file) => {
+                    made = Some(file);
+                    listeners.spawn(listen::socket(listener, Arc::clone(&book)))
+                }
+            };
+        }
+        if options.listen {
+            match listen::own() {
+                Ok(listener) => {
+                    listeners.spawn(listen::commands(listener, Arc::clone(&book)));
+                }
+                Err(error) => {
+                    log::warn!("`uncore-trace mark` cannot reach this recording: {error:#}");
+                }
+            }
+        }
+        Ok(Self { book, listeners, made })
+    }
+
+    /// The recording begins at `start_ns`, `CLOCK_MONOTONIC`.
+    pub(super) fn begin(&self, start_ns: i64) {
+        lock(&self.book).begin(start_ns);
+    }
+
+    /// Takes no more marks. Spans that are open stay without an end.
+    pub(super) fn close(&mut self) {
+        self.listeners.abort_all();
+        self.made = None;
+        lock(&self.book).close();
+    }
+
+    /// A part of the recording ends at `at_ns`, `CLOCK_MONOTONIC`, and the next begins. Returns the
+    /// marks of the part that ends: those that were taken by now.
+    pub(super) fn turn(&self, at_ns: i64) -> Taken {
+        Taken(Mutex::new(lock(&self.book).turn(at_ns)).into())
+    }
+
+    /// The marks of the part that is recorded.
+    pub(super) fn taken(&self) -> Taken {
+        Taken(Arc::clone(&self.book))
+    }
+}
+
+/// The marks of a part of the recording.
+#[derive(Debug)]
+pub(super) struct Taken(Shared);
+
+impl Taken {
+    /// Moves what was taken to the table, and what was not to the losses.
+    pub(super) fn hand_over(&self, sink: &mut Sink, ledger: &mut Ledger) {
+        let mut book = lock(&self.0);
+        for mark in book.take_rows() {
+            sink.rows.marks.append(&mark.row(&sink.origin));
+        }
+        for (refusal, count) in book.take_lost() {
+            ledger.not_marked(mono_ns() as u64, count, &format!("not taken: {}", refusal.words()));
+        }
+    }
+
+    /// Writes the marks into the metadata, if they changed since the last call; whether they had.
+    pub(super) fn note(&self, pairs: &mut BTreeMap<String, String>) -> Result<bool> {
+        lock(&self.0).note(pairs)
+    }
+}

@@ -1,0 +1,97 @@
+//! The sender's side of [`super::wire`].
+
+use std::io;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use rustix::process::geteuid;
+use tokio::net::UnixStream;
+use tokio::time::{sleep, timeout};
+
+use super::wire::{self, ANSWER_BYTES, Message, REFUSED, TAKEN};
+
+/// How long a recorder may take to answer. It answers within a drain of its ring, except while it opens
+/// its counters.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What became of a mark.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// The recorder has it.
+    Taken,
+    /// It does not; why.
+    Refused(String),
+    /// There is no recorder any more.
+    Gone,
+}
+
+/// Sends a mark to the recorder with this pid and waits for the answer.
+///
+/// # Errors
+///
+/// The kernel refuses a connection for another reason than that there is no recorder.
+pub async fn send(pid: u32, message: &Message) -> Result<Sent> {
+    let talk = async {
+        let Some(stream) = connect(pid).await? else { return Ok(Sent::Gone) };
+        // Anybody may give a socket a recorder's name.
+        let (own, peer) = (geteuid().as_raw(), stream.peer_cred()?.uid());
+        if own != 0 && peer != 0 && peer != own {
+            return Ok(Sent::Refused(format!("it is of another user (uid {peer})")));
+        }
+        let mut line = serde_json::to_vec(message)?;
+        line.push(b'\n');
+        write(&stream, &line).await;
+        let answer = read(&stream).await;
+        Ok(match answer.strip_prefix(REFUSED) {
+            _ if answer == TAKEN => Sent::Taken,
+            Some(reason) => Sent::Refused(reason.to_owned()),
+            None if answer.is_empty() => Sent::Gone,
+            None => Sent::Refused("its answer is not one of a recorder".to_owned()),
+        })
+    };
+    match timeout(PATIENCE, talk).await {
+        Ok(sent) => sent,
+        Err(_) => Ok(Sent::Refused(format!("no answer within {} s", PATIENCE.as_secs()))),
+    }
+}
+
+/// A connection to the recorder; `None` if no process listens on its socket.
+async fn connect(pid: u32) -> Result<Option<UnixStream>> {
+    loop {
+        match UnixStream::connect(wire::path(pid)).await {
+            Ok(stream) => return Ok(Some(stream)),
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Ok(None),
+            // Too many others wait to be accepted (unix(7)).
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                sleep(Duration::from_millis(20)).await;
+            }
+            Err(error) => return Err(error).context("cannot connect to the recorder"),
+        }
+    }
+}
+
+/// Writes it all. A recorder that refuses the sender does not read it: its answer is there all the same.
+async fn write(stream: &UnixStream, mut bytes: &[u8]) {
+    while !bytes.is_empty() && stream.writable().await.is_ok() {
+        match stream.try_write(bytes) {
+            Ok(written) => bytes = &bytes[written..],
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(_) => return,
+        }
+    }
+}
+
+/// Reads to the end; what came before it is cut off is the answer.
+async fn read(stream: &UnixStream) -> String {
+    let mut answer = Vec::new();
+    let mut bytes = [0; ANSWER_BYTES];
+    while answer.len() < ANSWER_BYTES && stream.readable().await.is_ok() {
+        match stream.try_read(&mut bytes) {
+            Ok(0) => break,
+            Ok(read) => answer.extend_from_slice(&bytes[..read]),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(_) => break,
+        }
+    }
+    String::from_utf8_lossy(&answer).into_owned()
+}

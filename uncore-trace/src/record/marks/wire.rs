@@ -1,0 +1,112 @@
+//! What `uncore-trace mark` and a recorder say to each other.
+//!
+//! A recorder listens on the abstract Unix socket `@uncore-trace/marks/PID`, which vanishes with it. The
+//! sender writes one [`Message`] as a line of JSON; the recorder answers [`TAKEN`], or [`REFUSED`] and
+//! the reason, and closes the connection.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::schema::marks::TEXT_BYTES;
+
+/// What the names of the sockets begin with.
+const NAME: &str = "uncore-trace/marks/";
+
+/// The answer to a mark that was taken.
+pub const TAKEN: &str = "taken";
+
+/// What the answer to another mark begins with.
+pub const REFUSED: &str = "refused: ";
+
+/// Bytes of a message at most: JSON has up to 6 bytes for one of the text (`\u001b`).
+pub const MESSAGE_BYTES: usize = 6 * TEXT_BYTES + 1024;
+
+/// Bytes of an answer at most.
+pub const ANSWER_BYTES: usize = 1024;
+
+/// What a mark is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Act {
+    /// Name a moment.
+    Instant,
+    /// Begin a span.
+    Begin,
+    /// End a span.
+    End,
+}
+
+/// A mark on its way to a recorder.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Message {
+    /// What it is to do.
+    pub act: Act,
+    /// When, `CLOCK_MONOTONIC` of the sender, ns.
+    pub mono_ns: i64,
+    /// The name of the instant or the span.
+    pub text: String,
+    /// Where a span is begun and ended by one process: what tells it from others of its name.
+    pub id: Option<String>,
+}
+
+/// Where the recorder with this pid listens; the zero byte makes the socket an abstract one (unix(7)).
+pub fn path(pid: u32) -> PathBuf {
+    format!("\0{NAME}{pid}").into()
+}
+
+/// The pids of the recorders that listen, by `/proc/net/unix`.
+///
+/// Its lines end with the socket's path, an `@` for the zero byte of an abstract one (`unix_seq_show`,
+/// `net/unix/af_unix.c`, Linux 6.18). Accepted connections have the path too, but not `__SO_ACCEPTCON`
+/// (bit 16) in the flags.
+pub fn listening(unix: &str) -> BTreeSet<u32> {
+    let pid = |line: &str| {
+        let mut fields = line.split_ascii_whitespace();
+        let flags = u32::from_str_radix(fields.nth(3)?, 16).ok()?;
+        let path = fields.nth(3)?.strip_prefix('@')?;
+        (flags >> 16 & 1 == 1).then(|| path.strip_prefix(NAME)?.parse().ok()).flatten()
+    };
+    unix.lines().filter_map(pid).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn recorders_are_found_by_their_listening_sockets() {
+        let unix = "\
+Num       RefCount Protocol Flags    Type St Inode Path
+00000000c8ba2a62: 00000002 00000000 00010000 0001 01 26283 @uncore-trace/marks/77
+00000000c8ba2a63: 00000003 00000000 00000000 0001 03 26284 @uncore-trace/marks/77
+00000000c8ba2a64: 00000003 00000000 00000000 0001 03 26285 @uncore-trace/marks/78
+00000000c8ba2a65: 00000002 00000000 00010000 0001 01 26286 @uncore-trace/marks/9
+00000000c8ba2a66: 00000002 00000000 00010000 0001 01 26287 @uncore-trace/marks/x
+00000000c8ba2a67: 00000002 00000000 00010000 0001 01 26288 @uncore-trace/marks/-1
+00000000c8ba2a68: 00000002 00000000 00010000 0001 01 26289 uncore-trace/marks/80
+00000000c8ba2a69: 00000002 00000000 00010000 0001 01 26290 /run/uncore-trace/marks/81
+00000000c8ba2a6a: 00000002 00000000 00010000 0001 01 26291
+00000000c8ba2a6b: 00000002 00000000
+";
+        assert_eq!(listening(unix), [9, 77].into());
+    }
+
+    #[test]
+    fn the_longest_text_fits_into_a_message() {
+        let text = "\u{1}".repeat(TEXT_BYTES);
+        let message =
+            Message { act: Act::Instant, mono_ns: i64::MIN, text, id: Some("x".repeat(60)) };
+        assert!(serde_json::to_string(&message).unwrap().len() <= MESSAGE_BYTES);
+    }
+
+    proptest! {
+        #[test]
+        fn no_list_of_sockets_panics(unix in "(\\PC{0,40}|[0-9a-f: @\n]{0,80}){0,5}") {
+            listening(&unix);
+        }
+    }
+}

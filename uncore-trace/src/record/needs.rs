@@ -1,0 +1,25 @@
+//! What a recorder still needs once everything is attached.
+
+use super::args::Options;
+use crate::confine::{Needs, RECORDER};
+use crate::discover::Machine;
+use crate::identity::runtimes::Runtimes;
+use crate::workload::Workload;
+
+/// Where the kernel and container runtimes tell of CPUs, processes, cgroups, interrupts and containers.
+const TREES: [&str; 4] = ["proc", "sys", "run", "var/lib"];
+
+/// What the thread needs that drains the ring, follows the counters and looks names up.
+pub(super) fn needs(machine: &Machine, options: &Options, workload: &Workload) -> Needs {
+    let root = &machine.root;
+    let trees = TREES.iter().map(|tree| root.join(tree)).chain(Runtimes::trees(root));
+    // The socket of --marks is removed at the end.
+    let marks = options.marks.as_deref().map(Needs::to_remove).unwrap_or_default();
+    let own = Needs {
+        capabilities: RECORDER,
+        reads: trees.chain(machine.cgroups.v2.clone()).collect(),
+        command: workload.id(),
+        ..Needs::default()
+    };
+    own.and(marks).and(options.afterwards.clone())
+}

@@ -1,0 +1,225 @@
+//! A part of a recording: what is made of the records between two ticks, and where it goes.
+//!
+//! A recording that is not rotated is one part. Guarantees: a part is a recording of its own, with its
+//! own windows, names, losses and metadata; of two parts that follow each other the first stops with
+//! the tick with which the second starts, so that no count, time or window is in both or in neither.
+
+use std::collections::{BTreeMap, HashSet};
+use std::time::Instant;
+
+use anyhow::Result;
+
+use super::args::Options;
+use super::marks::Taken;
+use super::metadata::{self, End};
+use super::planned::{link_rows, plan_rows};
+use crate::assemble::{Setup, Sink, Timeline};
+use crate::attribute::{Attributor, Effort, Methods, RecordingFacts, order};
+use crate::clock::{Snapshot, mono_ns};
+use crate::count::Count;
+use crate::discover::Machine;
+use crate::open::{self, Change, Layout, Session, Timer};
+use crate::plan::Plan;
+use crate::schema::loss::Cause;
+use crate::schema::origin::Origin;
+use crate::tables::thread::{Finishing, WriterHandle};
+use crate::tables::writer::{Create, Target};
+
+/// What all parts have in common.
+#[derive(Debug)]
+pub(super) struct Common<'a> {
+    pub options: &'a Options,
+    pub machine: &'a Machine,
+    pub plan: &'a Plan,
+    /// The CPUs that were online when the recording began.
+    pub cpus: Vec<u32>,
+    /// The counters that were opened and not given up.
+    pub opened: HashSet<u32>,
+    /// Counters that stopped with their CPUs, and what they had counted.
+    pub stopped: BTreeMap<u32, Count>,
+    /// Witnesses that are read no longer, and why.
+    pub dropped: BTreeMap<u32, String>,
+}
+
+impl<'a> Common<'a> {
+    pub(super) fn new(
+        options: &'a Options,
+        machine: &'a Machine,
+        plan: &'a Plan,
+        session: &Session,
+        cpus: Vec<u32>,
+    ) -> Self {
+        let opened = session.layouts().values().flat_map(Layout::ids).collect();
+        let (stopped, dropped) = (BTreeMap::new(), BTreeMap::new());
+        Self { options, machine, plan, cpus, opened, stopped, dropped }
+    }
+
+    /// Counters stopped, are read elsewhere, or count again.
+    pub(super) fn follow(&mut self, change: &Change) {
+        self.stopped.extend(change.stopped.iter().copied());
+        let placed = change.layouts.iter().flat_map(|layouts| layouts.values());
+        for id in placed.flat_map(Layout::ids).chain(change.retired.iter().copied()) {
+            self.stopped.remove(&id);
+        }
+    }
+}
+
+/// The files of a part that has not begun.
+#[derive(Debug)]
+pub(super) struct Draft {
+    writer: WriterHandle,
+    pairs: BTreeMap<String, String>,
+    clock: Snapshot,
+}
+
+impl Draft {
+    /// Makes the files of a part.
+    ///
+    /// # Errors
+    ///
+    /// They cannot be made.
+    pub(super) fn create(target: Target, options: &Options, plan: &Plan) -> Result<Self> {
+        let clock = Snapshot::take();
+        let pairs = metadata::at_start(options, plan, clock)?;
+        let create = Create { overwrite: options.force, mode: options.mode, ..Create::default() };
+        let writer = WriterHandle::create(target, create, &pairs)?;
+        Ok(Self { writer, pairs, clock })
+    }
+
+    /// The part begins with this tick.
+    ///
+    /// # Errors
+    ///
+    /// The kernel does not say which CPUs are online.
+    pub(super) fn begin(
+        self,
+        common: &Common<'_>,
+        session: &Session,
+        start_tick: u64,
+    ) -> Result<Part> {
+        let Common { options, machine, plan, .. } = common;
+        let Self { writer, pairs, clock } = self;
+        let online = open::online(&machine.root)?;
+        let missing = |these: &[u32], of: &[u32]| -> Vec<u32> {
+            of.iter().copied().filter(|cpu| !these.contains(cpu)).collect()
+        };
+        let setup = Setup {
+            plan,
+            layouts: session.layouts(),
+            opened: &common.opened,
+            cpus: &common.cpus,
+            away: &missing(&online, &common.cpus),
+            places: &machine.cpus.places,
+            start_tick,
+            clock,
+            root: &machine.root,
+            cgroup_mount: machine.cgroups.v2.as_deref(),
+            only_cgroups: options.cgroups.clone(),
+            cgroup_depth: options.cgroup_depth,
+            io: options.io,
+        };
+        let mut sink = Sink::new(&writer, options.slices, Origin::of(&pairs));
+        let unopened = session.unopened().iter().map(|its| (its.counter, its.reason.as_str()));
+        let dropped = common.dropped.iter().map(|(id, why)| (*id, why.as_str()));
+        plan_rows(plan, &unopened.chain(dropped).collect(), &mut sink);
+        link_rows(plan, &mut sink);
+        let attributor = Attributor::new(&RecordingFacts {
+            plan,
+            counters: &order(plan, |id| !common.opened.contains(&id)),
+            methods: Methods {
+                choice: options.method,
+                io: options.io,
+                lag_ns: options.lag.as_nanos() as u64,
+                effort: Effort::Live,
+            },
+            start_tick,
+            clock,
+            origin: &sink.origin,
+        });
+        let mut timeline = Timeline::new(&setup, Box::new(attributor), &mut sink);
+        let now = mono_ns() as u64;
+        let ledger = &mut timeline.ledger;
+        if options.witness_budget.is_some() {
+            ledger.set_optional(plan.witnesses().map(|its| its.id));
+        }
+        metadata::unopened(ledger, session.unopened(), now);
+        for (id, why) in &common.dropped {
+            ledger.explain(Cause::WitnessLost, now, Some(*id), why);
+        }
+        for unseen in session.unseen() {
+            ledger.explain(Cause::IoUnseen, now, None, unseen);
+        }
+        let start_ns = start_tick * plan.tick_ns;
+        // What changed since the recording began.
+        let change = Change {
+            came: missing(&common.cpus, &online),
+            stopped: common.stopped.iter().map(|(id, count)| (*id, *count)).collect(),
+            ..Change::default()
+        };
+        if !change.came.is_empty() || !change.stopped.is_empty() {
+            timeline.follow(&change, start_ns, &mut sink, &mut |_| None);
+        }
+        Ok(Part {
+            timeline,
+            sink,
+            start_ns,
+            writer,
+            pairs,
+            losses_sealed: None,
+            clock,
+            begin: Instant::now(),
+            own_cpu_ns: metadata::own_cpu_ns(),
+        })
+    }
+}
+
+/// A part that has begun.
+#[derive(Debug)]
+pub(super) struct Part {
+    pub timeline: Timeline,
+    pub sink: Sink,
+    /// Begin of its first tick, `CLOCK_MONOTONIC`, ns.
+    pub start_ns: u64,
+    pub writer: WriterHandle,
+    pub begin: Instant,
+    /// The metadata of the last seal, and how many losses it tells of.
+    pairs: BTreeMap<String, String>,
+    losses_sealed: Option<u64>,
+    clock: Snapshot,
+    /// What this process had used when the part began.
+    own_cpu_ns: i64,
+}
+
+impl Part {
+    /// Hands all rows to the writer and makes them survive a kill, with what was lost and marked so
+    /// far: a recorder that is killed has no other chance.
+    pub(super) fn seal(&mut self, marks: &Taken) -> Result<()> {
+        marks.hand_over(&mut self.sink, &mut self.timeline.ledger);
+        self.sink.flush(&mut self.writer)?;
+        let losses = self.timeline.ledger.totals().values().sum();
+        let marked = marks.note(&mut self.pairs)?;
+        if self.losses_sealed.replace(losses) != Some(losses) || marked {
+            metadata::losses(&mut self.pairs, &self.timeline.ledger)?;
+            self.writer.set_metadata(self.pairs.clone())?;
+        }
+        self.writer.seal()
+    }
+
+    /// Ends the part: its thread finishes the files. Returns what was lost too, by cause.
+    pub(super) fn end(
+        mut self,
+        marks: &Taken,
+        timer: Timer,
+    ) -> Result<(Finishing, BTreeMap<Cause, u64>)> {
+        marks.hand_over(&mut self.sink, &mut self.timeline.ledger);
+        marks.note(&mut self.pairs)?;
+        self.timeline.ledger.rows(&mut self.sink);
+        let complete = self.timeline.ledger.losses().is_complete();
+        let Self { clock, own_cpu_ns, .. } = self;
+        let end = End { clock, timer, complete, own_cpu_ns };
+        metadata::at_end(&mut self.pairs, &self.timeline, &end)?;
+        self.sink.finish(&mut self.writer)?;
+        let lost = self.timeline.ledger.totals().clone();
+        Ok((self.writer.end(self.pairs)?, lost))
+    }
+}

@@ -1,0 +1,122 @@
+//! When a recording goes on in the next part, and which parts are kept.
+
+use std::str::FromStr;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use super::args::{Options, parse_duration};
+use crate::confine::Needs;
+use crate::tables::series::{Series, bytes, is_size};
+use crate::tables::writer::Target;
+
+/// The shortest time of a part. A part is an attribution of its own, which learns anew.
+const SHORTEST: Duration = Duration::from_secs(1);
+
+/// The smallest size of a part: what the files of a dataset have without rows is 60 KB.
+const SMALLEST: u64 = 1 << 20;
+
+/// How long a part is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rotate {
+    /// It ends after this time.
+    After(Duration),
+    /// It ends when this many bytes of it are on disk.
+    Bytes(u64),
+}
+
+impl FromStr for Rotate {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if is_size(text) {
+            let size = bytes(text)?;
+            if size < SMALLEST {
+                return Err("choose at least 1MiB".to_owned());
+            }
+            return Ok(Self::Bytes(size));
+        }
+        if text.ends_with('M') || text.ends_with('G') {
+            return Err("write a size with its unit, 256MiB, or a time, 1h".to_owned());
+        }
+        let time = parse_duration(text, Duration::from_secs(1))?;
+        if time < SHORTEST {
+            return Err("choose at least 1s".to_owned());
+        }
+        Ok(Self::After(time))
+    }
+}
+
+/// The parts of a recording that is rotated.
+#[derive(Debug)]
+pub(super) struct Rotation {
+    rotate: Rotate,
+    series: Series,
+    /// Whether it was said that a part cannot be removed.
+    warned: bool,
+}
+
+impl Rotation {
+    /// The rotation that `options` ask for, if they do, and where its first part goes.
+    ///
+    /// # Errors
+    ///
+    /// See [`Series::open`].
+    pub(super) fn open(target: &Target, options: &Options) -> Result<Option<(Self, Target)>> {
+        let Some(rotate) = options.rotate else { return Ok(None) };
+        let mut series = Series::open(target, options.keep, options.mode)?;
+        let first = series.next_target();
+        Ok(Some((Self { rotate, series, warned: false }, first)))
+    }
+
+    /// What it takes to make and to remove parts.
+    pub(super) fn needs(&self) -> Needs {
+        self.series.needs()
+    }
+
+    /// Whether a part that began at `begin` and has so many bytes on disk is to end.
+    pub(super) fn is_due(&self, begin: Instant, sealed_bytes: u64) -> bool {
+        match self.rotate {
+            Rotate::After(time) => begin.elapsed() >= time,
+            Rotate::Bytes(most) => sealed_bytes >= most,
+        }
+    }
+
+    /// Where the next part goes.
+    pub(super) fn next_target(&mut self) -> Target {
+        self.series.next_target()
+    }
+
+    /// Removes parts that are not to be kept. One that cannot be removed does not end the recording.
+    pub(super) fn trim(&mut self, live_bytes: u64) {
+        if let Err(error) = self.series.trim(live_bytes)
+            && !self.warned
+        {
+            self.warned = true;
+            log::warn!("an old part cannot be removed, the recording goes on: {error:#}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_has_a_time_or_a_size() {
+        let of = |text: &str| text.parse::<Rotate>();
+        assert_eq!(of("1h"), Ok(Rotate::After(Duration::from_hours(1))));
+        assert_eq!(of("90"), Ok(Rotate::After(Duration::from_secs(90))));
+        assert_eq!(of("256MiB"), Ok(Rotate::Bytes(256 << 20)));
+        for (wrong, says) in [
+            ("256M", "with its unit"),
+            ("10ms", "at least 1s"),
+            ("4KiB", "at least 1MiB"),
+            ("soon", "with a unit"),
+            ("xB", "no size"),
+        ] {
+            let error = of(wrong).unwrap_err();
+            assert!(error.contains(says), "{wrong}: {error}");
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! `marks`: instants and spans that users named while recording, and the form in which the metadata have
+//! them.
+//!
+//! Guarantees: a dataset has every mark that was taken in this table; every file of a recording has the
+//! first of them in its metadata, up to [`LISTED_MARKS`] and [`LISTED_BYTES`], and how many more there
+//! are.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, Result};
+use serde::{Deserialize, Serialize};
+
+use super::kind::{I32, I64, Null, Text, Word, table};
+use super::metadata;
+use super::origin::Origin;
+
+table! {
+    "marks", "instants and spans that users named while recording", sorted by [];
+    host: Word => Dict, "Host name.";
+    boot_id: Word => Dict, "Random id of the boot (`/proc/sys/kernel/random/boot_id`): times of `CLOCK_MONOTONIC` and ids compare within one boot.";
+    cluster: Null<Word> => Dict, "Cluster the host is in, as `--cluster` named it; null where it was not named.";
+    mono_ns: I64 => Plain, "Time of an instant, or begin of a span, `CLOCK_MONOTONIC`, ns.";
+    end_ns: Null<I64> => Plain, "End of a span, `CLOCK_MONOTONIC`, ns; null for an instant, and for a span that was not ended before the recording was.";
+    kind: Word => Dict, "`instant` or `span`.";
+    text: Text => Plain, "Its name, 1 to 1024 bytes as the user gave them: it may hold control characters.";
+    source: Word => Dict, "Who made it: `command` (`uncore-trace mark`), `fifo` or `socket` (a line of `record --marks`).";
+    pid: Null<I32> => Plain, "Process that sent it; null where that is not known, as of a FIFO.";
+}
+
+/// [`Row::source`] of `uncore-trace mark`.
+pub const COMMAND: &str = "command";
+/// [`Row::source`] of a line of a FIFO.
+pub const FIFO: &str = "fifo";
+/// [`Row::source`] of a line of a socket.
+pub const SOCKET: &str = "socket";
+
+/// Bytes of a mark's text at most.
+pub const TEXT_BYTES: usize = 1024;
+
+/// Marks in the metadata at most. Each segment of `fabric` has them again, one in each flush interval:
+/// some 100 kB with the short texts that people write.
+pub const LISTED_MARKS: usize = 1000;
+
+/// Bytes that the marks in the metadata have at most, as JSON.
+pub const LISTED_BYTES: usize = 128 << 10;
+
+/// What a mark is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// It has a time.
+    Instant,
+    /// It has a begin and, if it was ended, an end.
+    Span,
+}
+
+impl Kind {
+    /// The word for the column `kind`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Instant => "instant",
+            Self::Span => "span",
+        }
+    }
+}
+
+/// A mark with the columns of the table that are its own.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mark {
+    /// Time of an instant, or begin of a span, `CLOCK_MONOTONIC`, ns.
+    pub mono_ns: i64,
+    /// End of a span that was ended, `CLOCK_MONOTONIC`, ns.
+    pub end_ns: Option<i64>,
+    /// What it is.
+    pub kind: Kind,
+    /// Its name, as given.
+    pub text: String,
+    /// Who made it: [`COMMAND`], [`FIFO`] or [`SOCKET`].
+    pub source: String,
+    /// Process that sent it, where that is known.
+    pub pid: Option<i32>,
+}
+
+impl Mark {
+    /// As a row of the table.
+    pub fn row<'a>(&'a self, origin: &'a Origin) -> Row<'a> {
+        Row {
+            host: &origin.host,
+            boot_id: &origin.boot_id,
+            cluster: origin.cluster.as_deref(),
+            mono_ns: self.mono_ns,
+            end_ns: self.end_ns,
+            kind: self.kind.name(),
+            text: &self.text,
+            source: &self.source,
+            pid: self.pid,
+        }
+    }
+}
+
+/// The marks of the metadata, [`metadata::MARKS`].
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Listed {
+    /// The first ones, in the order in which they were taken.
+    pub marks: Vec<Mark>,
+    /// How many more there are, in the table only.
+    pub left_out: u64,
+}
+
+impl Listed {
+    /// Those of a recording's metadata; none where it has none.
+    ///
+    /// # Errors
+    ///
+    /// They are damaged.
+    pub fn of(pairs: &BTreeMap<String, String>) -> Result<Self> {
+        let parse = |text: &String| {
+            serde_json::from_str(text)
+                .with_context(|| format!("the metadata {} is damaged", metadata::MARKS))
+        };
+        pairs.get(metadata::MARKS).map_or_else(|| Ok(Self::default()), parse)
+    }
+}

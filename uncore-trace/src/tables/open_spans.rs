@@ -1,0 +1,100 @@
+//! The spans that were open when a recorder was killed.
+//!
+//! A span is a row of `marks` when it has ended, or when the recording has. A recorder that is killed
+//! leaves those that are open in the metadata only, and `repair` takes them from there.
+
+use std::collections::{BTreeMap, HashSet};
+
+use anyhow::Result;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+
+use super::segment::Partial;
+use super::{disk, encode};
+use crate::schema::columns::{i64s, texts};
+use crate::schema::marks::{Builder, Kind, Listed};
+use crate::schema::origin::Origin;
+
+/// Adds the open spans of the metadata `pairs` to the segments of `marks`. Done again, or with metadata
+/// that are older than the last segment, it adds no span twice.
+pub(super) fn add(partial: &mut Partial, pairs: &BTreeMap<String, String>) -> Result<()> {
+    let listed = Listed::of(pairs)?;
+    let mut open: Vec<_> = listed
+        .marks
+        .iter()
+        .filter(|mark| mark.kind == Kind::Span && mark.end_ns.is_none())
+        .collect();
+    if open.is_empty() {
+        return Ok(());
+    }
+    let there = rows(partial)?;
+    open.retain(|mark| !there.contains(&(mark.mono_ns, mark.text.clone())));
+    let mut builder = Builder::default();
+    let origin = Origin::of(pairs);
+    for mark in open {
+        builder.append(&mark.row(&origin));
+    }
+    if builder.is_empty() {
+        return Ok(());
+    }
+    partial.seal(&[builder.finish()], pairs)
+}
+
+/// Begin and name of each mark in the segments.
+fn rows(partial: &Partial) -> Result<HashSet<(i64, String)>> {
+    let mut there = HashSet::new();
+    for range in &partial.segments {
+        let path = partial.path(*range);
+        let (file, footer) = encode::sound(&path)?;
+        let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(file, footer).build();
+        for batch in disk::doing("read", &path, reader)? {
+            let batch = disk::doing("read", &path, batch)?;
+            let (begin, text) = (i64s(&batch, "mono_ns")?, texts(&batch, "text")?);
+            let row = |row| (begin.value(row), text.value(row).to_owned());
+            there.extend((0..batch.num_rows()).map(row));
+        }
+    }
+    Ok(there)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schema::marks::{Mark, TABLE};
+    use crate::schema::metadata;
+    use crate::tables::mode::Mode;
+
+    fn span(mono_ns: i64, end_ns: Option<i64>) -> Mark {
+        let (text, source) = ("it".to_owned(), "fifo".to_owned());
+        Mark { mono_ns, end_ns, kind: Kind::Span, text, source, pid: None }
+    }
+
+    #[test]
+    fn what_only_the_metadata_have_is_added_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut partial =
+            Partial::create(&TABLE, &dir.path().join("marks.parquet"), Mode::default()).unwrap();
+        let instant = Mark { kind: Kind::Instant, ..span(9, None) };
+        // The metadata were written before the second span ended, and its row was.
+        let listed = vec![span(1, None), span(2, None), span(3, Some(4)), instant];
+        let listed = Listed { marks: listed, left_out: 0 };
+        let json = serde_json::to_string(&listed).unwrap();
+        let pairs = BTreeMap::from([
+            (metadata::MARKS.to_owned(), json),
+            (metadata::HOST.to_owned(), "test".to_owned()),
+        ]);
+        let mut builder = Builder::default();
+        for mark in [span(2, Some(5)), span(3, Some(4))] {
+            builder.append(&mark.row(&Origin::default()));
+        }
+        partial.seal(&[builder.finish()], &pairs).unwrap();
+        for _ in 0..2 {
+            add(&mut partial, &pairs).unwrap();
+            let it = |begin| (begin, "it".to_owned());
+            assert_eq!(rows(&partial).unwrap(), [it(1), it(2), it(3)].into());
+            assert_eq!(partial.segments.len(), 2);
+        }
+        // A recording without marks.
+        add(&mut partial, &BTreeMap::new()).unwrap();
+        assert_eq!(partial.segments.len(), 2);
+    }
+}

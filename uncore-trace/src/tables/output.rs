@@ -1,0 +1,302 @@
+//! Where something that is not a recording is written: a file, or standard output.
+//!
+//! Guarantees: a file has its name only when it is complete. Before that it has none, so that nothing
+//! is left of it whatever ends the process; where the file system has no such files it is a temporary
+//! file beside it, which is removed on an error. The file is readable only for the users that its [`Mode`]
+//! names. An existing regular file is replaced only where that was asked for; what is no regular file is
+//! never replaced.
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter, IsTerminal as _, Write};
+use std::os::fd::AsRawFd as _;
+use std::path::{Path, PathBuf};
+use std::process;
+
+use anyhow::{Error, Result, bail};
+use rustix::fs::{AtFlags, CWD, linkat};
+
+use super::mode::Mode;
+use super::reader::Recording;
+use super::{disk, place};
+
+/// The name that stands for standard output.
+const STDOUT: &str = "-";
+
+/// What is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Content {
+    /// Fit for a terminal.
+    Text,
+    /// Not fit for a terminal.
+    Binary,
+}
+
+/// An output that is being written. What it was is lost unless [`Output::publish`] is called.
+#[derive(Debug)]
+pub struct Output {
+    path: PathBuf,
+    to: To,
+    bytes: u64,
+    failure: Option<io::Error>,
+}
+
+#[derive(Debug)]
+enum To {
+    Stdout(BufWriter<io::Stdout>),
+    File {
+        file: BufWriter<File>,
+        /// Its name before it has its own.
+        temporary: PathBuf,
+        /// Whether something is there.
+        is_named: bool,
+        overwrite: bool,
+    },
+}
+
+impl Output {
+    /// Begins to write `path`, which must not be a part of any of `recordings`; `-` is standard output.
+    ///
+    /// # Errors
+    ///
+    /// Something is at `path` that may not be replaced, it cannot be written, or it is a terminal and
+    /// `content` is not fit for one.
+    pub fn create(
+        path: &Path,
+        content: Content,
+        recordings: &[&Recording],
+        overwrite: bool,
+        mode: Mode,
+    ) -> Result<Self> {
+        let path = path.to_owned();
+        if path == Path::new(STDOUT) {
+            if content == Content::Binary && io::stdout().is_terminal() {
+                bail!("standard output is a terminal and this is binary: redirect it to a file");
+            }
+            let to = To::Stdout(BufWriter::new(io::stdout()));
+            return Ok(Self { path, to, bytes: 0, failure: None });
+        }
+        recordings.iter().try_for_each(|recording| place::apart(recording, &path))?;
+        place::parent_exists(&path)?;
+        place::vacant(&path, overwrite)?;
+        let temporary = disk::with_suffix(&path, &format!(".{}.tmp", process::id()));
+        let unnamed = mode.create_unnamed(disk::parent(&path));
+        let is_named = unnamed.is_err();
+        let file = unnamed.or_else(|_| mode.create_new(&temporary));
+        let file = BufWriter::new(disk::doing("write", &path, file)?);
+        let to = To::File { file, temporary, is_named, overwrite };
+        Ok(Self { path, to, bytes: 0, failure: None })
+    }
+
+    /// What the user named.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether it is standard output.
+    pub fn is_stdout(&self) -> bool {
+        matches!(self.to, To::Stdout(_))
+    }
+
+    /// Bytes written so far.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The error of a write that failed, in the place of what the writer that used this made of it. A
+    /// closed pipe is the I/O error itself.
+    pub fn explain(&mut self, error: Error) -> Error {
+        match self.failure.take() {
+            None => error,
+            Some(io) if io.kind() == io::ErrorKind::BrokenPipe && self.is_stdout() => io.into(),
+            Some(io) if self.is_stdout() => {
+                disk::failed("write to", Path::new("standard output"), &io)
+            }
+            Some(io) => disk::failed("write", &self.path, &io),
+        }
+    }
+
+    /// Writes what is still held back, so that nothing but [`Output::publish`] is left to do.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be written.
+    pub fn complete(&mut self) -> Result<()> {
+        if let Err(error) = self.flush() {
+            return Err(self.explain(error.into()));
+        }
+        Ok(())
+    }
+
+    /// Gives a file that is complete its name.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be renamed, or something else has taken its place meanwhile.
+    pub fn publish(&mut self) -> Result<()> {
+        let To::File { file, temporary, is_named, overwrite } = &mut self.to else { return Ok(()) };
+        // While it is written to the disk it has no name yet, so that nothing is left of it.
+        disk::doing("sync", &self.path, file.get_ref().sync_all())?;
+        place::vacant(&self.path, *overwrite)?;
+        if !*is_named {
+            // The way to name such a file without privileges: linkat(2).
+            let descriptor = format!("/proc/self/fd/{}", file.get_ref().as_raw_fd());
+            let linked = linkat(CWD, descriptor, CWD, &*temporary, AtFlags::SYMLINK_FOLLOW);
+            disk::doing("write", &self.path, linked.map_err(io::Error::from))?;
+            *is_named = true;
+        }
+        disk::publish(temporary, &self.path)?;
+        *is_named = false;
+        Ok(())
+    }
+}
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = match &mut self.to {
+            To::Stdout(stdout) => stdout.write(bytes),
+            To::File { file, .. } => file.write(bytes),
+        };
+        self.note(written).inspect(|count| self.bytes += *count as u64)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let flushed = match &mut self.to {
+            To::Stdout(stdout) => stdout.flush(),
+            To::File { file, .. } => file.flush(),
+        };
+        self.note(flushed)
+    }
+}
+
+impl Output {
+    /// Keeps the first error, since writers of formats keep little of it.
+    fn note<T>(&mut self, result: io::Result<T>) -> io::Result<T> {
+        result.inspect_err(|error| {
+            if self.failure.is_none() && error.kind() != io::ErrorKind::Interrupted {
+                let code = error.raw_os_error();
+                self.failure =
+                    Some(code.map_or_else(|| error.kind().into(), io::Error::from_raw_os_error));
+            }
+        })
+    }
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        if let To::File { temporary, is_named: true, .. } = &self.to {
+            // The error that counts is why it was not published.
+            fs::remove_file(temporary).ok();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tables::writer::{Create, Target, Writer};
+
+    struct Place(tempfile::TempDir);
+
+    impl Place {
+        fn new() -> (Self, Recording) {
+            let place = Self(tempfile::tempdir().unwrap());
+            let path = place.path("run.parquet");
+            let version = crate::schema::SCHEMA_VERSION.to_string();
+            let pairs = [(crate::schema::metadata::SCHEMA_VERSION.to_owned(), version)].into();
+            let target = Target::File(path.clone());
+            Writer::create(target, Create::default(), &pairs).unwrap().finish(&pairs).unwrap();
+            let recording = Recording::open(&path).unwrap();
+            (place, recording)
+        }
+
+        fn path(&self, name: &str) -> PathBuf {
+            self.0.path().join(name)
+        }
+
+        fn names(&self) -> Vec<String> {
+            let entries = fs::read_dir(self.0.path()).unwrap();
+            let name = |entry: io::Result<fs::DirEntry>| entry.unwrap().file_name();
+            let mut names: Vec<_> =
+                entries.map(|entry| name(entry).into_string().unwrap()).collect();
+            names.sort();
+            names
+        }
+    }
+
+    #[test]
+    fn a_file_appears_when_it_is_complete_and_not_before() {
+        let (place, recording) = Place::new();
+        let path = place.path("out.csv");
+        let create = |overwrite| {
+            Output::create(&path, Content::Text, &[&recording], overwrite, Mode::default())
+        };
+        let mut output = create(false).unwrap();
+        output.write_all(b"half").unwrap();
+        assert_eq!(place.names(), ["run.parquet"]);
+        drop(output);
+        assert_eq!(place.names(), ["run.parquet"]);
+        let mut output = create(false).unwrap();
+        output.write_all(b"whole").unwrap();
+        output.complete().unwrap();
+        output.publish().unwrap();
+        assert_eq!(output.bytes(), 5);
+        drop(output);
+        assert_eq!(fs::read(&path).unwrap(), b"whole");
+        let error = create(false).unwrap_err().to_string();
+        assert!(error.ends_with("out.csv exists; use --force to replace it"), "{error}");
+        create(true).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"whole");
+        assert_eq!(place.names(), ["out.csv", "run.parquet"]);
+    }
+
+    /// As on a file system that has no files without a name.
+    #[test]
+    fn a_temporary_file_is_removed_unless_it_is_published() {
+        let (place, recording) = Place::new();
+        let path = place.path("out.csv");
+        for published in [false, true] {
+            let mut output =
+                Output::create(&path, Content::Text, &[&recording], true, Mode::default()).unwrap();
+            let To::File { temporary, is_named, file, .. } = &mut output.to else { panic!() };
+            *file = BufWriter::new(Mode::default().create_new(temporary).unwrap());
+            *is_named = true;
+            assert_eq!(place.names().len(), 2);
+            output.write_all(b"whole").unwrap();
+            output.complete().unwrap();
+            if published {
+                output.publish().unwrap();
+                assert_eq!(fs::read(&path).unwrap(), b"whole");
+            }
+            drop(output);
+            assert_eq!(place.names().len(), 1 + usize::from(published));
+        }
+    }
+
+    #[test]
+    fn the_recording_is_not_replaced() {
+        let (place, recording) = Place::new();
+        std::os::unix::fs::symlink("run.parquet", place.path("link")).unwrap();
+        fs::hard_link(place.path("run.parquet"), place.path("hard")).unwrap();
+        for name in ["run.parquet", "./run.parquet", "link", "hard"] {
+            let path = place.path(name);
+            let made = Output::create(&path, Content::Text, &[&recording], true, Mode::default());
+            let error = made.unwrap_err().to_string();
+            assert!(error.contains("the recording itself"), "{name}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_write_that_fails_is_explained_by_its_own_error() {
+        let (_place, recording) = Place::new();
+        let path = Path::new("/dev/full");
+        let file = BufWriter::with_capacity(1, File::options().write(true).open(path).unwrap());
+        let temporary = PathBuf::from("/nonexistent");
+        let to = To::File { file, temporary, is_named: true, overwrite: false };
+        let mut output = Output { path: path.to_owned(), to, bytes: 0, failure: None };
+        output.write_all(b"much").unwrap_err();
+        let error = output.explain(anyhow::anyhow!("what a library says"));
+        assert_eq!(error.to_string(), "cannot write /dev/full: no space left on the disk");
+        assert_eq!(output.explain(anyhow::anyhow!("another")).to_string(), "another");
+        drop(recording);
+    }
+}

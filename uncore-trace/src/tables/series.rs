@@ -1,0 +1,420 @@
+//! The parts of a recording that is rotated: their names, and which of them are kept.
+//!
+//! Part N of `run/` is the dataset `run/0000000N/`, that of `run.parquet` is the file
+//! `run-0000000N.parquet`: they sort by name, and `run/*/fabric.parquet` or `run-*.parquet` reads all
+//! that are finished as one table.
+//!
+//! Guarantees: a part is never replaced, numbers go on after the highest that is there; two recorders
+//! cannot use one series; a part leaves the series with one rename, before any of its files is removed,
+//! so that what a glob finds is whole.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use anyhow::{Result, anyhow, bail};
+use bytesize::ByteSize;
+
+use super::mode::Mode;
+use super::segment::partial_dir;
+use super::writer::{Target, table_path};
+use super::{disk, lock, place};
+use crate::confine::Needs;
+use crate::schema::fabric;
+
+/// Digits of a number: a part a second for three years.
+const DIGITS: usize = 8;
+
+/// Ends the name of a part that is being removed; it begins with a dot, so that no glob finds it.
+const REMOVED: &str = ".removed";
+
+/// Which parts are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// So many of the newest that are finished.
+    Parts(u32),
+    /// The newest of which all files, with those of the part that is being recorded, have so many
+    /// bytes together.
+    Bytes(u64),
+}
+
+impl FromStr for Keep {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let kept = match text.parse::<u32>() {
+            Ok(parts) => Self::Parts(parts),
+            Err(_) => Self::Bytes(bytes(text)?),
+        };
+        if matches!(kept, Self::Parts(0) | Self::Bytes(0)) {
+            return Err("at least one part is kept: choose 1 or more".to_owned());
+        }
+        Ok(kept)
+    }
+}
+
+/// A size with its unit, such as `256MiB`, in bytes.
+///
+/// # Errors
+///
+/// Says what a size looks like.
+pub fn bytes(text: &str) -> Result<u64, String> {
+    let size = text.parse::<ByteSize>().ok().filter(|_| is_size(text));
+    size.map(|size| size.as_u64())
+        .ok_or_else(|| format!("{text:?} is no size: write 256MiB, 20GiB or 1GB"))
+}
+
+/// Whether a text names a unit of size, and not one of time.
+pub fn is_size(text: &str) -> bool {
+    text.ends_with(['B', 'b'])
+}
+
+/// Whether parts are files or directories.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    File,
+    Dataset,
+}
+
+/// The parts of one output.
+#[derive(Debug)]
+pub struct Series {
+    /// Where they are.
+    dir: PathBuf,
+    /// What their names begin with.
+    stem: String,
+    kind: Kind,
+    keep: Option<Keep>,
+    /// The number of the next part.
+    next: u64,
+}
+
+impl Series {
+    /// The series of `target`, in a directory that is made where it is not there.
+    ///
+    /// # Errors
+    ///
+    /// The target is no file or directory, or is a recording of its own; another process records into
+    /// the series; it cannot be made or read.
+    pub fn open(target: &Target, keep: Option<Keep>, mode: Mode) -> Result<Self> {
+        let (dir, stem, kind) = match target {
+            Target::Dataset(path) => (path.clone(), String::new(), Kind::Dataset),
+            Target::File(path) => {
+                let stem = path.file_stem().and_then(OsStr::to_str);
+                let stem = stem.ok_or_else(|| {
+                    anyhow!("the name {} is not UTF-8: choose another", path.display())
+                })?;
+                (disk::parent(path).to_owned(), format!("{stem}-"), Kind::File)
+            }
+            Target::Stream(_) | Target::Pieces(_) => {
+                bail!("a stream has no parts: give --rotate a file or a directory, e.g. -o run/")
+            }
+        };
+        match kind {
+            Kind::File => place::parent_exists(&dir.join("part"))?,
+            Kind::Dataset => make(&dir, mode)?,
+        }
+        let mut series = Self { dir, stem, kind, keep, next: 1 };
+        for part in series.parts()? {
+            if let Some(holder) = lock::holder(&series.fabric(part)) {
+                return Err(lock::in_use(&series.path(part), holder));
+            }
+            series.next = part + 1;
+        }
+        series.clean()?;
+        Ok(series)
+    }
+
+    /// What it takes to make and to remove parts.
+    pub fn needs(&self) -> Needs {
+        Needs { writes: vec![self.dir.clone()], ..Needs::default() }
+    }
+
+    /// Where the next part goes.
+    pub fn next_target(&mut self) -> Target {
+        let path = self.path(self.next);
+        self.next += 1;
+        match self.kind {
+            Kind::File => Target::File(path),
+            Kind::Dataset => Target::Dataset(path),
+        }
+    }
+
+    /// Removes the oldest parts that are not to be kept, where the part that is being recorded has
+    /// `live` bytes. A part that was left unfinished counts as any other.
+    ///
+    /// # Errors
+    ///
+    /// One cannot be removed.
+    pub fn trim(&self, live: u64) -> Result<()> {
+        let Some(keep) = self.keep else { return Ok(()) };
+        let mut finished = self.parts()?;
+        finished.retain(|&part| lock::holder(&self.fabric(part)).is_none());
+        let mut sizes: Vec<(u64, u64)> =
+            finished.into_iter().map(|part| (part, self.size(part))).collect();
+        let mut bytes = live + sizes.iter().map(|(_, size)| size).sum::<u64>();
+        sizes.reverse();
+        while let Some(&(part, size)) = sizes.last() {
+            let is_kept = match keep {
+                Keep::Parts(most) => sizes.len() <= most as usize,
+                Keep::Bytes(most) => bytes <= most,
+            };
+            if is_kept {
+                break;
+            }
+            self.remove(part)?;
+            bytes = bytes.saturating_sub(size);
+            sizes.pop();
+        }
+        Ok(())
+    }
+
+    /// The numbers of the parts that are there, finished or not, in order.
+    fn parts(&self) -> Result<Vec<u64>> {
+        let mut parts = Vec::new();
+        for entry in disk::doing("read", &self.dir, fs::read_dir(&self.dir))? {
+            let name = disk::doing("read", &self.dir, entry)?.file_name();
+            parts.extend(name.to_str().and_then(|name| self.number(name)));
+        }
+        parts.sort_unstable();
+        // A file that is being replaced by `repair` has both names.
+        parts.dedup();
+        Ok(parts)
+    }
+
+    /// The number of the part that a file or directory of this name belongs to.
+    fn number(&self, name: &str) -> Option<u64> {
+        let name = name.strip_prefix(&self.stem)?;
+        let digits = match self.kind {
+            Kind::Dataset => name,
+            Kind::File => name.strip_suffix(".partial").unwrap_or(name).strip_suffix(".parquet")?,
+        };
+        let is_number = digits.len() >= DIGITS && digits.bytes().all(|byte| byte.is_ascii_digit());
+        is_number.then(|| digits.parse().ok())?
+    }
+
+    fn name(&self, part: u64) -> String {
+        let suffix = if self.kind == Kind::File { ".parquet" } else { "" };
+        format!("{}{part:0DIGITS$}{suffix}", self.stem)
+    }
+
+    fn path(&self, part: u64) -> PathBuf {
+        self.dir.join(self.name(part))
+    }
+
+    /// The file that the `fabric` table of a part is or will be.
+    fn fabric(&self, part: u64) -> PathBuf {
+        match self.kind {
+            Kind::File => self.path(part),
+            Kind::Dataset => table_path(&self.path(part), &fabric::TABLE),
+        }
+    }
+
+    /// Bytes of the files of a part, as far as they can be looked at.
+    fn size(&self, part: u64) -> u64 {
+        let path = self.path(part);
+        tree_size(&path) + if self.kind == Kind::File { tree_size(&partial_dir(&path)) } else { 0 }
+    }
+
+    fn remove(&self, part: u64) -> Result<()> {
+        let path = self.path(part);
+        let partial = partial_dir(&path);
+        for path in [path, partial] {
+            if !disk::occupied(&path)? {
+                continue;
+            }
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            let hidden = self.dir.join(format!(".{name}{REMOVED}"));
+            disk::doing("remove", &path, fs::rename(&path, &hidden))?;
+            remove(&hidden)?;
+        }
+        Ok(())
+    }
+
+    /// Removes what a recorder left that was killed while it removed a part.
+    fn clean(&self) -> Result<()> {
+        for entry in disk::doing("read", &self.dir, fs::read_dir(&self.dir))? {
+            let entry = disk::doing("read", &self.dir, entry)?;
+            let name = entry.file_name();
+            let name = name.to_str().and_then(|it| it.strip_prefix('.')?.strip_suffix(REMOVED));
+            if name.is_some_and(|name| self.number(name).is_some()) {
+                remove(&entry.path())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The parts in the directory of a recording that was rotated, in order; none where it is no such
+/// directory.
+pub fn parts_of(dir: &Path) -> Vec<PathBuf> {
+    let (stem, keep, next) = (String::new(), None, 0);
+    let series = Series { dir: dir.to_owned(), stem, kind: Kind::Dataset, keep, next };
+    let fabric = table_path(dir, &fabric::TABLE);
+    if fabric.exists() || partial_dir(&fabric).exists() {
+        return Vec::new();
+    }
+    let parts = series.parts().unwrap_or_default();
+    parts.into_iter().map(|part| series.path(part)).collect()
+}
+
+/// Makes the directory of a series, which must not be a recording itself.
+fn make(dir: &Path, mode: Mode) -> Result<()> {
+    let fabric = table_path(dir, &fabric::TABLE);
+    if disk::occupied(&fabric)? || disk::occupied(&partial_dir(&fabric))? {
+        bail!("{} holds a recording that was not rotated: choose another directory", dir.display());
+    }
+    place::no_link(dir)?;
+    if dir.is_dir() {
+        return Ok(());
+    }
+    place::parent_exists(&place::bare(dir))?;
+    disk::doing("create directory", dir, mode.create_directory(dir))
+}
+
+/// Removes a file, or a directory and all in it.
+fn remove(path: &Path) -> Result<()> {
+    if fs::symlink_metadata(path).is_ok_and(|found| found.is_dir()) {
+        return disk::remove_tree(path);
+    }
+    disk::doing("remove", path, fs::remove_file(path))
+}
+
+/// Bytes of a file, or of the files in a directory and those below it.
+fn tree_size(path: &Path) -> u64 {
+    let Ok(found) = fs::symlink_metadata(path) else { return 0 };
+    if !found.is_dir() {
+        return found.len();
+    }
+    let entries = fs::read_dir(path).into_iter().flatten().flatten();
+    entries.map(|entry| tree_size(&entry.path())).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schema::{SCHEMA_VERSION, metadata};
+    use crate::tables::writer::{Create, Writer};
+
+    fn dataset(dir: &Path) -> Target {
+        Target::Dataset(dir.to_owned())
+    }
+
+    fn series(target: &Target, keep: Option<Keep>) -> Series {
+        Series::open(target, keep, Mode::default()).unwrap()
+    }
+
+    /// Records nothing into the next part.
+    fn record(series: &mut Series) -> Writer {
+        let version = (metadata::SCHEMA_VERSION.to_owned(), SCHEMA_VERSION.to_string());
+        Writer::create(series.next_target(), Create::default(), &[version].into()).unwrap()
+    }
+
+    fn finish(series: &mut Series) {
+        let version = (metadata::SCHEMA_VERSION.to_owned(), SCHEMA_VERSION.to_string());
+        record(series).finish(&[version].into()).unwrap();
+    }
+
+    fn names(dir: &Path) -> Vec<String> {
+        let name = |entry: std::io::Result<fs::DirEntry>| entry.unwrap().file_name();
+        let mut names: Vec<String> =
+            fs::read_dir(dir).unwrap().map(|entry| name(entry).into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn sizes_and_numbers_are_told_apart() {
+        assert_eq!("3".parse(), Ok(Keep::Parts(3)));
+        assert_eq!("2GiB".parse(), Ok(Keep::Bytes(2 << 30)));
+        assert_eq!(bytes("256MiB"), Ok(256 << 20));
+        assert_eq!(bytes("1GB"), Ok(1_000_000_000));
+        for wrong in ["256M", "1h", "", "-1MiB", "x", "MiB"] {
+            assert!(bytes(wrong).unwrap_err().contains("256MiB"), "{wrong}");
+        }
+        for wrong in ["0", "0B", "-3", "1.5"] {
+            assert!(wrong.parse::<Keep>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn parts_are_numbered_on_and_the_oldest_are_removed() {
+        let place = tempfile::tempdir().unwrap();
+        for (target, dir, parts) in [
+            (dataset(&place.path().join("run")), "run", ["00000002", "00000003"]),
+            (
+                Target::File(place.path().join("run.parquet")),
+                "",
+                ["run-00000002.parquet", "run-00000003.parquet"],
+            ),
+        ] {
+            let dir = place.path().join(dir);
+            let mut first = series(&target, Some(Keep::Parts(2)));
+            finish(&mut first);
+            finish(&mut first);
+            drop(first);
+            // What does not belong to the series stays.
+            fs::write(dir.join("notes"), "x").unwrap();
+            let mut next = series(&target, Some(Keep::Parts(2)));
+            finish(&mut next);
+            next.trim(0).unwrap();
+            let found = names(&dir);
+            let found: Vec<&str> = found.iter().map(String::as_str).collect();
+            assert!(parts.iter().all(|part| found.contains(part)), "{found:?}");
+            assert!(!found.iter().any(|name| name.contains("00000001")), "{found:?}");
+            assert!(found.contains(&"notes"));
+        }
+    }
+
+    #[test]
+    fn as_many_bytes_are_kept_as_fit_beside_what_is_recorded() {
+        let place = tempfile::tempdir().unwrap();
+        let target = dataset(&place.path().join("run"));
+        let mut series = series(&target, Some(Keep::Bytes(u64::MAX)));
+        (0..4).for_each(|_| finish(&mut series));
+        let size = series.size(1);
+        assert!(size > 0);
+        series.keep = Some(Keep::Bytes(3 * size + size / 2));
+        series.trim(0).unwrap();
+        assert_eq!(series.parts().unwrap(), [2, 3, 4]);
+        series.trim(size).unwrap();
+        assert_eq!(series.parts().unwrap(), [3, 4]);
+        series.trim(u64::MAX / 2).unwrap();
+        assert_eq!(series.parts().unwrap(), Vec::<u64>::new());
+    }
+
+    #[test]
+    fn a_part_that_is_recorded_is_never_removed_and_nobody_else_may_record() {
+        let place = tempfile::tempdir().unwrap();
+        let target = dataset(&place.path().join("run"));
+        let mut first = series(&target, Some(Keep::Bytes(1)));
+        let live = record(&mut first);
+        first.trim(1 << 40).unwrap();
+        assert_eq!(first.parts().unwrap(), [1]);
+        let error = Series::open(&target, None, Mode::default()).unwrap_err().to_string();
+        assert!(error.contains("00000001 is being recorded now"), "{error}");
+        drop(live);
+    }
+
+    #[test]
+    fn what_was_half_removed_is_removed_and_a_recording_is_no_series() {
+        let place = tempfile::tempdir().unwrap();
+        let target = dataset(&place.path().join("run"));
+        let mut first = series(&target, None);
+        finish(&mut first);
+        let dir = place.path().join("run");
+        fs::create_dir(dir.join(".00000000.removed")).unwrap();
+        fs::write(dir.join(".00000000.removed/x"), "x").unwrap();
+        fs::create_dir(dir.join(".other.removed")).unwrap();
+        series(&target, None);
+        assert_eq!(names(&dir), [".other.removed", "00000001"]);
+        assert_eq!(parts_of(&dir), [dir.join("00000001")]);
+        assert_eq!(parts_of(&dir.join("00000001")), Vec::<PathBuf>::new());
+        let part = dataset(&dir.join("00000001"));
+        let error = Series::open(&part, None, Mode::default()).unwrap_err().to_string();
+        assert!(error.contains("holds a recording that was not rotated"), "{error}");
+        let stream = Target::Stream(Box::new(Vec::new()));
+        assert!(Series::open(&stream, None, Mode::default()).is_err());
+    }
+}

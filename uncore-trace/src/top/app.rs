@@ -1,0 +1,270 @@
+//! What is shown: what the user chose, and what there is to show of it.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+
+use super::save::Saver;
+use super::{Options, draw, nanos};
+use crate::schema::{fabric, runtime};
+use crate::tables::writer::Piece;
+use crate::text::escape_json;
+use crate::view::key::By;
+use crate::view::live::screen::{Ask, Screen, Sort};
+use crate::view::live::{Live, WAYS};
+
+/// Lengths of frames that keys choose from.
+pub(super) const FRAMES: [Duration; 6] = [
+    Duration::from_millis(250),
+    Duration::from_millis(500),
+    Duration::from_secs(1),
+    Duration::from_secs(2),
+    Duration::from_secs(5),
+    Duration::from_secs(10),
+];
+
+/// Which list the arrow keys move in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Focus {
+    Links,
+    Owners,
+}
+
+/// What keys mean.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mode {
+    Lists,
+    /// Letters go to the filter.
+    Filter,
+    Help,
+}
+
+/// The application.
+pub(super) struct App {
+    live: Live,
+    saver: Saver,
+    pub(super) mode: Mode,
+    pub(super) focus: Focus,
+    pub(super) by: By,
+    /// What is to be selected once it is known.
+    select: Option<String>,
+    /// The selected link and owner, by their places.
+    pub(super) link: usize,
+    pub(super) owner: usize,
+    pub(super) sort: Sort,
+    pub(super) filter: String,
+    /// The owner whose processes are shown: what it is by, its name, and the selection before.
+    pub(super) within: Option<(By, String, usize)>,
+    /// The screen that stays while the program is paused.
+    paused: Option<Screen>,
+    pub(super) ascii: bool,
+    pub(super) plain: bool,
+    pub(super) notice: Option<String>,
+    /// What became of the last key, in one line.
+    pub(super) message: Option<String>,
+    quits: bool,
+}
+
+impl App {
+    pub(super) fn new(live: Live, options: &Options) -> Self {
+        Self {
+            live,
+            saver: Saver::new(options.save.clone()),
+            mode: Mode::Lists,
+            focus: Focus::Links,
+            by: options.by,
+            select: options.select.clone(),
+            link: 0,
+            owner: 0,
+            sort: Sort::Share,
+            filter: String::new(),
+            within: None,
+            paused: None,
+            ascii: options.ascii,
+            plain: options.plain,
+            notice: options.notice.clone(),
+            message: None,
+            quits: false,
+        }
+    }
+
+    /// Takes a piece of the recording. `true` if a frame became complete.
+    pub(super) fn take(&mut self, piece: Piece) -> Result<bool> {
+        match piece {
+            Piece::Metadata(pairs) => self.saver.set_metadata(pairs),
+            Piece::Rows(table, rows) if table.name == runtime::TABLE.name => {
+                self.live.runtime(&rows)?;
+            }
+            Piece::Rows(table, rows) if table.name == fabric::TABLE.name => {
+                if let Err(error) = self.saver.rows(&rows) {
+                    self.message = Some(format!("the recording has ended: {error:#}"));
+                }
+                let is_new = self.live.fabric(&rows)?;
+                self.select_first();
+                return Ok(is_new);
+            }
+            Piece::Rows(..) => {}
+        }
+        Ok(false)
+    }
+
+    /// Selects what was asked for, once.
+    fn select_first(&mut self) {
+        let of = |wanted: &String| self.live.things().iter().position(|its| its.name == *wanted);
+        if let Some(place) = self.select.as_ref().and_then(of) {
+            (self.link, self.select) = (place, None);
+        }
+    }
+
+    /// What is to be shown.
+    pub(super) fn screen(&self) -> Screen {
+        self.paused.clone().unwrap_or_else(|| self.now())
+    }
+
+    fn now(&self) -> Screen {
+        self.live.screen(&Ask {
+            by: self.by,
+            thing: self.link,
+            filter: &self.filter,
+            within: self.within.as_ref().map(|(by, name, _)| (*by, name.as_str())),
+            sort: self.sort,
+        })
+    }
+
+    /// One picture as text of so many columns.
+    pub(super) fn text(&self, width: usize) -> String {
+        draw::text(self, width)
+    }
+
+    /// One picture as a line of JSON.
+    pub(super) fn json(&self) -> Result<String> {
+        let json = serde_json::to_string(&self.now()).context("cannot write the screen as JSON")?;
+        Ok(escape_json(&json).into_owned() + "\n")
+    }
+
+    pub(super) fn host(&self) -> &str {
+        self.saver.host()
+    }
+
+    /// The file that is being recorded to.
+    pub(super) fn recording(&self) -> Option<String> {
+        self.saver.path().map(|path| path.display().to_string())
+    }
+
+    pub(super) const fn frame_ns(&self) -> i64 {
+        self.live.frame_ns()
+    }
+
+    pub(super) const fn is_paused(&self) -> bool {
+        self.paused.is_some()
+    }
+
+    pub(super) const fn quits(&self) -> bool {
+        self.quits
+    }
+
+    pub(super) const fn quit(&mut self) {
+        self.quits = true;
+    }
+
+    pub(super) fn pause(&mut self) {
+        self.paused = if self.paused.is_some() { None } else { Some(self.now()) };
+    }
+
+    /// The next or the one before of [`FRAMES`].
+    pub(super) fn change_frame(&mut self, longer: bool) {
+        let now = self.live.frame_ns();
+        let lengths = FRAMES.iter().map(|length| nanos(*length));
+        let next = if longer {
+            lengths.into_iter().find(|length| *length > now)
+        } else {
+            lengths.rev().find(|length| *length < now)
+        };
+        if let Some(next) = next {
+            self.live.set_frame(next);
+        }
+    }
+
+    /// The next of [`WAYS`].
+    pub(super) fn next_by(&mut self) {
+        let place = WAYS.iter().position(|by| *by == self.by).map_or(0, |place| place + 1);
+        self.by = WAYS[place % WAYS.len()];
+        (self.owner, self.within) = (0, None);
+    }
+
+    /// The next order: by share, by each group, by CPU time, by name.
+    pub(super) fn next_sort(&mut self) {
+        let groups = self.screen().groups.len();
+        self.sort = match self.sort {
+            Sort::Share if groups > 0 => Sort::Group(0),
+            Sort::Group(place) if place + 1 < groups => Sort::Group(place + 1),
+            Sort::Share | Sort::Group(_) => Sort::Cpu,
+            Sort::Cpu => Sort::Name,
+            Sort::Name => Sort::Share,
+        };
+        self.owner = 0;
+    }
+
+    /// Shows the processes of the selected owner, or goes back.
+    pub(super) fn enter(&mut self) {
+        if self.within.is_some() {
+            self.leave();
+            return;
+        }
+        let screen = self.screen();
+        match screen.owners.get(self.owner) {
+            Some(line) if line.owner == "task" && self.by != By::Pid => {
+                self.within = Some((self.by, line.name.clone(), self.owner));
+                (self.by, self.owner, self.focus) = (By::Pid, 0, Focus::Owners);
+                self.filter.clear();
+            }
+            Some(_) => self.message = Some("this line has no processes to show".to_owned()),
+            None => {}
+        }
+    }
+
+    /// Goes back from the processes of an owner.
+    pub(super) fn leave(&mut self) {
+        if let Some((by, _, owner)) = self.within.take() {
+            (self.by, self.owner) = (by, owner);
+        }
+    }
+
+    /// Begins a recording of what is watched, or ends it.
+    pub(super) fn record(&mut self) {
+        if self.saver.path().is_some() {
+            self.end_recording();
+            return;
+        }
+        self.message = Some(match self.saver.begin() {
+            Ok(path) => format!("recording to {}; r ends it", path.display()),
+            Err(error) => format!("{error:#}"),
+        });
+    }
+
+    /// Ends the recording, if there is one.
+    pub(super) fn end_recording(&mut self) {
+        match self.saver.end() {
+            Ok(None) => {}
+            Ok(Some((path, rows))) => {
+                let path = path.display();
+                log::info!("{path}: {rows} rows");
+                self.message = Some(format!("{rows} rows in {path}: see uncore-trace report"));
+            }
+            Err(error) => {
+                log::warn!("{error:#}");
+                self.message = Some(format!("{error:#}"));
+            }
+        }
+    }
+
+    /// Moves the selection in the list that has the focus.
+    pub(super) fn select(&mut self, step: isize) {
+        let screen = self.screen();
+        let (place, count) = match self.focus {
+            Focus::Links => (&mut self.link, screen.links.len()),
+            Focus::Owners => (&mut self.owner, screen.owners.len()),
+        };
+        *place = place.saturating_add_signed(step).min(count.saturating_sub(1));
+    }
+}

@@ -1,0 +1,196 @@
+//! The picture: lines of text, exactly as wide as the terminal.
+//!
+//! Guarantees: nothing from the machine reaches the terminal unescaped; no line is longer than the
+//! width, and what was cut has a mark; figures of one column have one unit.
+
+mod lists;
+
+use ratatui::Frame;
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::Paragraph;
+
+use self::lists::{links, owners};
+use super::app::{App, Mode};
+use super::keys::HELP;
+use crate::held;
+use crate::terminal::{cells, mark, shorten};
+use crate::text::printable;
+use crate::units;
+use crate::view::live::screen::{Screen, Sort};
+
+/// The smallest terminal that is drawn on, in columns and lines.
+const LEAST: (usize, usize) = (60, 12);
+
+/// Lines that are no list: the head, a line between the lists, and the keys.
+const AROUND: usize = 3;
+
+/// Lines of a picture that is printed and not shown on a terminal: all there are.
+const PRINTED: usize = 10_000;
+
+/// What a part of a line looks like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Look {
+    Plain,
+    /// A column's name, a key.
+    Head,
+    /// What was chosen.
+    Selected,
+    /// Beside what people look for.
+    Dim,
+    /// Nearly full.
+    Warm,
+    /// Over the peak, or something is wrong.
+    Hot,
+}
+
+impl Look {
+    fn style(self, plain: bool) -> Style {
+        let style = Style::default();
+        match self {
+            Self::Plain => style,
+            Self::Head => style.add_modifier(Modifier::BOLD),
+            Self::Selected => style.add_modifier(Modifier::REVERSED),
+            Self::Dim if plain => style,
+            Self::Dim => style.fg(Color::DarkGray),
+            Self::Warm | Self::Hot if plain => style.add_modifier(Modifier::BOLD),
+            Self::Warm => style.fg(Color::Yellow).add_modifier(Modifier::BOLD),
+            Self::Hot => style.fg(Color::Red).add_modifier(Modifier::BOLD),
+        }
+    }
+}
+
+/// A part of a line.
+pub(super) type Part = (String, Look);
+
+/// Draws on the terminal.
+pub(super) fn draw(app: &App, frame: &mut Frame<'_>) {
+    let area = frame.area();
+    let (width, height) = (usize::from(area.width), usize::from(area.height));
+    let lines = picture(app, width, height);
+    let styled = |(text, look): Part| Span::styled(text, look.style(app.plain));
+    let lines = lines.into_iter().map(|line| line.into_iter().map(styled).collect::<Line<'_>>());
+    frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()), area);
+}
+
+/// The picture as text of so many columns.
+pub(super) fn text(app: &App, width: usize) -> String {
+    let screen = app.screen();
+    let notice = app.notice.iter().map(|notice| format!("{}\n", fit(notice, width, app.ascii)));
+    let all = links(app, &screen, width, PRINTED)
+        .into_iter()
+        .chain([Vec::new()])
+        .chain(owners(app, &screen, width, PRINTED));
+    let line = |parts: Vec<Part>| {
+        let text: String = parts.into_iter().map(|(text, _)| text).collect();
+        text.trim_end().to_owned() + "\n"
+    };
+    notice.chain(all.map(line)).collect()
+}
+
+/// The lines of a picture of so many columns and lines.
+fn picture(app: &App, width: usize, height: usize) -> Vec<Vec<Part>> {
+    if width < LEAST.0 || height < LEAST.1 {
+        let text = format!(
+            "the terminal has {width}x{height} characters, {}x{} are needed; q quits",
+            LEAST.0, LEAST.1
+        );
+        return vec![vec![(fit(&text, width, app.ascii), Look::Hot)]];
+    }
+    let screen = app.screen();
+    let mut lines = vec![head(app, &screen, width)];
+    let room = height - AROUND;
+    if app.mode == Mode::Help {
+        let help = HELP.iter().map(|(keys, what)| {
+            let what = fit(what, width.saturating_sub(16), app.ascii);
+            vec![(format!("  {keys:<12}  "), Look::Head), (what, Look::Plain)]
+        });
+        lines.extend(help.take(room + 1));
+    } else {
+        // The tenants get what the links leave, at least half.
+        let above = (screen.links.len() + 1).min(room / 2);
+        lines.extend(links(app, &screen, width, above));
+        lines.push(said(app, width));
+        lines.extend(owners(app, &screen, width, room - above));
+    }
+    lines.resize(height - 1, Vec::new());
+    lines.push(foot(app, width));
+    lines
+}
+
+/// What is watched since when.
+fn head(app: &App, screen: &Screen, width: usize) -> Vec<Part> {
+    let now = jiff::Zoned::now().strftime("%H:%M:%S");
+    let length = units::human(app.frame_ns() as f64, "ns");
+    let mut text = format!("uncore-trace top  {}  {now}  every {length}", printable(app.host()));
+    if app.is_paused() {
+        text += "  PAUSED";
+    }
+    if screen.end_ns.is_none() {
+        text += "  waiting for the first picture";
+    }
+    let recording = app.recording().map(|path| format!("  recording to {}", printable(&path)));
+    let room = width - cells(&text).min(width);
+    let recording = recording.map(|text| fit(&text, room, app.ascii)).unwrap_or_default();
+    vec![(fit(&text, width, app.ascii), Look::Head), (recording, Look::Hot)]
+}
+
+/// What the user is told: what became of a key, why there are no links, what is wrong.
+fn said(app: &App, width: usize) -> Vec<Part> {
+    let held = held::lines();
+    let within = app.within.as_ref().map(|(by, name, _)| {
+        format!("processes of {} {}; Esc goes back", by.name(), printable(name))
+    });
+    let said = app.message.clone().or(within).or_else(|| held.last().cloned());
+    let said = said.or_else(|| app.notice.clone()).unwrap_or_default();
+    let look = if app.message.is_some() || !held.is_empty() { Look::Warm } else { Look::Dim };
+    vec![(fit(&printable(&said), width, app.ascii), look)]
+}
+
+/// The keys, or what is typed.
+fn foot(app: &App, width: usize) -> Vec<Part> {
+    if app.mode == Mode::Filter {
+        let text = format!("names with: {}_  (Enter keeps, Esc shows all)", printable(&app.filter));
+        return vec![(fit(&text, width, app.ascii), Look::Head)];
+    }
+    let sort = match app.sort {
+        Sort::Share => "share".to_owned(),
+        Sort::Group(place) => {
+            let screen = app.screen();
+            screen.groups.get(place).map_or_else(String::new, |group| group.name.clone())
+        }
+        Sort::Cpu => "CPU".to_owned(),
+        Sort::Name => "name".to_owned(),
+    };
+    let keys = [
+        ("q", "quit".to_owned()),
+        ("?", "help".to_owned()),
+        ("Tab", "list".to_owned()),
+        ("g", app.by.name().to_owned()),
+        ("Enter", if app.within.is_some() { "back" } else { "open" }.to_owned()),
+        ("/", "find".to_owned()),
+        ("s", printable(&sort).into_owned()),
+        ("p", "pause".to_owned()),
+        ("r", "record".to_owned()),
+    ];
+    let mut parts = Vec::new();
+    let mut left = width;
+    for (key, what) in keys {
+        let taken = cells(key) + cells(&what) + 3;
+        if taken > left {
+            break;
+        }
+        left -= taken;
+        parts.push((key.to_owned(), Look::Head));
+        parts.push((format!(" {what}  "), Look::Plain));
+    }
+    parts
+}
+
+/// Text in at most `width` cells.
+pub(super) fn fit(text: &str, width: usize, ascii: bool) -> String {
+    shorten(text, width, mark(ascii)).into_owned()
+}
+
+#[cfg(test)]
+mod tests;

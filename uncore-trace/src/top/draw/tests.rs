@@ -1,0 +1,220 @@
+//! Pictures of a machine with four links and hostile names, drawn into a buffer.
+
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+
+use super::*;
+use crate::schema::fabric;
+use crate::schema::link::Direction;
+use crate::schema::link::{Counted, Link, Peak, Source};
+use crate::tables::writer::Piece;
+use crate::top::Options;
+use crate::view::key::By;
+use crate::view::links::Links;
+use crate::view::live::Live;
+
+const SECOND: i64 = 1_000_000_000;
+
+fn link(name: &str, subsystem: &str, first: u32, peaks: &[(Source, f64)]) -> Link {
+    let counted = |counter, direction| Counted { counter, direction };
+    let peak = |(source, bytes_per_s): &(Source, f64)| Peak {
+        direction: Direction::In,
+        bytes_per_s: *bytes_per_s,
+        source: *source,
+        detail: String::new(),
+    };
+    Link {
+        name: name.to_owned(),
+        kind: subsystem.to_owned(),
+        subsystem: subsystem.to_owned(),
+        socket: Some(0),
+        devices: None,
+        counters: vec![counted(first, Direction::In), counted(first + 1, Direction::Out)],
+        peaks: peaks.iter().map(peak).collect(),
+        latencies: Vec::new(),
+    }
+}
+
+/// Who has what part, in percent.
+const OWNERS: [(&str, Option<i32>, Option<&str>, f64); 5] = [
+    (
+        "task",
+        Some(7),
+        Some("/kubepods.slice/kubepods-burstable.slice/pod0123/cri-0123456789"),
+        60.0,
+    ),
+    ("task", Some(8), Some("/system.slice/\u{1b}[2Jevil\n.service"), 25.0),
+    ("task", Some(9), Some("/租户甲乙丙丁租户甲乙丙丁"), 9.0),
+    ("irq", None, None, 5.0),
+    ("idle", None, None, 1.0),
+];
+
+fn rows(second: i64) -> Piece {
+    let mut builder = fabric::Builder::default();
+    for counter in 0..8 {
+        // Each way of a link has another rate, which grows.
+        let total = 0.1e9 * f64::from(counter + 1) * (1.0 + second as f64);
+        for (owner, pid, cgroup, part) in OWNERS {
+            let is_known = counter != 7;
+            builder.append(&fabric::Row {
+                ts: 0,
+                mono_ns: second * SECOND,
+                window_ns: SECOND,
+                host: "host",
+                boot_id: "3f4e5d6c",
+                cluster: None,
+                counter,
+                socket: Some(0),
+                cpu: 0,
+                subsystem: "mem",
+                pmu: "pmu_0",
+                event: "bytes",
+                filter: "",
+                unit: "bytes",
+                owner,
+                pid,
+                number: None,
+                comm: pid.map(|_| "name"),
+                cgroup_id: pid.map(|pid| pid as u64),
+                cgroup,
+                container: None,
+                pod: None,
+                value: is_known.then_some(total * part / 100.0),
+                total: is_known.then_some(total),
+                running: 1.0,
+                method: "regression",
+                confidence: pid.map(|_| 0.87),
+            });
+        }
+    }
+    Piece::Rows(&fabric::TABLE, builder.finish())
+}
+
+fn app(ascii: bool) -> App {
+    let links = vec![
+        link("memory 0", "mem", 0, &[(Source::Catalog, 2e9)]),
+        link("PCIe nvme0n1", "pcie", 2, &[(Source::Sysfs, 3e9), (Source::Calibrated, 2e9)]),
+        link("C2C0 0", "c2c", 4, &[(Source::Catalog, 3e9)]),
+        link("mesh I/O 0", "mesh", 6, &[]),
+    ];
+    let options = Options {
+        frame: std::time::Duration::from_secs(1),
+        by: By::Cgroup,
+        select: None,
+        ascii,
+        plain: true,
+        notice: None,
+        save: None,
+        once: None,
+    };
+    let mut app = App::new(Live::new(Links::new(links), SECOND), &options);
+    for second in 1..9 {
+        app.take(rows(second)).unwrap();
+    }
+    app
+}
+
+fn press(app: &mut App, keys: &[KeyCode]) {
+    for key in keys {
+        app.key(KeyEvent::new(*key, KeyModifiers::NONE));
+    }
+}
+
+/// What is drawn, without the head, which has the time.
+fn drawn(app: &App, width: u16, height: u16) -> String {
+    whole(app, width, height).split_once('\n').unwrap().1.to_owned()
+}
+
+fn whole(app: &App, width: u16, height: u16) -> String {
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+    terminal.draw(|frame| draw(app, frame)).unwrap();
+    let text = terminal.backend().to_string();
+    let lines = text.lines().map(|line| line.trim_matches('"').trim_end().to_owned());
+    lines.collect::<Vec<_>>().join("\n") + "\n"
+}
+
+#[test]
+fn a_terminal_of_80_columns_says_who_fills_which_link() {
+    let mut app = app(false);
+    let mut pictures = vec![("at the begin", drawn(&app, 80, 24))];
+    press(&mut app, &[KeyCode::Down, KeyCode::Tab, KeyCode::Char('s')]);
+    pictures.push(("the second link, the tenants by a group", drawn(&app, 80, 24)));
+    press(&mut app, &[KeyCode::Enter]);
+    pictures.push(("processes of a tenant", drawn(&app, 80, 24)));
+    press(&mut app, &[KeyCode::Esc, KeyCode::Char('/'), KeyCode::Char('v'), KeyCode::Char('i')]);
+    pictures.push(("a filter", drawn(&app, 80, 24)));
+    press(&mut app, &[KeyCode::Esc, KeyCode::Char('?')]);
+    pictures.push(("help", drawn(&app, 80, 24)));
+    pictures.push(("a wide terminal", {
+        press(&mut app, &[KeyCode::Char('x')]);
+        drawn(&app, 132, 16)
+    }));
+    pictures.push(("a terminal that is too small", whole(&app, 50, 10)));
+    let all: Vec<String> =
+        pictures.into_iter().map(|(what, picture)| format!("== {what}\n{picture}")).collect();
+    insta::assert_snapshot!("pictures", all.concat());
+}
+
+#[test]
+fn nothing_is_wider_than_the_terminal_or_reaches_it_as_it_is() {
+    for ascii in [false, true] {
+        let mut app = app(ascii);
+        for key in ['g', 's', 's', 's', 'g', 'g', '?', ' '] {
+            press(&mut app, &[KeyCode::Char(key)]);
+            for (width, height) in [(60, 12), (61, 13), (80, 24), (100, 30), (200, 60)] {
+                for line in picture(&app, width, height) {
+                    let text: String = line.into_iter().map(|(text, _)| text).collect();
+                    assert!(cells(&text) <= width, "{width}: {text}");
+                    assert!(!text.contains(['\u{1b}', '\n']), "{text:?}");
+                    let own = text.chars().all(|c| c.is_ascii() || "租户甲乙丙丁".contains(c));
+                    assert!(!ascii || own, "{text}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_text_of_one_picture_has_all_lines() {
+    let text = text(&app(true), 100);
+    for wanted in ["memory 0", "PCIe nvme0n1", "C2C0 0", "mesh I/O 0", "(irq)", "(idle)"] {
+        assert_eq!(text.matches(wanted).count(), 1, "{wanted}\n{text}");
+    }
+    assert!(text.is_ascii() || text.contains("租户"), "{text}");
+}
+
+#[test]
+fn keys_that_have_nothing_to_do_do_nothing() {
+    let mut app = App::new(
+        Live::new(Links::default(), SECOND),
+        &Options {
+            frame: std::time::Duration::from_secs(1),
+            by: By::Cgroup,
+            select: None,
+            ascii: false,
+            plain: true,
+            notice: Some("why".to_owned()),
+            save: None,
+            once: None,
+        },
+    );
+    let codes = [
+        KeyCode::Enter,
+        KeyCode::Esc,
+        KeyCode::Down,
+        KeyCode::End,
+        KeyCode::Home,
+        KeyCode::Backspace,
+        KeyCode::Char('s'),
+        KeyCode::Char('+'),
+        KeyCode::Char('-'),
+        KeyCode::Char('p'),
+    ];
+    for code in codes {
+        press(&mut app, &[code]);
+        assert!(!drawn(&app, 80, 24).is_empty());
+    }
+    app.key(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL));
+    assert!(app.quits());
+}

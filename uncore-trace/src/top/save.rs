@@ -1,0 +1,118 @@
+//! Writes what is watched to a file, from one key to the next.
+//!
+//! The rows are those that are shown. Losses are those since the begin; the CPU time by owner is left
+//! out, as it is of the whole session.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use arrow::array::RecordBatch;
+
+use crate::clock::Snapshot;
+use crate::schema::loss::Losses;
+use crate::schema::{fabric, metadata};
+use crate::tables::writer::{Create, Target, Writer};
+
+/// What is being written.
+struct Open {
+    writer: Writer,
+    path: PathBuf,
+    begin: Snapshot,
+    /// Losses of the session before the begin, by cause.
+    losses: BTreeMap<String, u64>,
+}
+
+/// Begins and ends recordings of what is watched.
+pub(super) struct Saver {
+    wanted: Option<PathBuf>,
+    /// The metadata of the session, as they are now.
+    pairs: BTreeMap<String, String>,
+    open: Option<Open>,
+}
+
+impl Saver {
+    pub(super) fn new(wanted: Option<PathBuf>) -> Self {
+        Self { wanted, pairs: BTreeMap::new(), open: None }
+    }
+
+    /// The metadata of the session from here on.
+    pub(super) fn set_metadata(&mut self, pairs: BTreeMap<String, String>) {
+        self.pairs = pairs;
+    }
+
+    /// The host that is watched.
+    pub(super) fn host(&self) -> &str {
+        self.pairs.get(metadata::HOST).map_or("", String::as_str)
+    }
+
+    /// The file that is being written.
+    pub(super) fn path(&self) -> Option<&Path> {
+        self.open.as_ref().map(|open| open.path.as_path())
+    }
+
+    /// Begins a recording; returns its path.
+    ///
+    /// # Errors
+    ///
+    /// There is a file of that name, or it cannot be made.
+    pub(super) fn begin(&mut self) -> Result<PathBuf> {
+        let path = self.wanted.clone().unwrap_or_else(|| {
+            let now = jiff::Zoned::now().strftime("%Y%m%d-%H%M%S").to_string();
+            PathBuf::from(format!("uncore-trace-{now}.parquet"))
+        });
+        let begin = Snapshot::take();
+        let mut pairs = self.pairs.clone();
+        pairs.insert(metadata::CLOCKS.to_owned(), serde_json::to_string(&[begin])?);
+        let writer = Writer::create(Target::File(path.clone()), Create::default(), &pairs)?;
+        self.open = Some(Open { writer, path: path.clone(), begin, losses: self.losses() });
+        Ok(path)
+    }
+
+    /// Writes rows of `fabric`, if a recording has begun; what is written survives a kill.
+    ///
+    /// # Errors
+    ///
+    /// They cannot be written; the recording is given up.
+    pub(super) fn rows(&mut self, rows: &RecordBatch) -> Result<()> {
+        let Some(open) = &mut self.open else { return Ok(()) };
+        let written = open.writer.write(&fabric::TABLE, rows).and_then(|()| open.writer.seal());
+        if written.is_err() {
+            self.open = None;
+        }
+        written
+    }
+
+    /// Ends the recording; returns its path and rows, or none where none was begun.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be finished.
+    pub(super) fn end(&mut self) -> Result<Option<(PathBuf, u64)>> {
+        let Some(open) = self.open.take() else { return Ok(None) };
+        let mut pairs = self.pairs.clone();
+        let mut losses = self.losses();
+        for (cause, before) in &open.losses {
+            if let Some(count) = losses.get_mut(cause) {
+                *count = count.saturating_sub(*before);
+            }
+        }
+        losses.retain(|_, count| *count > 0);
+        let sorted = Losses::sort(losses.iter().map(|(cause, count)| (cause.as_str(), *count)));
+        let clocks = serde_json::to_string(&[open.begin, Snapshot::take()])?;
+        pairs.insert(metadata::CLOCKS.to_owned(), clocks);
+        pairs.insert(metadata::COMPLETE.to_owned(), sorted.is_complete().to_string());
+        pairs.insert(metadata::LOSS.to_owned(), serde_json::to_string(&losses)?);
+        for key in [metadata::LOSS_FIRST, metadata::CPU_TIME, metadata::OWN, metadata::STOP_TICK] {
+            pairs.remove(key);
+        }
+        let shown = open.path.display().to_string();
+        let finished = open.writer.finish(&pairs).with_context(|| format!("cannot end {shown}"))?;
+        Ok(Some((open.path, finished.rows)))
+    }
+
+    fn losses(&self) -> BTreeMap<String, u64> {
+        let losses = self.pairs.get(metadata::LOSS);
+        losses.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
+    }
+}

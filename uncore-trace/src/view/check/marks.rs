@@ -1,0 +1,162 @@
+//! The marks: each has a name and times within the recording, and those of the metadata are those of the
+//! table.
+
+use anyhow::Result;
+
+use super::super::marks::{Mark, Marks};
+use super::facts::Facts;
+use super::{First, Outcome};
+use crate::schema::marks::{Kind, Listed, TEXT_BYTES};
+use crate::schema::{fabric, marks};
+use crate::tables::reader::Recording;
+
+/// Goes over them; `None` where the recording has none.
+pub(super) fn marks(recording: &Recording, facts: &Facts) -> Option<Outcome> {
+    let marks = match Marks::read(recording) {
+        Ok(marks) if marks.list.is_empty() && marks.left_out == 0 => return None,
+        Ok(marks) => marks,
+        Err(error) => return Some(Outcome::Failed(format!("{error:#}"))),
+    };
+    let clocks = facts.clocks.as_deref().unwrap_or_default();
+    let begin = clocks.first().map_or(i64::MIN, |clock| clock.mono_ns);
+    // A recorder that was killed has the clock of its begin only.
+    let end = clocks.last().filter(|_| !facts.repaired).map_or(i64::MAX, |clock| clock.mono_ns);
+    let mut first = First::default();
+    for mark in &marks.list {
+        first.look(|| {
+            let wrong = wrong(mark, begin, end)?;
+            Some(format!("the {} at mono_ns {} {wrong}", mark.kind.name(), mark.begin_ns))
+        });
+    }
+    let has_table = recording.tables().iter().any(|table| table.name == marks::TABLE.name);
+    // Of a recorder that was killed the metadata may be a flush behind the table.
+    if has_table && !facts.repaired {
+        match listed(recording, &marks) {
+            Ok(wrong) => first.look(|| wrong),
+            Err(error) => return Some(Outcome::Failed(format!("{error:#}"))),
+        }
+        first.seen -= 1;
+    }
+    Some(first.outcome("marks"))
+}
+
+/// What is the matter with a mark of a recording from `begin` to `end`, if anything.
+fn wrong(mark: &Mark, begin: i64, end: i64) -> Option<&'static str> {
+    if mark.text.is_empty() || mark.text.len() > TEXT_BYTES {
+        Some("has no name, or one that is too long")
+    } else if mark.kind == Kind::Instant && mark.end_ns.is_some() {
+        Some("has an end")
+    } else if mark.end_ns.is_some_and(|end| end < mark.begin_ns) {
+        Some("ends before it begins")
+    } else if mark.begin_ns < begin || mark.end_ns.unwrap_or(mark.begin_ns) > end {
+        Some("is not within the recording")
+    } else {
+        None
+    }
+}
+
+/// How the metadata differ from the table, if they do.
+fn listed(recording: &Recording, marks: &Marks) -> Result<Option<String>> {
+    let listed = Listed::of(recording.table(&fabric::TABLE)?.metadata())?;
+    let (rows, all) = (marks.list.len() as u64, listed.marks.len() as u64 + listed.left_out);
+    if all != rows {
+        return Ok(Some(format!("the metadata tell of {all} marks, the table has {rows}")));
+    }
+    let is_there = |mark: &Mark| {
+        let from = marks.list.partition_point(|row| row.begin_ns < mark.begin_ns);
+        marks.list[from..]
+            .iter()
+            .take_while(|row| row.begin_ns == mark.begin_ns)
+            .any(|row| row == mark)
+    };
+    let missing = listed.marks.into_iter().map(Mark::from).find(|mark| !is_there(mark));
+    Ok(missing.map(|mark| {
+        format!("the mark at mono_ns {} is in the metadata and not in the table", mark.begin_ns)
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::super::super::sample::{BEGIN, Broken, INTACT, MARKS, Sample};
+    use super::super::check;
+    use super::*;
+    use crate::schema::marks::Mark as Row;
+    use crate::schema::metadata;
+
+    /// What is said of the marks of a recording.
+    fn of(dataset: bool, broken: &Broken) -> Option<Outcome> {
+        let found = check(&Sample::new(dataset, broken).open()).unwrap();
+        found.into_iter().find(|it| it.name == "marks are valid").map(|it| it.outcome)
+    }
+
+    #[test]
+    fn sound_marks_are_counted_and_none_are_not_named() {
+        let sound = Broken { marks: MARKS, ..INTACT };
+        for dataset in [false, true] {
+            assert_eq!(of(dataset, &sound), Some(Outcome::Ok("4 marks".to_owned())));
+            assert_eq!(of(dataset, &INTACT), None);
+        }
+    }
+
+    /// The marks of the sample, the span among them changed.
+    fn changed(change: fn(&mut Row)) -> Vec<Row> {
+        let mut marks = MARKS();
+        change(&mut marks[2]);
+        marks
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_mark_is_said() {
+        type Case = (fn() -> Vec<Row>, &'static str);
+        let cases: [Case; 6] = [
+            (|| changed(|mark| mark.text.clear()), "has no name"),
+            (|| changed(|mark| mark.text = "x".repeat(1025)), "is too long"),
+            (|| changed(|mark| mark.kind = Kind::Instant), "has an end"),
+            (|| changed(|mark| mark.end_ns = Some(mark.mono_ns - 1)), "ends before it begins"),
+            (|| changed(|mark| mark.mono_ns = BEGIN - 1), "not within"),
+            (|| changed(|mark| mark.end_ns = Some(BEGIN + 3_000_000_001)), "not within"),
+        ];
+        for (marks, words) in cases {
+            for dataset in [false, true] {
+                let outcome = of(dataset, &Broken { marks, ..INTACT });
+                let failed =
+                    matches!(&outcome, Some(Outcome::Failed(text)) if text.contains(words));
+                assert!(failed, "{words}: {outcome:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_metadata_have_the_marks_of_the_table() {
+        let fewer = |pairs: &mut BTreeMap<String, String>| {
+            let mut listed = Listed::of(pairs).unwrap();
+            listed.marks.pop();
+            pairs.insert(metadata::MARKS.to_owned(), serde_json::to_string(&listed).unwrap());
+        };
+        let other = |pairs: &mut BTreeMap<String, String>| {
+            let mut listed = Listed::of(pairs).unwrap();
+            listed.marks[2].end_ns = None;
+            pairs.insert(metadata::MARKS.to_owned(), serde_json::to_string(&listed).unwrap());
+        };
+        for (metadata, words) in [
+            (fewer as fn(&mut _), "tell of 3 marks, the table has 4"),
+            (other, "in the metadata and not in the table"),
+        ] {
+            let outcome = of(true, &Broken { marks: MARKS, metadata, ..INTACT });
+            let failed = matches!(&outcome, Some(Outcome::Failed(text)) if text.contains(words));
+            assert!(failed, "{words}: {outcome:?}");
+            let file = of(false, &Broken { marks: MARKS, metadata, ..INTACT });
+            assert!(matches!(file, Some(Outcome::Ok(_))), "{file:?}");
+        }
+        let left_out = |pairs: &mut BTreeMap<String, String>| {
+            let mut listed = Listed::of(pairs).unwrap();
+            listed.marks.pop();
+            listed.left_out = 1;
+            pairs.insert(metadata::MARKS.to_owned(), serde_json::to_string(&listed).unwrap());
+        };
+        let outcome = of(true, &Broken { marks: MARKS, metadata: left_out, ..INTACT });
+        assert_eq!(outcome, Some(Outcome::Ok("4 marks".to_owned())));
+    }
+}

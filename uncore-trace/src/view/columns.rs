@@ -1,0 +1,142 @@
+//! The columns of an event's table: what each of its lines says in them.
+//!
+//! Guarantees: the numbers of a column have one unit; what is not known is `-` and never 0.
+
+use std::borrow::Cow;
+
+use super::heat::STEPS;
+use super::interval::Interval;
+use super::layout::{Column, Kind};
+use super::usage::{By, Event, Line, Usage};
+use crate::terminal::cells;
+use crate::text::printable;
+use crate::units::{self, Shared};
+
+/// How much of what can be drawn wider or narrower is drawn.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Shape {
+    /// Characters of the time line.
+    pub(super) bars: usize,
+    /// Whether units that are words are below the heads; else they are above the table only.
+    pub(super) units: bool,
+    /// Whether owners have a column; else the owner is the name of a line that has none.
+    pub(super) owner: bool,
+}
+
+/// The columns of an event's table.
+pub(super) fn columns(usage: &Usage, event: &Event, ascii: bool, shape: Shape) -> Vec<Column> {
+    let by = usage.by;
+    // A window in which a counter did not move has one row that nobody owns: nothing to show.
+    let says_something = |line: &&Line| line.value != 0.0 || line.missing > 0 || line.claims > 0;
+    let lines: Vec<&Line> = event.lines.iter().filter(says_something).collect();
+    let column = |kind, head: &str, cell: &dyn Fn(&Line) -> String| Column {
+        kind,
+        head: head.to_owned(),
+        unit: String::new(),
+        cells: lines.iter().map(|line| cell(line)).collect(),
+        noted: false,
+    };
+    let word = !units::has_symbol(&event.unit) && !shape.units;
+    let unit = if word { Cow::Borrowed("") } else { printable(&event.unit) };
+    // A column of numbers, in the unit of the largest of them.
+    let numbers = |kind: Kind, number: &dyn Fn(&Line) -> Option<f64>, is_rate: bool| {
+        let shared = Shared::of(lines.iter().filter_map(|line| number(line)), &unit);
+        let name = if is_rate { shared.rate_name() } else { shared.name().to_owned() };
+        let cell = |line: &Line| or_dash(number(line).map(|number| shared.figure(number)));
+        Column { unit: name, ..column(kind, kind.word(), &cell) }
+    };
+    let parts = |kind: Kind, part: &dyn Fn(&Line) -> Option<f64>| {
+        let shared = Shared::percent();
+        let cell = |line: &Line| or_dash(part(line).map(|part| shared.figure(part)));
+        Column { unit: shared.name().to_owned(), ..column(kind, kind.word(), &cell) }
+    };
+    let times = |kind: Kind, time: &dyn Fn(&Line) -> Option<i64>| {
+        let cell = |line: &Line| second(usage, time(line));
+        Column { unit: "s".to_owned(), ..column(kind, kind.word(), &cell) }
+    };
+    let bar_ns = usage.step_ns * STEPS as f64 / shape.bars as f64;
+    let mut columns = Vec::new();
+    if both(by) && shape.owner {
+        columns.push(column(Kind::Owner, "owner", &|line| printable(&line.owner).into_owned()));
+    }
+    columns.extend([
+        column(Kind::Name, by.name(), &|line| name(line, by, shape)),
+        numbers(Kind::Value, &value, false),
+        intervals(event, &lines, &unit, if ascii { "-" } else { "–" }),
+        numbers(Kind::Average, &|line| Some(value(line)? / event.seconds()), true),
+        numbers(Kind::Peak, &|line| value(line).and(line.peak), true),
+        parts(Kind::Share, &|line| {
+            value(line).filter(|_| event.total != 0.0).map(|value| value / event.total)
+        }),
+        column(Kind::Confidence, "confidence", &|line| {
+            let confidence = line.confidence_min.zip(line.confidence_avg);
+            or_dash(confidence.map(|(min, avg)| format!("{avg:.2} (min {min:.2})")))
+        }),
+        column(Kind::Method, "method", &|line| {
+            let methods: Vec<&str> = line.methods.iter().map(String::as_str).collect();
+            printable(&methods.join(", ")).into_owned()
+        }),
+        Column {
+            noted: lines.iter().any(|line| line.running < 1.0),
+            ..parts(Kind::Running, &|line| Some(line.running))
+        },
+        Column {
+            noted: lines.iter().any(|line| line.missing > 0),
+            ..column(Kind::Missing, "missing", &|line| line.missing.to_string())
+        },
+        times(Kind::From, &|line| line.active.map(|active| active.0)),
+        times(Kind::To, &|line| line.active.map(|active| active.1)),
+        column(Kind::Time, &format!("a bar is {}", units::human(bar_ns, "ns")), &|line| {
+            line.heat.line(shape.bars, ascii)
+        }),
+    ]);
+    // What all owners have was not divided.
+    columns.retain(|column| column.kind != Kind::Interval || by.has_owner());
+    columns
+}
+
+/// From where to where the truth of each line lies: the ends are below each other.
+fn intervals(event: &Event, lines: &[&Line], unit: &str, dash: &str) -> Column {
+    let all: Vec<_> = lines.iter().map(|line| line.interval(event)).collect();
+    let ends = all.iter().flatten().flat_map(|interval| [interval.low, interval.high]);
+    let shared = Shared::of(ends, unit);
+    let highs = all.iter().flatten().map(|interval| cells(&shared.figure(interval.high)));
+    let width = highs.max().unwrap_or(0);
+    let range = |it: &Interval| shared.range(it.low, it.high, dash, width);
+    Column {
+        kind: Kind::Interval,
+        head: Kind::Interval.word().to_owned(),
+        unit: shared.name().to_owned(),
+        cells: all.iter().map(|interval| or_dash(interval.as_ref().map(range))).collect(),
+        noted: false,
+    }
+}
+
+/// Whether a line has an owner beside its name.
+fn both(by: By) -> bool {
+    by.has_owner() && by != By::Owner
+}
+
+/// What a line is called. The owner's name twice says nothing.
+fn name(line: &Line, by: By, shape: Shape) -> String {
+    match (both(by) && line.key == line.owner, shape.owner) {
+        (false, _) => printable(&line.key).into_owned(),
+        (true, true) => String::new(),
+        (true, false) => format!("({})", printable(&line.owner)),
+    }
+}
+
+/// The line's value. A line without a row that has one is "not known", which is not 0.
+fn value(line: &Line) -> Option<f64> {
+    (line.rows > 0).then_some(line.value)
+}
+
+fn or_dash(text: Option<String>) -> String {
+    text.unwrap_or_else(|| "-".to_owned())
+}
+
+/// A time as seconds after the recording's begin.
+fn second(usage: &Usage, ns: Option<i64>) -> String {
+    let after = ns.map(|ns| ns.saturating_sub(usage.start_ns) as f64 / 1e9);
+    or_dash(after.map(|after| format!("{after:.3}")))
+}

@@ -1,0 +1,189 @@
+//! One of the two that are compared: what its tables say of the span that is asked for.
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+
+use super::super::heat::Heat;
+use super::super::incomplete::Incomplete;
+use super::super::interval::Interval;
+use super::super::links::Links;
+use super::super::span::{Moment, Span};
+use super::super::usage::{By, Event, Line, Question, unite, usage};
+use super::known::{Known, Times, times};
+use super::rate::{Found, Rate};
+use super::variation::variation;
+use crate::schema::{fabric, metadata};
+use crate::tables::reader::Recording;
+
+/// Which part of which recording.
+#[derive(Debug, Clone)]
+pub struct Asked<'a> {
+    /// The recording.
+    pub recording: &'a Recording,
+    /// From when; none: from the begin.
+    pub from: Option<Moment>,
+    /// To when; none: to the end.
+    pub to: Option<Moment>,
+}
+
+/// What the two of them are, beside their rates.
+#[derive(Debug, Clone, PartialEq)]
+pub struct About {
+    /// Begin of the recording, `CLOCK_MONOTONIC` ns.
+    pub start_ns: i64,
+    /// Begin of the span within the recording, `CLOCK_MONOTONIC` ns.
+    pub begin_ns: i64,
+    /// End of the span.
+    pub end_ns: i64,
+    /// What the recording lacks; none if it is complete.
+    pub incomplete: Option<Incomplete>,
+}
+
+impl About {
+    /// Length of the span, seconds.
+    pub fn seconds(&self) -> f64 {
+        self.end_ns.saturating_sub(self.begin_ns) as f64 / 1e9
+    }
+}
+
+/// One of the two.
+#[derive(Debug)]
+pub(super) struct Side {
+    pub(super) about: About,
+    /// What identifies the host, and how was recorded.
+    pub(super) metadata: BTreeMap<String, String>,
+    pub(super) links: Links,
+    pub(super) events: Vec<Event>,
+    times: Times,
+    /// Length of a step of the lines' heat, seconds.
+    step_s: f64,
+}
+
+impl Side {
+    /// Reads it; `by_links`: each direction of a link, else each event; `by_name`: processes of one name
+    /// are one, and ids of containers and pods are left out.
+    pub(super) fn read(
+        asked: &Asked<'_>,
+        by: By,
+        cgroup_depth: Option<usize>,
+        (by_links, by_name): (bool, bool),
+    ) -> Result<Self> {
+        let table = asked.recording.table(&fabric::TABLE)?;
+        let links = Links::of(asked.recording)?;
+        let wanted = by_links.then_some(&links);
+        let (from, to) = (asked.from.clone(), asked.to.clone());
+        let question = Question { by, links: wanted, from, to, cgroup_depth };
+        let mut usage = usage(asked.recording, &question)?;
+        if by_name {
+            unite(&mut usage.events, |key| name(by, key).to_owned());
+        }
+        let (from, to) = (asked.from.as_ref(), asked.to.as_ref());
+        let span = Span::of(asked.recording, &table, from, to)?;
+        let times = span
+            .as_ref()
+            .map(|span| times(&table, span, by, wanted))
+            .transpose()?
+            .unwrap_or_default();
+        let about = About {
+            start_ns: usage.start_ns,
+            begin_ns: span.as_ref().map_or(0, |span| span.begin_ns),
+            end_ns: span.as_ref().map_or(0, |span| span.end_ns),
+            incomplete: Incomplete::of(asked.recording)?,
+        };
+        let metadata = table.metadata().clone();
+        let (events, step_s) = (usage.events, usage.step_ns / 1e9);
+        Ok(Self { about, metadata, links, events, times, step_s })
+    }
+
+    /// What it says of this event.
+    pub(super) fn event(&self, name: &(String, String)) -> Option<&Event> {
+        self.events.iter().find(|event| (&event.name, &event.unit) == (&name.0, &name.1))
+    }
+
+    /// How long an event was counted, and by what.
+    pub(super) fn known(&self, event: &Event) -> Option<&Known> {
+        self.times.get(&(event.name.clone(), event.unit.clone()))
+    }
+
+    /// The rate of all owners; not known where nothing was counted.
+    pub(super) fn total(&self, event: Option<&Event>) -> Found {
+        let Some(event) = event else { return Found::Unknown };
+        let mut heat = Heat::default();
+        event.lines.iter().for_each(|line| heat.join(&line.heat));
+        let counted = Interval { low: event.total, high: event.total };
+        self.rate(event, event.total, Some(counted), &heat)
+    }
+
+    /// The rate of one line.
+    pub(super) fn line(&self, event: Option<&Event>, line: Option<&Line>) -> Found {
+        match (event, line) {
+            (Some(event), Some(line)) if line.rows > 0 => {
+                self.rate(event, line.value, line.interval(event), &line.heat)
+            }
+            (Some(event), None) if self.known(event).is_some_and(|it| it.seconds() > 0.0) => {
+                Found::Absent
+            }
+            // Not counted, or a line of windows without a value.
+            _ => Found::Unknown,
+        }
+    }
+
+    fn rate(&self, event: &Event, total: f64, reach: Option<Interval>, heat: &Heat) -> Found {
+        let Some(known) = self.known(event).filter(|known| known.seconds() > 0.0) else {
+            return Found::Unknown;
+        };
+        let seconds = known.seconds();
+        Found::Rate(Rate {
+            total,
+            seconds,
+            per_s: total / seconds,
+            interval: reach.map(|it| Interval { low: it.low / seconds, high: it.high / seconds }),
+            variation: variation(heat, known, self.step_s),
+            share: (event.total != 0.0).then(|| total / event.total),
+        })
+    }
+
+    /// A fact of its metadata.
+    pub(super) fn fact(&self, key: &str) -> Option<&str> {
+        self.metadata.get(key).map(String::as_str)
+    }
+
+    /// Whether both are of one boot, so that their times can be compared.
+    pub(super) fn is_of_one_boot(&self, other: &Self) -> bool {
+        let boot = self.fact(metadata::BOOT_ID);
+        boot.is_some() && boot == other.fact(metadata::BOOT_ID)
+    }
+}
+
+/// What a line is called in any recording: a process without its number, a container or a pod without its
+/// id.
+fn name(by: By, key: &str) -> &str {
+    let cut = match by {
+        By::Pid => key.strip_suffix(')').and_then(|key| key.rsplit_once(" (")),
+        By::Container | By::Pod => key.rsplit_once('@'),
+        _ => None,
+    };
+    cut.map(|(name, _)| name).filter(|name| !name.is_empty()).unwrap_or(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_without_what_changes_from_run_to_run() {
+        for (by, key, expected) in [
+            (By::Pid, "train (100)", "train"),
+            (By::Pid, "a (b) (7)", "a (b)"),
+            (By::Pid, "irq:nvme0q1", "irq:nvme0q1"),
+            (By::Container, "web@3f4e5d6c7b8a", "web"),
+            (By::Container, "3f4e5d6c7b8a", "3f4e5d6c7b8a"),
+            (By::Container, "(no container)", "(no container)"),
+            (By::Pod, "shop/web-0@12-34", "shop/web-0"),
+            (By::Cgroup, "/a@b (1)", "/a@b (1)"),
+        ] {
+            assert_eq!(name(by, key), expected);
+        }
+    }
+}

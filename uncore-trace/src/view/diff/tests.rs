@@ -1,0 +1,447 @@
+//! Two made recordings, of which one differs from the other in a known way.
+
+use super::super::render::Style;
+use super::super::sample::{Broken, INTACT, Sample, link, peak, plan};
+use super::gate::Gate;
+use super::rate::Verdict;
+use super::*;
+use crate::schema::link::Source;
+use crate::schema::metadata;
+use crate::tables::reader::Recording;
+
+/// One link, `memory 0`, of 64 MB/s: of `/tenant` a half, of `/other` a quarter.
+const LINKED: Broken = Broken {
+    fabric: |row, _| {
+        row.confidence = Some(0.9);
+        true
+    },
+    metadata: with_link,
+    ..INTACT
+};
+
+/// As it, and `/other` reads three times as much.
+const GREW: Broken = Broken {
+    fabric: |row, number| {
+        (LINKED.fabric)(row, number);
+        if row.event == "read_bytes" {
+            row.total = row.total.map(|total| total * 1.5);
+            if row.pid == Some(200) {
+                row.value = row.value.map(|value| value * 3.0);
+            }
+        }
+        true
+    },
+    ..LINKED
+};
+
+fn with_link(pairs: &mut BTreeMap<String, String>) {
+    let peaks = vec![peak(Source::Sysfs, 150e6)];
+    pairs.insert(metadata::PLAN.to_owned(), plan(vec![link(peaks)]));
+}
+
+const BY_CGROUP: Question = Question { by: By::Cgroup, cgroup_depth: None, events: false };
+
+fn asked<'a>(recording: &'a Recording, from: &str, to: &str) -> Asked<'a> {
+    let moment = |text: &str| (!text.is_empty()).then(|| text.parse().unwrap());
+    Asked { recording, from: moment(from), to: moment(to) }
+}
+
+fn compare(before: &Broken, after: &Broken, question: &Question) -> Diff {
+    let (before, after) = (Sample::new(false, before), Sample::new(false, after));
+    let (before, after) = (before.open(), after.open());
+    diff(&asked(&before, "", ""), &asked(&after, "", ""), question).unwrap()
+}
+
+fn tenant<'a>(way: &'a Way, key: &str) -> &'a Change {
+    let tenants = way.tenants.iter();
+    &tenants.clone().find(|tenant| tenant.key.starts_with(key)).unwrap().change
+}
+
+fn near(found: Option<f64>, expected: f64) {
+    assert!(found.is_some_and(|it| (it - expected).abs() <= 1e-9 * expected.abs()), "{found:?}");
+}
+
+#[test]
+fn a_tenant_that_reads_more_is_named() {
+    let diff = compare(&LINKED, &GREW, &BY_CGROUP);
+    let [way] = diff.ways.as_slice() else { panic!("{diff:#?}") };
+    assert_eq!(way.link, Some(("memory 0".to_owned(), Direction::In)));
+    near(way.total.difference(), 32e6);
+    assert_eq!(way.total.verdict(), Some(Verdict::More));
+    let grown = tenant(way, "/other");
+    near(grown.difference(), 32e6);
+    near(grown.ratio(), 3.0);
+    // 10 % of 16 and of 48 MB/s.
+    let reach = grown.reach().unwrap();
+    assert!((reach.low - 25.6e6).abs() < 10.0 && (reach.high - 38.4e6).abs() < 10.0, "{reach:?}");
+    let names: Vec<&str> = way.tenants.iter().map(|tenant| tenant.key.as_str()).collect();
+    assert_eq!(names, ["/other", "/tenant\u{1b}[2J", "idle", "irq"]);
+    for other in &way.tenants[1..] {
+        near(other.change.ratio(), 1.0);
+        assert_eq!(other.change.verdict(), Some(Verdict::Within));
+    }
+    assert_eq!(
+        summary(&diff, Style::default()),
+        "memory 0 in: 64.0 -> 96.0 MB/s, of which /other +32.0 MB/s; nothing else changed by more \
+         than its error"
+    );
+    let back = compare(&GREW, &LINKED, &BY_CGROUP);
+    assert_eq!(tenant(&back.ways[0], "/other").verdict(), Some(Verdict::Less));
+}
+
+#[test]
+fn differences_of_tenants_sum_to_that_of_the_total() {
+    for by in By::ALL {
+        for events in [false, true] {
+            let diff = compare(&LINKED, &GREW, &Question { by, cgroup_depth: None, events });
+            assert_eq!(diff.ways.len(), if events { 2 } else { 1 });
+            for way in &diff.ways {
+                let differences = way.tenants.iter().map(|tenant| tenant.change.difference());
+                let sum: f64 = differences.map(Option::unwrap).sum();
+                let total = way.total.difference().unwrap();
+                assert!((sum - total).abs() < 1e-3, "{by:?} {sum} {total}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_shorter_has_the_same_rates() {
+    let shorter =
+        Broken { fabric: |row, number| (LINKED.fabric)(row, number) && number < 1600, ..LINKED };
+    let unknown = Broken {
+        fabric: |row, number| {
+            if (400..1200).contains(&number) {
+                (row.value, row.total) = (None, None);
+            }
+            (LINKED.fabric)(row, number)
+        },
+        ..LINKED
+    };
+    for (after, seconds) in [(&shorter, 2.0), (&unknown, 2.0)] {
+        let diff = compare(&LINKED, after, &BY_CGROUP);
+        let way = &diff.ways[0];
+        for change in way.changes() {
+            near(change.ratio(), 1.0);
+            assert_eq!(change.verdict(), Some(Verdict::Within));
+        }
+        near(way.total.after.rate().map(|rate| rate.seconds), seconds);
+        near(way.total.after.rate().map(|rate| rate.total), seconds * 64e6);
+        assert!(
+            summary(&diff, Style::default())
+                .starts_with("nothing changed by more than its error; the largest")
+        );
+    }
+}
+
+#[test]
+fn spans_of_one_recording_are_compared() {
+    let doubled = Broken {
+        fabric: |row, number| {
+            if number >= 1200 {
+                (GREW.fabric)(row, number);
+            }
+            (LINKED.fabric)(row, number)
+        },
+        ..LINKED
+    };
+    let recording = Sample::new(false, &doubled);
+    let recording = recording.open();
+    let of = |before: (&str, &str), after: (&str, &str)| {
+        let (one, other) =
+            (asked(&recording, before.0, before.1), asked(&recording, after.0, after.1));
+        diff(&one, &other, &BY_CGROUP)
+    };
+    let halves = of(("", "1.5s"), ("1.5s", "")).unwrap();
+    near(halves.ways[0].total.ratio(), 1.5);
+    assert_eq!(halves.notes, Vec::<String>::new());
+    let common = of(("", "1.5s"), ("1s", "")).unwrap();
+    // 1 s to 3 s: a quarter as before.
+    near(common.ways[0].total.ratio(), 1.0 + 0.5 * 0.75);
+    let error = of(("", "1s"), ("1h", "")).unwrap_err();
+    assert!(format!("{error:#}").contains("cannot read what was after: nothing was recorded"));
+}
+
+#[test]
+fn who_is_in_one_only_is_new_or_gone_and_has_no_ratio() {
+    let renamed = Broken {
+        fabric: |row, number| {
+            if row.pid == Some(200) {
+                row.cgroup = Some("/newcomer");
+                row.cgroup_id = Some(7);
+            }
+            (LINKED.fabric)(row, number)
+        },
+        ..LINKED
+    };
+    let diff = compare(&LINKED, &renamed, &BY_CGROUP);
+    let way = &diff.ways[0];
+    for (name, verdict, difference) in
+        [("/newcomer", Verdict::New, 16e6), ("/other", Verdict::Gone, -16e6)]
+    {
+        let change = tenant(way, name);
+        assert_eq!((change.verdict(), change.ratio()), (Some(verdict), None));
+        assert_eq!(change.is_beyond_error(), Some(true));
+        near(change.difference(), difference);
+    }
+    assert_eq!(
+        summary(&diff, Style::default()),
+        "memory 0 in: /newcomer +16.0 MB/s and /other -16.0 MB/s; nothing else changed by more than \
+         its error"
+    );
+}
+
+#[test]
+fn what_one_does_not_know_has_no_difference() {
+    let without = Broken { fabric: |row, _| row.event != "page-faults", ..INTACT };
+    let no_value = Broken {
+        fabric: |row, _| {
+            if row.event == "page-faults" {
+                (row.value, row.total) = (None, None);
+            }
+            true
+        },
+        ..INTACT
+    };
+    for after in [&without, &no_value] {
+        let diff = compare(&INTACT, after, &BY_CGROUP);
+        let way = &diff.ways[1];
+        assert_eq!(way.name, "page-faults");
+        assert_eq!(way.notes.len(), usize::from(std::ptr::eq(after, &raw const without)));
+        for change in way.changes() {
+            assert_eq!((change.difference(), change.ratio(), change.verdict()), (None, None, None));
+            assert_eq!(change.after, Found::Unknown);
+        }
+        // Nor has what is not shown of it a sum.
+        assert!(text::rest(way, 1).ends_with("others, whose sum is not known\n"), "{way:?}");
+    }
+}
+
+#[test]
+fn nothing_in_both_is_known() {
+    let nothing = Broken {
+        fabric: |row, _| {
+            row.value = row.value.map(|_| 0.0);
+            row.total = row.total.map(|_| 0.0);
+            true
+        },
+        ..INTACT
+    };
+    let said = summary(&compare(&nothing, &nothing, &BY_CGROUP), Style::default());
+    assert!(said.starts_with("nothing changed by more than its error"), "{said}");
+}
+
+#[test]
+fn links_that_are_counted_otherwise_are_not_compared_silently() {
+    let filtered = Broken {
+        fabric: |row, number| {
+            if row.event == "read_bytes" {
+                row.filter = "root_port=0x1";
+            }
+            (GREW.fabric)(row, number)
+        },
+        ..LINKED
+    };
+    let diff = compare(&LINKED, &filtered, &BY_CGROUP);
+    let way = &diff.ways[0];
+    assert_eq!(
+        way.notes,
+        ["not the same is counted: 1 x read_bytes before, 1 x read_bytes[root_port=0x1] after"]
+    );
+    near(way.total.difference(), 32e6);
+    assert!(way.changes().all(|change| change.verdict().is_none()));
+    assert!(
+        summary(&diff, Style::default())
+            .ends_with("whether that is more than the error is not known")
+    );
+
+    let faster = Broken {
+        metadata: |pairs| {
+            let peaks = vec![peak(Source::Catalog, 300e6), peak(Source::Calibrated, 180e6)];
+            pairs.insert(metadata::PLAN.to_owned(), plan(vec![link(peaks)]));
+            pairs.insert(metadata::HOST.to_owned(), "other\n".to_owned());
+            pairs.insert(metadata::TICK_NS.to_owned(), "2000000".to_owned());
+        },
+        ..GREW
+    };
+    let diff = compare(&LINKED, &faster, &BY_CGROUP);
+    assert_eq!(
+        diff.ways[0].notes,
+        ["the peak differs: 150 MB/s (sysfs) before, 180 MB/s (calibrated) after"]
+    );
+    assert_eq!(diff.ways[0].total.verdict(), Some(Verdict::More));
+    assert_eq!(
+        diff.notes,
+        [
+            "the host differs: not known before, other\n after",
+            "the length of ticks differs: 1.00 ms before, 2.00 ms after",
+        ]
+    );
+    let text = text::text(&diff, ["a", "b"], None, Style::default());
+    assert!(text.contains("not known before, other\\n after"), "{text}");
+}
+
+#[test]
+fn processes_of_two_recordings_are_compared_by_name() {
+    let restarted = Broken {
+        fabric: |row, number| {
+            // Two processes of one name in place of one.
+            row.pid =
+                row.pid.map(|pid| 10 * pid + i32::from(row.pid == Some(100) && number % 16 < 8));
+            row.container = row.container.map(|_| "web@00112233");
+            (LINKED.fabric)(row, number)
+        },
+        ..LINKED
+    };
+    for (by, names) in [
+        (By::Pid, vec!["idle", "irq:nvme0q1", "serve", "train"]),
+        (By::Container, vec!["idle", "irq", "web"]),
+    ] {
+        let question = Question { by, ..BY_CGROUP };
+        let diff = compare(&LINKED, &restarted, &question);
+        let way = &diff.ways[0];
+        let mut found: Vec<&str> = way.tenants.iter().map(|it| it.key.as_str()).collect();
+        found.sort_unstable();
+        assert_eq!(found, names);
+        for tenant in &way.tenants {
+            let Change { before, after, .. } = &tenant.change;
+            let (before, after) = (before.rate().unwrap(), after.rate().unwrap());
+            near(Some(after.per_s), before.per_s);
+            // One name is one cause of errors, however many processes have it.
+            near(after.interval.map(|it| it.low), before.interval.unwrap().low);
+        }
+    }
+}
+
+/// Half of the time nothing, half of it twice as much, in turns of 0.2 s.
+const WAVES: Broken = Broken {
+    fabric: |row, number| {
+        let factor = if number / 160 % 2 == 0 { 2.0 } else { 0.0 };
+        row.value = row.value.map(|value| value * factor);
+        row.total = row.total.map(|total| total * factor);
+        (LINKED.fabric)(row, number)
+    },
+    ..LINKED
+};
+
+#[test]
+fn a_load_that_goes_up_and_down_is_not_a_change() {
+    let diff = compare(&LINKED, &WAVES, &BY_CGROUP);
+    let rate = *diff.ways[0].total.after.rate().unwrap();
+    // 8 waves in 3 s: the last one is not whole.
+    assert!((rate.per_s / 64e6 - 16.0 / 15.0).abs() < 1e-9, "{rate:?}");
+    assert_eq!(diff.ways[0].total.verdict(), Some(Verdict::Within));
+    let parts = rate.variation.unwrap() / rate.per_s;
+    assert!((0.2..0.6).contains(&parts), "{parts}");
+}
+
+fn judged(before: &Broken, after: &Broken, above: f64, min_share: f64) -> (Vec<String>, usize) {
+    let diff = compare(before, after, &BY_CGROUP);
+    let judged = Gate { above, min_share }.judge(&diff);
+    let name = |grown: &gate::Grown<'_>| {
+        let who = grown.tenant.map_or("", |tenant| &tenant.key);
+        let by = grown.growth.map(|growth| (growth * 100.0).round());
+        format!("{} {who} {by:?}", grown.way.name)
+    };
+    (judged.grown.iter().map(name).collect(), judged.unknown)
+}
+
+#[test]
+fn only_what_grew_by_more_than_allowed_and_than_its_error_fails() {
+    let both =
+        vec!["memory 0 in  Some(50.0)".to_owned(), "memory 0 in /other Some(200.0)".to_owned()];
+    assert_eq!(judged(&LINKED, &GREW, 0.1, 0.01), (both.clone(), 0));
+    assert_eq!(judged(&LINKED, &GREW, 0.6, 0.01), (both[1..].to_vec(), 0));
+    assert_eq!(judged(&LINKED, &GREW, 2.5, 0.01), (vec![], 0));
+    // 96 of 150 MB/s, and 48 of 96.
+    assert_eq!(judged(&LINKED, &GREW, 0.1, 0.55), (both[..1].to_vec(), 0));
+    assert_eq!(judged(&LINKED, &GREW, 0.1, 0.65), (vec![], 0));
+    assert_eq!(judged(&GREW, &LINKED, 0.0, 0.0), (vec![], 0));
+    assert_eq!(judged(&LINKED, &WAVES, 0.01, 0.0), (vec![], 0));
+    let unsure = Broken {
+        fabric: |row, number| {
+            (GREW.fabric)(row, number);
+            row.confidence = (row.pid != Some(200)).then_some(0.9);
+            true
+        },
+        ..GREW
+    };
+    assert_eq!(judged(&LINKED, &unsure, 0.6, 0.0), (vec![], 1));
+    let renamed = Broken {
+        fabric: |row, number| {
+            row.cgroup = row.cgroup.map(|_| "/newcomer");
+            (LINKED.fabric)(row, number)
+        },
+        ..LINKED
+    };
+    assert_eq!(
+        judged(&LINKED, &renamed, 9.0, 0.0),
+        (vec!["memory 0 in /newcomer None".to_owned()], 0)
+    );
+}
+
+#[test]
+fn json_lines_have_a_total_then_tenants_and_keep_null_apart_from_zero() {
+    let gone =
+        Broken { fabric: |row, number| (GREW.fabric)(row, number) && row.pid != Some(100), ..GREW };
+    let text = json::json(&compare(&LINKED, &gone, &BY_CGROUP)).unwrap();
+    assert!(!text.contains('\u{1b}'));
+    let lines: Vec<serde_json::Value> =
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), 5);
+    let total = &lines[0];
+    assert_eq!(
+        (total["what"].as_str(), total["link"].as_str()),
+        (Some("memory 0 in"), Some("memory 0"))
+    );
+    assert!(total["key"].is_null() && total["by"].is_null());
+    assert!(total["before"]["variation_per_s"].as_f64().unwrap() < 1.0);
+    let lost = lines.iter().find(|line| line["verdict"] == "gone").unwrap();
+    assert_eq!((&lost["after"]["rate_per_s"], &lost["after"]["total"]), (&0.0.into(), &0.0.into()));
+    assert!(lost["ratio"].is_null() && lost["after"]["share"].is_null());
+    assert_eq!(lost["beyond_error"], true);
+}
+
+#[test]
+fn text_has_the_answer_first_and_fits() {
+    let long = Broken {
+        fabric: |row, number| {
+            if row.pid == Some(200) {
+                row.cgroup = Some(
+                    "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod0123.slice/x.scope",
+                );
+            }
+            (GREW.fabric)(row, number)
+        },
+        metadata: |pairs| {
+            with_link(pairs);
+            pairs.insert(metadata::COMPLETE.to_owned(), "false".to_owned());
+            pairs.insert(metadata::HOST.to_owned(), "other".to_owned());
+        },
+        ..LINKED
+    };
+    let mut shown = Vec::new();
+    for (question, after) in
+        [(BY_CGROUP, &GREW), (Question { events: true, ..BY_CGROUP }, &long), (BY_CGROUP, &WAVES)]
+    {
+        let diff = compare(&LINKED, after, &question);
+        for width in (60..200).step_by(7) {
+            for ascii in [false, true] {
+                let text = text::text(
+                    &diff,
+                    ["a.parquet", "b.parquet"],
+                    None,
+                    Style { ascii, width: Some(width) },
+                );
+                let widest = text.lines().map(crate::terminal::cells).max().unwrap();
+                assert!(widest <= width, "{width}:\n{text}");
+                assert!(!text.contains('\u{1b}') && (text.is_ascii() || !ascii), "{text}");
+            }
+        }
+        for width in [Some(80), None] {
+            let style = Style { ascii: false, width };
+            shown.push(text::text(&diff, ["a.parquet", "b.parquet"], Some(3), style));
+        }
+    }
+    insta::assert_snapshot!("diff", shown.join("---\n"));
+}

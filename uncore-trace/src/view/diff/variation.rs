@@ -1,0 +1,111 @@
+//! How far a rate is from the mean that a longer recording of the same load would have: the measured
+//! variation over time.
+//!
+//! What moved in a span is counted, and needs no error. Whether the load has changed is another question:
+//! its rate goes up and down all the time, and two spans of one load differ. Windows that follow each other
+//! are alike, so their spread would be too little. Therefore the span is divided into 16 batches of equal
+//! length (8 where it has fewer than 64 windows), and the spread of their means counts:
+//!
+//! ```text
+//! half width = t(0.95, b - 1) x s / sqrt(b)      s: standard deviation of the b batches' rates
+//! ```
+//!
+//! That is the method of batch means (Law, Simulation Modeling and Analysis, chapter 9), with 10 to 30
+//! batches (Schmeiser, Batch size effects in the analysis of simulation output, Operations Research 30,
+//! 1982) where there are windows for it. It is a 90 % interval of the mean where batches are alike and
+//! independent. It is too narrow where the load changes more slowly than a batch, and it knows nothing of
+//! what differs from run to run (placement, data, temperature): only more runs tell that.
+
+use super::super::heat::{Heat, STEPS};
+use super::known::Known;
+
+/// Batches, and how many windows a span needs for so many.
+const BATCHES: [(usize, u64); 2] = [(16, 64), (8, 16)];
+/// A batch counts if at least this part of its time is known.
+const KNOWN_PART: f64 = 0.5;
+/// Fewer batches say nothing.
+const LEAST: usize = 6;
+/// The 95 % quantile of Student's t with 5, 6, ... 15 degrees of freedom (NIST/SEMATECH e-Handbook of
+/// Statistical Methods, 1.3.6.7.2).
+const T95: [f64; 11] =
+    [2.015, 1.943, 1.895, 1.860, 1.833, 1.812, 1.796, 1.782, 1.771, 1.761, 1.753];
+
+/// Half the width of the 90 % interval of a mean rate, in the unit of `heat` per second; `step_s` is the
+/// length of a step. `None` where there are too few windows to tell.
+pub(super) fn variation(heat: &Heat, known: &Known, step_s: f64) -> Option<f64> {
+    let (batches, _) = BATCHES.into_iter().find(|(_, needed)| known.windows() >= *needed)?;
+    let size = STEPS / batches;
+    let values: Vec<f64> = heat.steps().map(|value| value.unwrap_or(0.0)).collect();
+    let times = known.steps();
+    let of = |(values, times): (&[f64], &[f64])| {
+        let time: f64 = times.iter().sum();
+        let is_known = time > 0.0 && time >= KNOWN_PART * step_s * size as f64;
+        is_known.then(|| values.iter().sum::<f64>() / time)
+    };
+    let rates: Vec<f64> = values.chunks(size).zip(times.chunks(size)).filter_map(of).collect();
+    let t = T95.get(rates.len().checked_sub(LEAST)?)?;
+    let count = rates.len() as f64;
+    let mean = rates.iter().sum::<f64>() / count;
+    let squares: f64 = rates.iter().map(|rate| (rate - mean).powi(2)).sum();
+    Some(t * (squares / (count - 1.0) / count).sqrt())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::heat::Scale;
+    use super::*;
+
+    const WINDOW: i64 = 10_000_000;
+
+    /// The variation of windows of 10 ms with these values; none: not known. Two counters count a half each.
+    fn of(values: &[Option<f64>]) -> Option<f64> {
+        let scale = Scale::new(0, values.len() as i64 * WINDOW);
+        let (mut heat, mut known) = (Heat::default(), Known::default());
+        for (number, value) in (1..).zip(values) {
+            let end = number * WINDOW;
+            for counter in [3, 5] {
+                known.add(counter, end, WINDOW, &scale, value.is_some());
+                heat.add(scale.place(end, WINDOW), value.map(|value| value / 2.0));
+            }
+        }
+        variation(&heat, &known, scale.step_ns() / 1e9)
+    }
+
+    #[test]
+    fn batches_that_differ_widen_the_interval() {
+        let near = |found: Option<f64>, expected: f64| {
+            assert!((found.unwrap() - expected).abs() <= 1e-6 * (1.0 + expected), "{found:?}");
+        };
+        near(of(&[Some(7.0); 320]), 0.0);
+        // 16 batches of 20 windows: 8 of 1000 a second, 8 of 3000.
+        let halves: Vec<_> = (0..320).map(|at| Some(if at < 160 { 10.0 } else { 30.0 })).collect();
+        let deviation = (16.0 * 1000_f64.powi(2) / 15.0).sqrt();
+        near(of(&halves), 1.753 * deviation / 4.0);
+        // What goes up and down within a batch is the same in all of them.
+        let fast: Vec<_> = (0..320).map(|at| Some(f64::from(at % 2) * 40.0)).collect();
+        near(of(&fast), 0.0);
+        // 8 batches of 4 windows.
+        let few: Vec<_> = (0..32).map(|at| Some(if at < 16 { 10.0 } else { 30.0 })).collect();
+        let deviation = (8.0 * 1000_f64.powi(2) / 7.0).sqrt();
+        near(of(&few), 1.895 * deviation / 8_f64.sqrt());
+    }
+
+    #[test]
+    fn what_is_not_known_is_left_out() {
+        assert_eq!(of(&[Some(7.0); 15]), None);
+        assert_eq!(of(&[None; 320]), None);
+        // A third of each batch, and the last six batches.
+        let some = |at: usize| (!at.is_multiple_of(3) && at < 200).then_some(7.0);
+        let holes: Vec<_> = (0..320).map(some).collect();
+        assert!(of(&holes).unwrap() < 1e-6, "{:?}", of(&holes));
+        // A quarter of a batch may be anything.
+        let odd = |at: usize| match (at / 20, at % 20) {
+            (3, part) => (part < 5).then_some(700.0),
+            _ => Some(7.0),
+        };
+        let odd: Vec<_> = (0..320).map(odd).collect();
+        assert!(of(&odd).unwrap() < 1e-6, "{:?}", of(&odd));
+        let begin: Vec<_> = (0..320).map(|at| (at < 90).then_some(7.0)).collect();
+        assert_eq!(of(&begin), None);
+    }
+}

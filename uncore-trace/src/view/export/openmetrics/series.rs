@@ -1,0 +1,191 @@
+//! The series of a recording: their names, labels and lines.
+//!
+//! Label names are such that Prometheus does not rename them when it scrapes them: `owner_pod`, since
+//! the target of a scrape has `pod` already.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Write};
+
+use crate::schema::metadata;
+use crate::text::printable;
+use crate::view::export::parts::Counted;
+use crate::view::export::survey::{Line, Survey};
+
+/// Which of the series of what is counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) enum Of {
+    /// All that was counted.
+    Whole,
+    /// A tenant's part.
+    Line(usize),
+    /// How long the count is not known.
+    Unknown,
+}
+
+/// Metrics of one name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Family {
+    /// Name, without `_total`.
+    pub name: String,
+    /// What it ends with; empty where there is no unit.
+    unit: String,
+    help: &'static str,
+}
+
+/// One series.
+#[derive(Debug)]
+pub(super) struct Series {
+    /// Its metric.
+    pub family: Family,
+    /// What is counted, by its place in the names.
+    pub counted: usize,
+    /// Which of its series.
+    pub of: Of,
+    /// What sums are multiplied with.
+    pub scale: f64,
+    /// Begin of the first window, `CLOCK_MONOTONIC` ns.
+    pub begin_ns: i64,
+    /// End of the last, ns.
+    pub end_ns: i64,
+    /// `{NAME="VALUE",...}`.
+    labels: String,
+}
+
+/// What the values of a metric are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    Whole,
+    Parts,
+    Unknown,
+}
+
+/// All series, those of one metric together.
+pub(super) fn all(survey: &Survey, pairs: &BTreeMap<String, String>) -> Vec<Series> {
+    let machine = [("host", metadata::HOST), ("cluster", metadata::CLUSTER)];
+    let machine = machine.into_iter().filter_map(|(name, key)| Some((name, pairs.get(key)?)));
+    let machine: Vec<(&str, String)> = machine
+        .map(|(name, value)| (name, printable(value).into_owned()))
+        .filter(|(_, value)| !value.is_empty())
+        .collect();
+    let mut all = Vec::new();
+    for (counted, its) in survey.names.counted().iter().enumerate() {
+        let of_it = survey.counters.values().filter(|counter| counter.counted == counted);
+        let times: Vec<(i64, i64)> =
+            of_it.map(|counter| (counter.begin_ns, counter.end_ns)).collect();
+        let begin_ns = times.iter().map(|(begin, _)| *begin).min().unwrap_or_default();
+        let end_ns = times.iter().map(|(_, end)| *end).max().unwrap_or_default();
+        let lines = survey.lines[counted].iter().enumerate();
+        let lines = lines.map(|(at, line)| (Kind::Parts, Of::Line(at), owner(survey, *line)));
+        let whole = [(Kind::Whole, Of::Whole, Vec::new())];
+        let unknown = [(Kind::Unknown, Of::Unknown, Vec::new())];
+        for (kind, of, owner) in whole.into_iter().chain(lines).chain(unknown) {
+            let (family, scale) = family(kind, its);
+            let labels = machine.iter().chain(&its.labels).chain(&owner);
+            let labels = braces(labels.map(|(name, value)| (*name, value.as_str())));
+            all.push((kind, Series { family, counted, of, scale, begin_ns, end_ns, labels }));
+        }
+    }
+    // What people look for first is first; a sort that is stable keeps the order of lines.
+    all.sort_by(|(a_kind, a), (b_kind, b)| {
+        (a_kind, &a.family.name, a.counted).cmp(&(b_kind, &b.family.name, b.counted))
+    });
+    all.into_iter().map(|(_, series)| series).collect()
+}
+
+/// Metric and scale of what is counted.
+fn family(kind: Kind, counted: &Counted) -> (Family, f64) {
+    let (unit, scale) = match counted.unit.as_str() {
+        "ns" => ("seconds".to_owned(), 1e-9),
+        "" | "count" => (String::new(), 1.0),
+        unit => (name_of(unit), 1.0),
+    };
+    let stem = if unit.is_empty() { "events" } else { &unit };
+    match kind {
+        Kind::Whole => {
+            let help = "What was counted.";
+            (Family { name: format!("uncore_trace_counted_{stem}"), unit, help }, scale)
+        }
+        Kind::Parts => {
+            let help = "Each owner's part of what was counted. The owner other is all tasks that \
+                        have no series of their own.";
+            (Family { name: format!("uncore_trace_owned_{stem}"), unit, help }, scale)
+        }
+        Kind::Unknown => {
+            let help = "For how long counts are not known, added up over the counters.";
+            let (name, unit) = ("uncore_trace_unknown_seconds", "seconds");
+            (Family { name: name.to_owned(), unit: unit.to_owned(), help }, 1e-9)
+        }
+    }
+}
+
+/// A unit as a part of a metric's name: letters, digits and underscores.
+fn name_of(unit: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '_' };
+    unit.chars().map(plain).collect()
+}
+
+/// The labels of a line.
+fn owner(survey: &Survey, line: Line) -> Vec<(&'static str, String)> {
+    let Line::Tenant(tenant) = line else { return vec![("owner", "other".to_owned())] };
+    let tenant = &survey.names.tenants()[tenant];
+    let labels = [
+        ("owner", &tenant.owner),
+        ("owner_cgroup", &tenant.cgroup),
+        ("owner_container", &tenant.container),
+        ("owner_pod", &tenant.pod),
+    ];
+    let labels = labels.into_iter().filter(|(_, value)| !value.is_empty());
+    labels.map(|(name, value)| (name, value.clone())).collect()
+}
+
+/// Labels as text. A value that is empty would be the same as none, and is left out before.
+fn braces<'a>(labels: impl Iterator<Item = (&'a str, &'a str)>) -> String {
+    let mut seen = BTreeSet::new();
+    let labels = labels.filter(|(name, _)| seen.insert(*name));
+    let labels: Vec<String> =
+        labels.map(|(name, value)| format!("{name}=\"{}\"", escaped(value))).collect();
+    format!("{{{}}}", labels.join(","))
+}
+
+/// A label's value between quotes: backslash, quote and line feed are escaped.
+fn escaped(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+impl Family {
+    /// Its type, unit and help.
+    pub(super) fn write(&self, out: &mut impl Write) -> io::Result<()> {
+        let Self { name, unit, help } = self;
+        writeln!(out, "# TYPE {name} counter")?;
+        if !unit.is_empty() {
+            writeln!(out, "# UNIT {name} {unit}")?;
+        }
+        writeln!(out, "# HELP {name} {help}")
+    }
+}
+
+impl Series {
+    /// One sample, at a time in ms since 1970.
+    pub(super) fn write(&self, ms: i64, value: f64, out: &mut impl Write) -> io::Result<()> {
+        let Self { family, labels, .. } = self;
+        let (seconds, ms) = (ms.div_euclid(1000), ms.rem_euclid(1000));
+        writeln!(out, "{}_total{labels} {value} {seconds}.{ms:03}", family.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_of_labels_are_escaped() {
+        let labels = [("owner_cgroup", "/a\\b\"c\nd"), ("pmu", "x")];
+        assert_eq!(braces(labels.into_iter()), r#"{owner_cgroup="/a\\b\"c\nd",pmu="x"}"#);
+    }
+
+    #[test]
+    fn units_are_parts_of_names() {
+        assert_eq!(name_of("Joules"), "joules");
+        assert_eq!(name_of("GB/s"), "gb_s");
+    }
+}

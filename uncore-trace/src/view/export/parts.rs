@@ -1,0 +1,294 @@
+//! The rows of `fabric` as parts of what was counted: what, whose, when, how much.
+//!
+//! This is the one place that says what a track of Perfetto and a series of OpenMetrics are made of.
+//! [`Counted`] is bytes over a link in one direction, or an event of a PMU instance with its filter, on
+//! all CPUs that it is read on; [`Tenant`] is a cgroup with its container and pod, or a kind of owner
+//! that is no task.
+//!
+//! Guarantee: names are fit to be shown ([`printable`]), and what has one name is one thing.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+
+use anyhow::Result;
+use arrow::array::{Float64Array, Int32Array, Int64Array, RecordBatch};
+
+use super::Selection;
+use crate::schema::columns::{self, Bits, Words, get};
+use crate::schema::owner;
+use crate::text::printable;
+use crate::view::links::Links;
+
+/// How counters are put together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Grain {
+    /// Those that count bytes of one link in one direction; others by event.
+    Link,
+    /// Those of one PMU instance, event and filter.
+    Event,
+}
+
+/// What is counted.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Counted {
+    /// What its tracks are grouped under: a link, or a PMU instance.
+    pub group: String,
+    /// Its name in the group: a direction, or an event with its filter in brackets.
+    pub name: String,
+    /// Unit of its counts.
+    pub unit: String,
+    /// What has the same words here is one quantity, wherever it is counted: tenants are ranked by it.
+    pub quantity: [String; 2],
+    /// Names and values that tell it from all others; no value is empty.
+    pub labels: Vec<(&'static str, String)>,
+}
+
+/// Whose a part is.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Tenant {
+    /// One of [`owner::KINDS`].
+    pub owner: String,
+    /// Path of a task's cgroup, or what is known in its place; empty for owners that are no task.
+    pub cgroup: String,
+    /// The container it is in; empty where it is in none.
+    pub container: String,
+    /// The pod it is in; empty where it is in none.
+    pub pod: String,
+}
+
+impl Tenant {
+    /// Whether it is a task: other owners always have parts of their own.
+    pub(super) fn is_task(&self) -> bool {
+        self.owner == owner::TASK
+    }
+
+    /// Its name.
+    pub(super) fn name(&self) -> String {
+        if self.is_task() { self.cgroup.clone() } else { format!("({})", self.owner) }
+    }
+}
+
+/// One row.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Part {
+    /// Id of the counter.
+    pub counter: i32,
+    /// Place of what is counted in [`Names::counted`].
+    pub counted: usize,
+    /// Place of the tenant in [`Names::tenants`].
+    pub tenant: usize,
+    /// End of the window, `CLOCK_MONOTONIC` ns.
+    pub end_ns: i64,
+    /// Its length, ns.
+    pub length_ns: i64,
+    /// The tenant's part; none where that is not known.
+    pub value: Option<f64>,
+    /// The whole count; none where that is not known.
+    pub total: Option<f64>,
+}
+
+impl Part {
+    /// Begin of the window, `CLOCK_MONOTONIC` ns.
+    pub(super) fn begin_ns(&self) -> i64 {
+        self.end_ns.saturating_sub(self.length_ns)
+    }
+}
+
+/// Everything that was named, each thing once.
+#[derive(Debug)]
+pub(super) struct Names {
+    grain: Grain,
+    links: Links,
+    counted: Interned<Counted>,
+    tenants: Interned<Tenant>,
+    /// What each counter counts.
+    counters: HashMap<i32, usize>,
+}
+
+#[derive(Debug)]
+struct Interned<T> {
+    all: Vec<T>,
+    places: HashMap<T, usize>,
+}
+
+impl<T> Default for Interned<T> {
+    fn default() -> Self {
+        Self { all: Vec::new(), places: HashMap::new() }
+    }
+}
+
+impl<T: Clone + Eq + Hash> Interned<T> {
+    fn place(&mut self, thing: T) -> usize {
+        *self.places.entry(thing).or_insert_with_key(|thing| {
+            self.all.push(thing.clone());
+            self.all.len() - 1
+        })
+    }
+}
+
+impl Names {
+    /// Nothing yet.
+    pub(super) fn new(grain: Grain, links: Links) -> Self {
+        let (counted, tenants) = (Interned::default(), Interned::default());
+        Self { grain, links, counted, tenants, counters: HashMap::new() }
+    }
+
+    /// What is counted, in the order of appearance.
+    pub(super) fn counted(&self) -> &[Counted] {
+        &self.counted.all
+    }
+
+    /// Tenants, in the order of appearance.
+    pub(super) fn tenants(&self) -> &[Tenant] {
+        &self.tenants.all
+    }
+
+    /// Hands every row to `take`, in the order of the windows' ends.
+    ///
+    /// # Errors
+    ///
+    /// The table cannot be read, or an error of `take`.
+    pub(super) fn each_part(
+        &mut self,
+        fabric: &Selection<'_>,
+        mut take: impl FnMut(&Part) -> Result<()>,
+    ) -> Result<()> {
+        let Self { grain, links, counted: known, tenants: owners, counters } = self;
+        for batch in fabric.batches(&COLUMNS)? {
+            let batch = batch?;
+            let columns = Columns::of(&batch)?;
+            // Within a batch the keys of the dictionaries tell rows apart without touching a string.
+            let mut tenants: HashMap<[i64; 5], usize> = HashMap::new();
+            for row in 0..batch.num_rows() {
+                let id = columns.counter.value(row);
+                let counted = *counters
+                    .entry(id)
+                    .or_insert_with(|| known.place(columns.counted(row, *grain, links)));
+                let tenant = *tenants
+                    .entry(columns.quick(row))
+                    .or_insert_with(|| owners.place(columns.tenant(row)));
+                take(&Part {
+                    counter: id,
+                    counted,
+                    tenant,
+                    end_ns: columns.mono_ns.value(row),
+                    length_ns: columns.window_ns.value(row).max(1),
+                    value: get(columns.value, row),
+                    total: get(columns.total, row),
+                })?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The columns that are read.
+const COLUMNS: [&str; 14] = [
+    "mono_ns",
+    "window_ns",
+    "counter",
+    "pmu",
+    "event",
+    "filter",
+    "unit",
+    "owner",
+    "cgroup_id",
+    "cgroup",
+    "container",
+    "pod",
+    "value",
+    "total",
+];
+
+struct Columns<'a> {
+    mono_ns: &'a Int64Array,
+    window_ns: &'a Int64Array,
+    counter: &'a Int32Array,
+    pmu: Words<'a>,
+    event: Words<'a>,
+    filter: Words<'a>,
+    unit: Words<'a>,
+    owner: Words<'a>,
+    cgroup_id: Bits<'a>,
+    cgroup: Words<'a>,
+    container: Words<'a>,
+    pod: Words<'a>,
+    value: &'a Float64Array,
+    total: &'a Float64Array,
+}
+
+impl<'a> Columns<'a> {
+    fn of(batch: &'a RecordBatch) -> Result<Self> {
+        let words = |name| columns::words(batch, name);
+        Ok(Self {
+            mono_ns: columns::i64s(batch, "mono_ns")?,
+            window_ns: columns::i64s(batch, "window_ns")?,
+            counter: columns::i32s(batch, "counter")?,
+            pmu: words("pmu")?,
+            event: words("event")?,
+            filter: words("filter")?,
+            unit: words("unit")?,
+            owner: words("owner")?,
+            cgroup_id: columns::bits(batch, "cgroup_id")?,
+            cgroup: words("cgroup")?,
+            container: words("container")?,
+            pod: words("pod")?,
+            value: columns::f64s(batch, "value")?,
+            total: columns::f64s(batch, "total")?,
+        })
+    }
+
+    fn counted(&self, row: usize, grain: Grain, links: &Links) -> Counted {
+        let text = |words: &Words<'_>| shown(words.get(row));
+        let [pmu, event, filter, unit] =
+            [&self.pmu, &self.event, &self.filter, &self.unit].map(text);
+        let link = links.on(self.counter.value(row));
+        let link = link.and_then(|(at, direction)| Some((links.links.get(at)?, direction.name())));
+        let mut labels = Vec::new();
+        if let Some((link, direction)) = link {
+            let kind = printable(&link.kind).into_owned();
+            let group = printable(&link.name).into_owned();
+            labels.extend([
+                ("link", group.clone()),
+                ("link_kind", kind.clone()),
+                ("direction", direction.to_owned()),
+            ]);
+            labels.extend(link.socket.map(|socket| ("socket", socket.to_string())));
+            if grain == Grain::Link {
+                let quantity = [kind, direction.to_owned()];
+                return Counted { group, name: direction.to_owned(), unit, quantity, labels };
+            }
+        }
+        let events = [("pmu", pmu.clone()), ("event", event.clone()), ("filter", filter.clone())];
+        labels.extend(events.into_iter().filter(|(_, value)| !value.is_empty()));
+        let name = match filter.as_str() {
+            "" => event.clone(),
+            filter => format!("{event}[{filter}]"),
+        };
+        Counted { group: pmu, name, quantity: [event, unit.clone()], unit, labels }
+    }
+
+    fn tenant(&self, row: usize) -> Tenant {
+        let owner = shown(self.owner.get(row));
+        let is_task = owner == owner::TASK;
+        let of_task = |words: &Words<'_>| shown(words.get(row).filter(|_| is_task));
+        let cgroup = match (is_task, self.cgroup.get(row), self.cgroup_id.get(row)) {
+            (false, _, _) => String::new(),
+            (true, Some(path), _) => printable(path).into_owned(),
+            (true, None, Some(id)) => format!("(cgroup id {id})"),
+            (true, None, None) => "(no cgroup)".to_owned(),
+        };
+        Tenant { owner, cgroup, container: of_task(&self.container), pod: of_task(&self.pod) }
+    }
+
+    fn quick(&self, row: usize) -> [i64; 5] {
+        let cgroup = self.cgroup.key(row);
+        let id = if cgroup == -1 { self.cgroup_id.value(row).cast_signed() } else { 0 };
+        let key = |words: &Words<'_>| i64::from(words.key(row));
+        [key(&self.owner), i64::from(cgroup), id, key(&self.container), key(&self.pod)]
+    }
+}
+
+fn shown(text: Option<&str>) -> String {
+    text.map(|text| printable(text).into_owned()).unwrap_or_default()
+}

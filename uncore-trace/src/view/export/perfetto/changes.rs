@@ -1,0 +1,143 @@
+//! What happened to the recording: CPUs that went offline or online, and what was lost, as instants.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io::Write;
+
+use anyhow::{Context as _, Result};
+use arrow::array::Array as _;
+
+use super::packets::{Detail, Packets, Track};
+use crate::schema::columns::{get, i32s, i64s, texts, words};
+use crate::schema::{TableDef, counters, cpus, loss};
+use crate::tables::reader::{Recording, Table};
+use crate::text::printable;
+use crate::view::span::Span;
+
+/// A table of a dataset; none of a file.
+fn table(recording: &Recording, def: &'static TableDef) -> Result<Option<Table>> {
+    let has = recording.tables().iter().any(|other| other.name == def.name);
+    has.then(|| recording.table(def)).transpose()
+}
+
+/// Writes the CPUs that are offline at the begin of `span`, and what changes in it.
+///
+/// # Errors
+///
+/// The table cannot be read, or the trace not written.
+pub(super) fn cpus<W: Write>(
+    recording: &Recording,
+    span: &Span,
+    packets: &mut Packets<W>,
+) -> Result<()> {
+    let Some(table) = table(recording, &cpus::TABLE)? else { return Ok(()) };
+    let mut states: BTreeMap<i32, String> = BTreeMap::new();
+    // A row a CPU, and one a change: all of them are less than a batch of the timeline.
+    let mut changes: Vec<(i64, i32, String)> = Vec::new();
+    for batch in table.scan(&["mono_ns", "cpu", "state"])? {
+        let batch = batch?;
+        let (times, cpus) = (i64s(&batch, "mono_ns")?, i32s(&batch, "cpu")?);
+        let words = words(&batch, "state")?;
+        for row in 0..batch.num_rows() {
+            let (ns, cpu) = (times.value(row), cpus.value(row));
+            let state = words.get(row).unwrap_or_default();
+            let before = states.insert(cpu, state.to_owned());
+            let was = before.as_deref().unwrap_or(cpus::ONLINE);
+            if was != state {
+                changes.push((ns, cpu, state.to_owned()));
+            }
+        }
+    }
+    let mut at_begin: BTreeMap<i32, &str> = BTreeMap::new();
+    for (_, cpu, state) in changes.iter().filter(|(ns, ..)| *ns <= span.begin_ns) {
+        at_begin.insert(*cpu, state);
+    }
+    let begin = at_begin.into_iter().filter(|(_, state)| *state != cpus::ONLINE);
+    let begin = begin.map(|(cpu, state)| (span.begin_ns, cpu, state));
+    let within = changes.iter().filter(|(ns, ..)| span.begin_ns < *ns && *ns <= span.end_ns);
+    let within = within.map(|(ns, cpu, state)| (*ns, *cpu, state.as_str()));
+    let mut track = None;
+    for (ns, cpu, state) in begin.chain(within) {
+        let track = once(&mut track, "CPUs", packets)?;
+        packets.instant(track, ns, &format!("CPU {cpu} {}", printable(state)), Vec::new())?;
+    }
+    Ok(())
+}
+
+/// Writes what was lost, and apart from it what cost precision only.
+///
+/// # Errors
+///
+/// A table cannot be read, or the trace not written.
+pub(super) fn losses<W: Write>(
+    recording: &Recording,
+    span: &Span,
+    packets: &mut Packets<W>,
+) -> Result<()> {
+    let Some(table) = table(recording, &loss::TABLE)? else { return Ok(()) };
+    let names = counters(recording)?;
+    let (mut lost, mut noted) = (None, None);
+    let columns = ["mono_ns", "span_ns", "cause", "cpu", "counter", "count", "detail"];
+    for batch in table.scan_within(&columns, "mono_ns", span.wanted.clone())? {
+        let batch = batch?;
+        let (times, spans) = (i64s(&batch, "mono_ns")?, i64s(&batch, "span_ns")?);
+        let (cpus, counters) = (i32s(&batch, "cpu")?, i32s(&batch, "counter")?);
+        let (causes, counts) = (words(&batch, "cause")?, i64s(&batch, "count")?);
+        let texts = texts(&batch, "detail")?;
+        for row in (0..batch.num_rows()).filter(|row| span.wanted.contains(&times.value(*row))) {
+            let cause = causes.get(row).context("a loss row without a cause")?;
+            let mut details = vec![
+                ("count", Detail::Number(counts.value(row))),
+                ("span_ns", Detail::Number(spans.value(row))),
+            ];
+            if let Some(cpu) = get(cpus, row) {
+                details.push(("cpu", Detail::Number(cpu.into())));
+            }
+            if let Some(counter) = get(counters, row) {
+                let unnamed = || format!("counter {counter}");
+                let name = names.get(&counter).cloned().unwrap_or_else(unnamed);
+                details.push(("counter", Detail::Text(name)));
+            }
+            if let Some(detail) = texts.is_valid(row).then(|| texts.value(row)) {
+                details.push(("detail", Detail::Text(printable(detail).into_owned())));
+            }
+            let track = if loss::is_precision(cause) {
+                once(&mut noted, "Notes", packets)?
+            } else {
+                once(&mut lost, "Losses", packets)?
+            };
+            packets.instant(track, times.value(row), &printable(cause), details)?;
+        }
+    }
+    Ok(())
+}
+
+/// What each counter is called.
+fn counters(recording: &Recording) -> Result<HashMap<i32, String>> {
+    let mut names = HashMap::new();
+    let Some(table) = table(recording, &counters::TABLE)? else { return Ok(names) };
+    for batch in table.scan(&["counter", "pmu", "event", "filter"])? {
+        let batch = batch?;
+        let ids = i32s(&batch, "counter")?;
+        let [pmus, events, filters] =
+            [words(&batch, "pmu")?, words(&batch, "event")?, words(&batch, "filter")?];
+        for row in 0..batch.num_rows() {
+            let parts = [pmus.get(row), events.get(row), filters.get(row)];
+            let parts: Vec<&str> =
+                parts.into_iter().flatten().filter(|part| !part.is_empty()).collect();
+            names.insert(ids.value(row), printable(&parts.join(" ")).into_owned());
+        }
+    }
+    Ok(names)
+}
+
+/// The track, made where it is needed first.
+fn once<W: Write>(
+    track: &mut Option<Track>,
+    name: &str,
+    packets: &mut Packets<W>,
+) -> Result<Track> {
+    match track {
+        Some(track) => Ok(*track),
+        None => Ok(*track.insert(packets.track(name, None, None)?)),
+    }
+}

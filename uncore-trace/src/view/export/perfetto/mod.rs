@@ -1,0 +1,92 @@
+//! A trace for Perfetto (<https://ui.perfetto.dev>): rates over time by link and tenant, who ran on each
+//! CPU, and what was lost.
+//!
+//! ```text
+//! Marks                   instants that were named while it was recorded
+//!   spans                 and spans
+//! memory 0                a link, or a PMU instance
+//!   in                    a direction of it, or an event
+//!     total               bytes/s
+//!     /tenant-a           its part of that, bytes/s
+//!     (other tenants)
+//!     (unattributed)
+//!     not known           slices in which the lines above are not known
+//! Who ran
+//!   CPU 0                 a slice for each time a task ran, named by its cgroup
+//! CPUs                    those that are offline
+//! Losses                  rows of the table loss
+//! ```
+//!
+//! Guarantees: times are `CLOCK_MONOTONIC`, with the wall clock beside it; at any time the parts of a
+//! total sum to it, unless they are not known; a value holds from the begin of its window on, and one
+//! that is not known is left out, never 0. All are events of tracks of their own, which hold text as it
+//! is: no name can be taken for an event of the kernel.
+
+mod changes;
+mod marks;
+mod packets;
+mod proto;
+mod rates;
+mod slices;
+
+use std::io::Write;
+
+use anyhow::{Context as _, Result};
+
+use self::packets::Packets;
+use super::Selection;
+use crate::clock::Snapshot;
+use crate::schema::metadata;
+use crate::tables::reader::{Recording, Table};
+use crate::view::span::Span;
+
+/// What was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Written {
+    /// Tracks.
+    pub tracks: u64,
+    /// Events on them.
+    pub events: u64,
+    /// Whether it is known who ran on the CPUs.
+    pub has_slices: bool,
+}
+
+/// Both clocks at one moment.
+type Clocks = Snapshot;
+
+/// Writes the time of `span`, with the rows of `fabric`, its table; the `top` largest tenants of each
+/// quantity have tracks of their own.
+///
+/// # Errors
+///
+/// A table cannot be read, or `out` not written.
+pub fn write(
+    recording: &Recording,
+    fabric: &Table,
+    span: &Span,
+    top: usize,
+    out: impl Write,
+) -> Result<Written> {
+    let mut packets = Packets::new(out, clocks(fabric, span)?)?;
+    marks::write(recording, span, &mut packets)?;
+    rates::write(&Selection::new(fabric, span), top, &mut packets)?;
+    let has_slices = slices::write(recording, span, &mut packets)?;
+    changes::cpus(recording, span, &mut packets)?;
+    changes::losses(recording, span, &mut packets)?;
+    let (tracks, events) = packets.finish();
+    Ok(Written { tracks, events, has_slices })
+}
+
+/// Both clocks at the begin of the recording, as its metadata has them; else as its rows have them.
+fn clocks(fabric: &Table, span: &Span) -> Result<Clocks> {
+    let Some(text) = fabric.metadata().get(metadata::CLOCKS) else {
+        let (mono_ns, wall_ns) = (span.begin_ns, span.begin_ns.saturating_add(span.wall_ns));
+        return Ok(Snapshot { mono_ns, wall_ns });
+    };
+    let clocks: Vec<Clocks> = serde_json::from_str(text)
+        .with_context(|| format!("{} in the metadata is malformed", metadata::CLOCKS))?;
+    clocks.first().copied().with_context(|| format!("{} is an empty list", metadata::CLOCKS))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,216 @@
+//! Packets of a trace, written one by one.
+//!
+//! Guarantees: all are of one sequence, whose first packet sets the clock of all times; each name is
+//! written once, before it is used; nothing but the names is kept.
+
+use std::collections::HashMap;
+use std::io::Write;
+
+use anyhow::Result;
+use prost::Message as _;
+use prost::encoding::{WireType, encode_key};
+
+use super::Clocks;
+use super::proto::{
+    BUILTIN_CLOCK_MONOTONIC, BUILTIN_CLOCK_REALTIME, CHILD_ORDERING_EXPLICIT, Clock, ClockSnapshot,
+    CounterDescriptor, DebugAnnotation, InternedData, InternedName, SEQ_INCREMENTAL_STATE_CLEARED,
+    SEQ_NEEDS_INCREMENTAL_STATE, SIBLING_MERGE_BEHAVIOR_NONE, TRACE_PACKET, TYPE_COUNTER,
+    TYPE_INSTANT, TYPE_SLICE_BEGIN, TYPE_SLICE_END, TracePacket, TracePacketDefaults,
+    TrackDescriptor, TrackEvent,
+};
+
+/// The one sequence of packets; 0 is not allowed.
+const SEQUENCE: u32 = 1;
+
+/// A track, by its number in the trace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Track(u64);
+
+/// A detail of an event.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Detail {
+    /// A number.
+    Number(i64),
+    /// A text that is fit to be shown.
+    Text(String),
+}
+
+/// A trace that is being written.
+pub(super) struct Packets<W> {
+    out: W,
+    buffer: Vec<u8>,
+    tracks: u64,
+    events: u64,
+    names: HashMap<String, u64>,
+    details: HashMap<&'static str, u64>,
+}
+
+/// How the values of a track of a counter are shown.
+#[derive(Debug, Clone)]
+pub(super) struct Scale {
+    /// Unit of its values.
+    pub unit: String,
+    /// Tracks with the same are drawn to one scale.
+    pub shared: String,
+}
+
+impl<W: Write> Packets<W> {
+    /// Begins a trace.
+    pub(super) fn new(out: W, clocks: Clocks) -> Result<Self> {
+        let mut packets = Self {
+            out,
+            buffer: Vec::new(),
+            tracks: 0,
+            events: 0,
+            names: HashMap::new(),
+            details: HashMap::new(),
+        };
+        let clock = |id, ns: i64| Clock { clock_id: Some(id), timestamp: u64::try_from(ns).ok() };
+        packets.write(&TracePacket {
+            sequence_flags: Some(SEQ_INCREMENTAL_STATE_CLEARED),
+            trace_packet_defaults: Some(TracePacketDefaults {
+                timestamp_clock_id: Some(BUILTIN_CLOCK_MONOTONIC),
+            }),
+            clock_snapshot: Some(ClockSnapshot {
+                clocks: vec![
+                    clock(BUILTIN_CLOCK_MONOTONIC, clocks.mono_ns),
+                    clock(BUILTIN_CLOCK_REALTIME, clocks.wall_ns),
+                ],
+                primary_trace_clock: Some(BUILTIN_CLOCK_MONOTONIC as i32),
+            }),
+            ..TracePacket::default()
+        })?;
+        Ok(packets)
+    }
+
+    /// Ends the trace; returns the number of its tracks and events.
+    pub(super) fn finish(self) -> (u64, u64) {
+        (self.tracks, self.events)
+    }
+
+    /// A track below another; later ones are shown below earlier ones. Tracks of one name stay apart.
+    pub(super) fn track(
+        &mut self,
+        name: &str,
+        parent: Option<Track>,
+        scale: Option<&Scale>,
+    ) -> Result<Track> {
+        self.tracks += 1;
+        let track = Track(self.tracks);
+        let counter = scale.map(|scale| CounterDescriptor {
+            unit_name: Some(scale.unit.clone()),
+            y_axis_share_key: Some(scale.shared.clone()),
+        });
+        self.write(&TracePacket {
+            track_descriptor: Some(TrackDescriptor {
+                uuid: Some(track.0),
+                name: Some(name.to_owned()),
+                parent_uuid: parent.map(|parent| parent.0),
+                child_ordering: counter.is_none().then_some(CHILD_ORDERING_EXPLICIT),
+                counter,
+                sibling_order_rank: i32::try_from(self.tracks).ok(),
+                sibling_merge_behavior: Some(SIBLING_MERGE_BEHAVIOR_NONE),
+            }),
+            ..TracePacket::default()
+        })?;
+        Ok(track)
+    }
+
+    /// From `ns` on the counter has this value.
+    pub(super) fn value(&mut self, track: Track, ns: i64, value: f64) -> Result<()> {
+        let double_counter_value = Some(value);
+        self.event(track, ns, TYPE_COUNTER, TrackEvent { double_counter_value, ..<_>::default() })
+    }
+
+    /// A slice begins; it ends with the next [`Self::end`] on the track.
+    pub(super) fn begin(
+        &mut self,
+        track: Track,
+        ns: i64,
+        name: &str,
+        details: Vec<(&'static str, Detail)>,
+    ) -> Result<()> {
+        let event = self.named(name, details)?;
+        self.event(track, ns, TYPE_SLICE_BEGIN, event)
+    }
+
+    /// The slice that began last ends.
+    pub(super) fn end(&mut self, track: Track, ns: i64) -> Result<()> {
+        self.event(track, ns, TYPE_SLICE_END, TrackEvent::default())
+    }
+
+    /// Something happens at once.
+    pub(super) fn instant(
+        &mut self,
+        track: Track,
+        ns: i64,
+        name: &str,
+        details: Vec<(&'static str, Detail)>,
+    ) -> Result<()> {
+        let event = self.named(name, details)?;
+        self.event(track, ns, TYPE_INSTANT, event)
+    }
+
+    /// An event with a name and details, whose names were written before.
+    fn named(&mut self, name: &str, details: Vec<(&'static str, Detail)>) -> Result<TrackEvent> {
+        let mut new = InternedData::default();
+        let interned =
+            |iid, name: &str| InternedName { iid: Some(iid), name: Some(name.to_owned()) };
+        let name_iid = if let Some(iid) = self.names.get(name) {
+            *iid
+        } else {
+            let iid = self.names.len() as u64 + 1;
+            self.names.insert(name.to_owned(), iid);
+            new.event_names.push(interned(iid, name));
+            iid
+        };
+        let mut debug_annotations = Vec::with_capacity(details.len());
+        for (name, detail) in details {
+            let next = self.details.len() as u64 + 1;
+            let iid = *self.details.entry(name).or_insert_with(|| {
+                new.debug_annotation_names.push(interned(next, name));
+                next
+            });
+            let (int_value, string_value) = match detail {
+                Detail::Number(number) => (Some(number), None),
+                Detail::Text(text) => (None, Some(text)),
+            };
+            debug_annotations.push(DebugAnnotation {
+                name_iid: Some(iid),
+                int_value,
+                string_value,
+            });
+        }
+        if new != InternedData::default() {
+            self.write(&TracePacket {
+                sequence_flags: Some(SEQ_NEEDS_INCREMENTAL_STATE),
+                interned_data: Some(new),
+                ..TracePacket::default()
+            })?;
+        }
+        Ok(TrackEvent { name_iid: Some(name_iid), debug_annotations, ..TrackEvent::default() })
+    }
+
+    fn event(&mut self, track: Track, ns: i64, kind: i32, event: TrackEvent) -> Result<()> {
+        self.events += 1;
+        self.write(&TracePacket {
+            timestamp: u64::try_from(ns).ok(),
+            sequence_flags: Some(SEQ_NEEDS_INCREMENTAL_STATE),
+            track_event: Some(TrackEvent {
+                r#type: Some(kind),
+                track_uuid: Some(track.0),
+                ..event
+            }),
+            ..TracePacket::default()
+        })
+    }
+
+    fn write(&mut self, packet: &TracePacket) -> Result<()> {
+        let packet = TracePacket { trusted_packet_sequence_id: Some(SEQUENCE), ..packet.clone() };
+        self.buffer.clear();
+        encode_key(TRACE_PACKET, WireType::LengthDelimited, &mut self.buffer);
+        packet.encode_length_delimited(&mut self.buffer)?;
+        self.out.write_all(&self.buffer)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,96 @@
+//! Who ran on each CPU: the table `slices`, named by cgroup.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io::Write;
+
+use anyhow::Result;
+
+use super::packets::{Detail, Packets, Track};
+use crate::schema::columns::{bits, i32s, i64s, texts, words};
+use crate::schema::{cgroups, slices};
+use crate::tables::reader::{Recording, Scan, Table};
+use crate::text::printable;
+use crate::view::span::Span;
+
+const COLUMNS: [&str; 8] =
+    ["cpu", "begin_ns", "end_ns", "tid", "pid", "comm", "cgroup_id", "irq_ns"];
+
+/// Writes the slices of tasks in `span`, cut at its ends; whether the recording has any. Where a CPU
+/// was idle, its track is empty.
+///
+/// # Errors
+///
+/// A table cannot be read, or the trace not written.
+pub(super) fn write<W: Write>(
+    recording: &Recording,
+    span: &Span,
+    packets: &mut Packets<W>,
+) -> Result<bool> {
+    if !recording.tables().iter().any(|def| def.name == slices::TABLE.name) {
+        return Ok(false);
+    }
+    let table = recording.table(&slices::TABLE)?;
+    if table.rows() == 0 {
+        return Ok(false);
+    }
+    let names = names(recording)?;
+    let parent = packets.track("Who ran", None, None)?;
+    let mut tracks: BTreeMap<i32, Track> = BTreeMap::new();
+    for cpu in cpus(&table, span)? {
+        tracks.insert(cpu, packets.track(&format!("CPU {cpu}"), Some(parent), None)?);
+    }
+    for batch in scan(&table, &COLUMNS, span)? {
+        let batch = batch?;
+        let (cpus, tids, pids) = (i32s(&batch, "cpu")?, i32s(&batch, "tid")?, i32s(&batch, "pid")?);
+        let (begins, ends) = (i64s(&batch, "begin_ns")?, i64s(&batch, "end_ns")?);
+        let (comms, ids) = (words(&batch, "comm")?, bits(&batch, "cgroup_id")?);
+        let irqs = i64s(&batch, "irq_ns")?;
+        for row in 0..batch.num_rows() {
+            let begin_ns = begins.value(row).max(span.begin_ns);
+            let end_ns = ends.value(row).min(span.end_ns);
+            let track = tracks.get(&cpus.value(row)).filter(|_| tids.value(row) != 0);
+            let Some(track) = track.copied().filter(|_| begin_ns < end_ns) else { continue };
+            let id = ids.value(row);
+            let unnamed = || format!("(cgroup id {id})");
+            let name = names.get(&id).cloned().unwrap_or_else(unnamed);
+            let thread = printable(comms.get(row).unwrap_or_default()).into_owned();
+            let details = vec![
+                ("thread", Detail::Text(thread)),
+                ("tid", Detail::Number(tids.value(row).into())),
+                ("pid", Detail::Number(pids.value(row).into())),
+                ("interrupts_ns", Detail::Number(irqs.value(row))),
+            ];
+            packets.begin(track, begin_ns, &name, details)?;
+            packets.end(track, end_ns)?;
+        }
+    }
+    Ok(true)
+}
+
+/// The rows that may be of `span`.
+fn scan(table: &Table, columns: &[&str], span: &Span) -> Result<Scan> {
+    table.scan_within(columns, "begin_ns", i64::MIN..=span.end_ns)
+}
+
+/// The CPUs with rows.
+fn cpus(table: &Table, span: &Span) -> Result<BTreeSet<i32>> {
+    let mut found = BTreeSet::new();
+    for batch in scan(table, &["cpu"], span)? {
+        found.extend(i32s(&batch?, "cpu")?.values());
+    }
+    Ok(found)
+}
+
+/// The path of each cgroup.
+fn names(recording: &Recording) -> Result<HashMap<u64, String>> {
+    let mut names = HashMap::new();
+    for batch in recording.table(&cgroups::TABLE)?.scan(&["id", "path"])? {
+        let batch = batch?;
+        let (ids, paths) = (bits(&batch, "id")?, texts(&batch, "path")?);
+        for row in 0..batch.num_rows() {
+            let path = printable(paths.value(row)).into_owned();
+            names.entry(ids.value(row)).or_insert(path);
+        }
+    }
+    Ok(names)
+}

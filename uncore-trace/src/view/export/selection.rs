@@ -1,0 +1,111 @@
+//! The rows of a table in the time asked for.
+//!
+//! A row belongs to the span that it ends in, as a window does. Tables of what there is (counters, links,
+//! cgroups, CPUs, metadata) are whole, as their rows hold from their time on, and so are marks.
+
+use anyhow::Result;
+use arrow::array::{BooleanArray, RecordBatch};
+use arrow::compute::filter_record_batch;
+
+use crate::schema::columns::i64s;
+use crate::schema::{TableDef, cgroups, counters, cpus, links, marks, run};
+use crate::tables::reader::Table;
+use crate::view::span::Span;
+
+/// Tables that are exported whole.
+const WHOLE: [&TableDef; 6] =
+    [&cgroups::TABLE, &counters::TABLE, &cpus::TABLE, &links::TABLE, &marks::TABLE, &run::TABLE];
+/// Columns with the time at which a row ends; each other table has one of them.
+const ENDS: [&str; 2] = ["mono_ns", "end_ns"];
+
+/// Rows of one table.
+#[derive(Debug)]
+pub struct Selection<'a> {
+    table: &'a Table,
+    span: &'a Span,
+    end: Option<&'static str>,
+}
+
+impl<'a> Selection<'a> {
+    /// The rows of `table` that end in `span`.
+    pub fn new(table: &'a Table, span: &'a Span) -> Self {
+        let schema = (table.def().schema)();
+        let whole = WHOLE.iter().any(|def| def.name == table.def().name);
+        let end = ENDS.into_iter().find(|end| !whole && schema.column_with_name(end).is_some());
+        Self { table, span, end }
+    }
+
+    /// The table.
+    pub fn table(&self) -> &'a Table {
+        self.table
+    }
+
+    /// The rows with these columns, in the order of the table. The column that they are selected by
+    /// may come too.
+    ///
+    /// # Errors
+    ///
+    /// The table cannot be read.
+    pub fn batches(&self, columns: &[&str]) -> Result<impl Iterator<Item = Result<RecordBatch>>> {
+        let end = self.end;
+        let wanted = self.span.wanted.clone();
+        let scan = match end {
+            None => self.table.scan(columns)?,
+            Some(end) => {
+                let columns: Vec<&str> = columns.iter().copied().chain([end]).collect();
+                self.table.scan_within(&columns, end, wanted.clone())?
+            }
+        };
+        let is_all = wanted == (i64::MIN..=i64::MAX);
+        Ok(scan.map(move |batch| {
+            let batch = batch?;
+            let Some(end) = end.filter(|_| !is_all) else { return Ok(batch) };
+            let ends = i64s(&batch, end)?;
+            let keep: BooleanArray =
+                ends.values().iter().map(|end| Some(wanted.contains(end))).collect();
+            Ok(filter_record_batch(&batch, &keep)?)
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schema::{ALL, fabric, readings};
+    use crate::view::sample::{INTACT, Sample};
+
+    #[test]
+    fn every_table_is_whole_or_has_the_end_of_its_rows() {
+        for def in ALL {
+            let schema = (def.schema)();
+            let whole = WHOLE.iter().any(|other| other.name == def.name);
+            let has_end = ENDS.iter().any(|end| schema.column_with_name(end).is_some());
+            assert!(whole || has_end, "{}", def.name);
+        }
+    }
+
+    #[test]
+    fn spans_that_meet_divide_a_table() {
+        let sample = Sample::new(true, &INTACT);
+        let recording = sample.open();
+        let fabric = recording.table(&fabric::TABLE).unwrap();
+        for def in [&fabric::TABLE, &readings::TABLE, &counters::TABLE] {
+            let table = recording.table(def).unwrap();
+            let rows = |from: &str, to: &str| {
+                let parse = |text: &str| (!text.is_empty()).then(|| text.parse().unwrap());
+                let span = Span::of(&recording, &fabric, parse(from).as_ref(), parse(to).as_ref());
+                let span = span.unwrap().unwrap();
+                let selection = Selection::new(&table, &span);
+                let batches = selection.batches(&[]).unwrap();
+                batches.map(|batch| batch.unwrap().num_rows()).sum::<usize>() as i64
+            };
+            if def.name == counters::TABLE.name {
+                assert_eq!(rows("", ""), rows("1s", ""));
+                continue;
+            }
+            assert_eq!(rows("", ""), table.rows(), "{}", def.name);
+            assert!(rows("", "1s") > 0 && rows("1s", "") > 0);
+            assert_eq!(rows("", "1s") + rows("1s", ""), table.rows(), "{}", def.name);
+        }
+    }
+}

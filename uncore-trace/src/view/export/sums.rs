@@ -1,0 +1,401 @@
+//! Counts over time, of several counters together: a sum of step functions.
+//!
+//! What is counted is often read by several counters, one a CPU or one a channel, whose windows
+//! need not agree: where a reading is missing, one window is longer than the others'. A count is
+//! taken as even within its window, so rates are constant between any two ends of windows, and the sum
+//! changes at these only.
+//!
+//! Guarantees: rate times length over all stretches is the sum of the counts; where one of the
+//! counters has no value, or is waited for in vain, the sum is not known; what is held in memory is
+//! [`PATIENCE`] windows of each counter at most.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use super::parts::Part;
+use super::survey::{Counter, Survey};
+
+/// How many windows of other counters may wait for a counter whose window is longer than theirs.
+/// At 10 ms, that is a CPU that says nothing for a second.
+const PATIENCE: i64 = 128;
+
+/// Between two times, in which no rate changes.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Stretch {
+    /// What is counted, by its place in the names.
+    pub counted: usize,
+    /// Begin, `CLOCK_MONOTONIC` ns.
+    pub begin_ns: i64,
+    /// End, ns.
+    pub end_ns: i64,
+    /// The rates; none where they are not known.
+    pub rates: Option<Rates>,
+}
+
+/// Rates, in the unit of the count per second.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Rates {
+    /// Of the whole count.
+    pub total: f64,
+    /// Of each line of what is counted; they sum to the total.
+    pub lines: Vec<f64>,
+}
+
+/// The sums of everything that is counted.
+#[derive(Debug)]
+pub(super) struct Sums {
+    of: Vec<Sum>,
+    /// The windows that end at `end_ns`, of which more rows may come, by counter and length.
+    open: BTreeMap<(i32, i64), (usize, Window)>,
+    end_ns: i64,
+    patience_ns: i64,
+}
+
+/// The sum of one thing that is counted.
+#[derive(Debug)]
+struct Sum {
+    sources: BTreeMap<i32, Source>,
+    lines: usize,
+    /// Up to here all was handed out.
+    done_ns: i64,
+}
+
+/// A counter of a sum.
+#[derive(Debug)]
+struct Source {
+    counter: Counter,
+    windows: VecDeque<Window>,
+    /// Up to here its counts have come.
+    known_ns: i64,
+}
+
+/// What a counter counted in a window.
+#[derive(Debug)]
+struct Window {
+    begin_ns: i64,
+    end_ns: i64,
+    rates: Option<Rates>,
+}
+
+impl Sums {
+    /// Of everything in `survey`.
+    pub(super) fn new(survey: &Survey) -> Self {
+        let lines = survey.lines.iter().map(Vec::len);
+        Self::of(&survey.counters, lines, survey.window_ns)
+    }
+
+    fn of(
+        counters: &BTreeMap<i32, Counter>,
+        lines: impl Iterator<Item = usize>,
+        window_ns: i64,
+    ) -> Self {
+        let sum = |lines| Sum { sources: BTreeMap::new(), lines, done_ns: i64::MAX };
+        let mut of: Vec<Sum> = lines.map(sum).collect();
+        for (id, counter) in counters {
+            let sum = &mut of[counter.counted];
+            sum.done_ns = sum.done_ns.min(counter.begin_ns);
+            let (counter, windows) = (counter.clone(), VecDeque::new());
+            let known_ns = counter.begin_ns;
+            sum.sources.insert(*id, Source { counter, windows, known_ns });
+        }
+        let patience_ns = window_ns.saturating_mul(PATIENCE);
+        Self { of, open: BTreeMap::new(), end_ns: i64::MIN, patience_ns }
+    }
+
+    /// Adds a row, of this line of what it is of; rows come in the order of their windows' ends. What is
+    /// known by that goes to `take`: of each thing that is counted in the order of time, without a gap.
+    pub(super) fn add<E>(
+        &mut self,
+        part: &Part,
+        line: Option<usize>,
+        take: impl FnMut(&Stretch) -> Result<(), E>,
+    ) -> Result<(), E> {
+        if part.end_ns != self.end_ns {
+            self.close(take)?;
+            self.end_ns = part.end_ns;
+        }
+        let lines = self.of[part.counted].lines;
+        let (_, window) = self.open.entry((part.counter, part.length_ns)).or_insert_with(|| {
+            let rates = Some(Rates { total: 0.0, lines: vec![0.0; lines] });
+            (part.counted, Window { begin_ns: part.begin_ns(), end_ns: part.end_ns, rates })
+        });
+        let per_second = 1e9 / part.length_ns as f64;
+        match (&mut window.rates, part.value.zip(part.total).zip(line)) {
+            (Some(rates), Some(((value, total), line))) => {
+                rates.total = total * per_second;
+                rates.lines[line] += value * per_second;
+            }
+            (rates, _) => *rates = None,
+        }
+        Ok(())
+    }
+
+    /// Hands out what is left.
+    pub(super) fn finish<E>(
+        mut self,
+        mut take: impl FnMut(&Stretch) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.close(&mut take)?;
+        for (counted, sum) in self.of.iter_mut().enumerate() {
+            let end_ns = sum.sources.values().map(|source| source.known_ns).max();
+            sum.advance(counted, end_ns.unwrap_or(i64::MIN), &mut take)?;
+        }
+        Ok(())
+    }
+
+    /// All rows of a time have come.
+    fn close<E>(&mut self, mut take: impl FnMut(&Stretch) -> Result<(), E>) -> Result<(), E> {
+        let mut touched = BTreeSet::new();
+        for ((counter, _), (counted, window)) in std::mem::take(&mut self.open) {
+            let sum = &mut self.of[counted];
+            touched.insert(counted);
+            if let Some(source) = sum.sources.get_mut(&counter) {
+                source.add(window, sum.done_ns);
+            }
+        }
+        let least = self.end_ns.saturating_sub(self.patience_ns);
+        for counted in touched {
+            let sum = &mut self.of[counted];
+            let goes_on = |source: &&Source| source.known_ns < source.counter.end_ns;
+            let known = sum.sources.values().filter(goes_on).map(|source| source.known_ns).min();
+            let until = known.unwrap_or(self.end_ns).max(least).min(self.end_ns);
+            sum.advance(counted, until, &mut take)?;
+        }
+        Ok(())
+    }
+}
+
+/// What a counter adds to a sum at a time.
+enum Adds<'a> {
+    /// Nothing: it does not count.
+    Nothing,
+    /// This.
+    Rates(&'a Rates),
+    /// It counted, but what is not known.
+    Unknown,
+}
+
+impl Source {
+    /// Adds a window; what was handed out, up to `done_ns`, cannot be changed.
+    fn add(&mut self, mut window: Window, done_ns: i64) {
+        window.begin_ns = window.begin_ns.max(self.known_ns).max(done_ns);
+        self.known_ns = self.known_ns.max(window.end_ns);
+        let hole = self.counter.holes.iter().find(|(begin, _)| *begin == self.known_ns);
+        self.known_ns = hole.map_or(self.known_ns, |(_, end)| *end);
+        if window.begin_ns < window.end_ns {
+            self.windows.push_back(window);
+        }
+    }
+
+    /// What it adds from `begin_ns` on, and until when.
+    fn at(&mut self, begin_ns: i64) -> (Adds<'_>, i64) {
+        while self.windows.front().is_some_and(|window| window.end_ns <= begin_ns) {
+            self.windows.pop_front();
+        }
+        let next_ns = match self.windows.front() {
+            Some(window) if window.begin_ns <= begin_ns => {
+                let rates = window.rates.as_ref();
+                return (rates.map_or(Adds::Unknown, Adds::Rates), window.end_ns);
+            }
+            Some(window) => window.begin_ns,
+            None => i64::MAX,
+        };
+        let Counter { begin_ns: first_ns, end_ns: last_ns, holes, .. } = &self.counter;
+        if begin_ns < *first_ns {
+            return (Adds::Nothing, *first_ns);
+        }
+        if begin_ns >= *last_ns {
+            return (Adds::Nothing, i64::MAX);
+        }
+        match holes.iter().find(|(begin, end)| (*begin..*end).contains(&begin_ns)) {
+            Some((_, end)) => (Adds::Nothing, *end),
+            None => (Adds::Unknown, next_ns),
+        }
+    }
+}
+
+impl Sum {
+    /// Hands out everything before `until`.
+    fn advance<E>(
+        &mut self,
+        counted: usize,
+        until: i64,
+        take: &mut impl FnMut(&Stretch) -> Result<(), E>,
+    ) -> Result<(), E> {
+        while self.done_ns < until {
+            let begin_ns = self.done_ns;
+            let mut end_ns = until;
+            let mut sum: Option<Rates> = None;
+            let mut is_known = true;
+            for source in self.sources.values_mut() {
+                let (adds, ends) = source.at(begin_ns);
+                end_ns = end_ns.min(ends);
+                match adds {
+                    Adds::Nothing => {}
+                    Adds::Rates(rates) => add(&mut sum, rates),
+                    Adds::Unknown => is_known = false,
+                }
+            }
+            let rates = sum.filter(|_| is_known);
+            take(&Stretch { counted, begin_ns, end_ns, rates })?;
+            self.done_ns = end_ns;
+        }
+        Ok(())
+    }
+}
+
+fn add(sum: &mut Option<Rates>, rates: &Rates) {
+    let Some(sum) = sum else {
+        *sum = Some(rates.clone());
+        return;
+    };
+    sum.total += rates.total;
+    for (sum, rate) in sum.lines.iter_mut().zip(&rates.lines) {
+        *sum += rate;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const MS: i64 = 1_000_000;
+
+    /// A window of a counter: which, from, to (ms), value of each line.
+    type Given = (i32, i64, i64, Option<[f64; 2]>);
+
+    /// A stretch: from, to (ms), total and rates per ms.
+    type Found = (i64, i64, Option<(f64, Vec<f64>)>);
+
+    fn stretches(windows: &[Given]) -> Vec<Found> {
+        let mut windows = windows.to_vec();
+        windows.sort_by_key(|(_, _, end, _)| *end);
+        let mut counters: BTreeMap<i32, Counter> = BTreeMap::new();
+        for (id, begin, end, _) in &windows {
+            let (begin_ns, end_ns) = (begin * MS, end * MS);
+            let new = Counter { counted: 0, begin_ns, end_ns, holes: Vec::new() };
+            let counter = counters.entry(*id).or_insert(new);
+            if begin_ns > counter.end_ns {
+                counter.holes.push((counter.end_ns, begin_ns));
+            }
+            counter.end_ns = end_ns;
+        }
+        let mut found = Vec::new();
+        let mut take = |stretch: &Stretch| {
+            let rates = stretch.rates.clone();
+            let rates = rates.map(|rates| {
+                (rates.total / 1e3, rates.lines.iter().map(|rate| rate / 1e3).collect())
+            });
+            found.push((stretch.begin_ns / MS, stretch.end_ns / MS, rates));
+            Ok::<(), Infallible>(())
+        };
+        let mut sums = Sums::of(&counters, [2].into_iter(), 10 * MS);
+        for (counter, begin, end, values) in windows {
+            let total = values.map(|[a, b]| a + b);
+            for line in 0..2 {
+                let part = Part {
+                    counter,
+                    counted: 0,
+                    tenant: line,
+                    end_ns: end * MS,
+                    length_ns: (end - begin) * MS,
+                    value: values.map(|values| values[line]),
+                    total,
+                };
+                sums.add(&part, Some(line), &mut take).unwrap();
+            }
+        }
+        sums.finish(&mut take).unwrap();
+        found
+    }
+
+    #[test]
+    fn windows_that_do_not_agree_are_cut_at_each_others_ends() {
+        let found = stretches(&[
+            (0, 0, 10, Some([10.0, 0.0])),
+            (0, 10, 20, Some([0.0, 20.0])),
+            (0, 20, 30, Some([30.0, 0.0])),
+            (1, 0, 10, Some([10.0, 0.0])),
+            (1, 10, 30, Some([40.0, 20.0])),
+        ]);
+        assert_eq!(
+            found,
+            [
+                (0, 10, Some((2.0, vec![2.0, 0.0]))),
+                (10, 20, Some((5.0, vec![2.0, 3.0]))),
+                (20, 30, Some((6.0, vec![5.0, 1.0]))),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_sum_with_an_unknown_part_is_not_known() {
+        let found = stretches(&[
+            (0, 0, 10, Some([10.0, 0.0])),
+            (1, 0, 10, None),
+            (0, 10, 20, Some([10.0, 0.0])),
+            (1, 10, 20, Some([10.0, 0.0])),
+        ]);
+        assert_eq!(found, [(0, 10, None), (10, 20, Some((2.0, vec![2.0, 0.0])))]);
+    }
+
+    #[test]
+    fn a_counter_that_is_off_adds_nothing_and_is_not_waited_for() {
+        let mut windows: Vec<Given> =
+            (0..500).map(|at| (0, at * 10, at * 10 + 10, Some([10.0, 0.0]))).collect();
+        windows.extend([(1, 0, 10, Some([0.0, 10.0])), (1, 4900, 5000, Some([0.0, 100.0]))]);
+        let found = stretches(&windows);
+        assert_eq!(found.len(), 500);
+        for (begin, _, rates) in found {
+            let b = if begin == 0 || begin >= 4900 { 1.0 } else { 0.0 };
+            assert_eq!(rates, Some((1.0 + b, vec![1.0, b])), "{begin}");
+        }
+    }
+
+    #[test]
+    fn a_counter_that_is_waited_for_in_vain_makes_the_sum_unknown() {
+        let mut windows: Vec<Given> =
+            (0..500).map(|at| (0, at * 10, at * 10 + 10, Some([10.0, 0.0]))).collect();
+        windows.extend([(1, 0, 10, Some([0.0, 10.0])), (1, 10, 5000, Some([0.0, 4990.0]))]);
+        let found = stretches(&windows);
+        let known = |at: i64| {
+            found.iter().find(|(begin, end, _)| (*begin..*end).contains(&at)).unwrap().2.clone()
+        };
+        let all = Some((2.0, vec![1.0, 1.0]));
+        assert_eq!((known(5), known(15), known(2000), known(4990)), (all.clone(), None, None, all));
+    }
+
+    proptest! {
+        /// Windows of counters that begin and end at any time, without values that are not known.
+        #[test]
+        fn nothing_is_lost_and_the_lines_sum_to_the_total(
+            lengths in prop::collection::vec(prop::collection::vec(1_i64..40, 1..20), 1..4),
+            begins in prop::collection::vec(0_i64..30, 4),
+        ) {
+            let mut windows: Vec<Given> = Vec::new();
+            for (id, lengths) in lengths.iter().enumerate() {
+                let mut begin = begins[id];
+                for length in lengths {
+                    let values = Some([*length as f64 * 3.0, (id as f64) + 1.0]);
+                    windows.push((id as i32, begin, begin + length, values));
+                    begin += length;
+                }
+            }
+            let given: f64 = windows.iter().flat_map(|(_, _, _, values)| values.unwrap()).sum();
+            let found = stretches(&windows);
+            let mut sum = 0.0;
+            let mut end = found[0].0;
+            for (from, to, rates) in found {
+                prop_assert_eq!(from, end);
+                end = to;
+                let Some((total, lines)) = rates else { continue };
+                prop_assert!((lines.iter().sum::<f64>() - total).abs() < 1e-9 * total.abs());
+                sum += total * (to - from) as f64;
+            }
+            prop_assert!((sum - given).abs() < 1e-9 * given, "{} of {}", sum, given);
+        }
+    }
+}

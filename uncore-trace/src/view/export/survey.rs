@@ -1,0 +1,235 @@
+//! The first look at `fabric`: what was counted and by how many tenants, so that the second can
+//! write without keeping anything.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use anyhow::Result;
+
+use super::Selection;
+use super::parts::{Grain, Names, Part};
+use crate::schema::owner;
+use crate::view::links::Links;
+
+/// A line of what is counted: who has the parts that it shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Line {
+    /// One tenant, by its place in [`Names::tenants`].
+    Tenant(usize),
+    /// All tasks that have no line of their own.
+    Others,
+}
+
+/// A counter in the time asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Counter {
+    /// What it counts, by its place in [`Names::counted`].
+    pub counted: usize,
+    /// Begin of its first window, `CLOCK_MONOTONIC` ns.
+    pub begin_ns: i64,
+    /// End of its last, ns.
+    pub end_ns: i64,
+    /// From when to when it did not count, as its CPU was offline.
+    pub holes: Vec<(i64, i64)>,
+}
+
+/// What there is.
+#[derive(Debug)]
+pub(super) struct Survey {
+    /// Everything that was named.
+    pub names: Names,
+    /// Every counter with rows.
+    pub counters: BTreeMap<i32, Counter>,
+    /// Length of most windows, ns.
+    pub window_ns: i64,
+    /// The lines of each [`Counted`](super::parts::Counted), the largest tenants first.
+    pub lines: Vec<Vec<Line>>,
+    /// The line of a tenant's part of what is counted.
+    places: HashMap<(usize, usize), usize>,
+}
+
+impl Counter {
+    fn new(part: &Part) -> Self {
+        let (begin_ns, end_ns) = (part.begin_ns(), part.end_ns);
+        Self { counted: part.counted, begin_ns, end_ns, holes: Vec::new() }
+    }
+
+    fn add(&mut self, part: &Part) {
+        if part.begin_ns() > self.end_ns {
+            self.holes.push((self.end_ns, part.begin_ns()));
+        }
+        self.end_ns = self.end_ns.max(part.end_ns);
+    }
+}
+
+impl Survey {
+    /// Looks at every row. A tenant has a line of its own where it is one of the `top` tasks with the
+    /// largest sums of the quantity, wherever that was counted; other owners always have one. `also`
+    /// sees the rows too.
+    ///
+    /// # Errors
+    ///
+    /// The table cannot be read.
+    pub(super) fn of(
+        fabric: &Selection<'_>,
+        grain: Grain,
+        top: usize,
+        mut also: impl FnMut(&Part),
+    ) -> Result<Self> {
+        let links = Links::of_metadata(fabric.table().metadata())?;
+        let mut names = Names::new(grain, links);
+        let mut counters: BTreeMap<i32, Counter> = BTreeMap::new();
+        let mut sums: HashMap<(usize, usize), f64> = HashMap::new();
+        let mut lengths: BTreeMap<i64, u64> = BTreeMap::new();
+        names.each_part(fabric, |part| {
+            *lengths.entry(part.length_ns).or_default() += 1;
+            counters.entry(part.counter).or_insert_with(|| Counter::new(part)).add(part);
+            *sums.entry((part.counted, part.tenant)).or_default() += part.value.unwrap_or(0.0);
+            also(part);
+            Ok(())
+        })?;
+        let largest = largest(&names, &sums, top);
+        let window_ns = lengths.iter().max_by_key(|(_, rows)| **rows).map_or(1, |(ns, _)| *ns);
+        let mut survey =
+            Self { names, counters, window_ns, lines: Vec::new(), places: HashMap::new() };
+        survey.choose(&sums, &largest);
+        Ok(survey)
+    }
+
+    /// Hands every row to `take` once more, with the line that it is of.
+    ///
+    /// # Errors
+    ///
+    /// The table cannot be read, or an error of `take`.
+    pub(super) fn each_part(
+        &mut self,
+        fabric: &Selection<'_>,
+        mut take: impl FnMut(&Part, Option<usize>) -> Result<()>,
+    ) -> Result<()> {
+        let Self { names, places, .. } = self;
+        names
+            .each_part(fabric, |part| take(part, places.get(&(part.counted, part.tenant)).copied()))
+    }
+
+    fn choose(&mut self, sums: &HashMap<(usize, usize), f64>, largest: &HashSet<(usize, usize)>) {
+        let mut of: Vec<Vec<(usize, f64)>> = vec![Vec::new(); self.names.counted().len()];
+        for ((counted, tenant), sum) in sums {
+            of[*counted].push((*tenant, *sum));
+        }
+        for (counted, mut parts) in of.into_iter().enumerate() {
+            let tenants = self.names.tenants();
+            let rank = |tenant: usize| {
+                let owner = &tenants[tenant].owner;
+                owner::KINDS.iter().position(|kind| kind == owner)
+            };
+            parts.sort_by(|(a, sum_a), (b, sum_b)| {
+                rank(*a)
+                    .cmp(&rank(*b))
+                    .then(sum_b.total_cmp(sum_a))
+                    .then_with(|| tenants[*a].cmp(&tenants[*b]))
+            });
+            let is_other =
+                |tenant: usize| tenants[tenant].is_task() && !largest.contains(&(counted, tenant));
+            let (others, own): (Vec<_>, Vec<_>) =
+                parts.into_iter().map(|(tenant, _)| tenant).partition(|at| is_other(*at));
+            let first_owner = own.iter().position(|at| !tenants[*at].is_task());
+            let mut lines: Vec<Line> = own.into_iter().map(Line::Tenant).collect();
+            if !others.is_empty() {
+                lines.insert(first_owner.unwrap_or(lines.len()), Line::Others);
+            }
+            for (place, line) in lines.iter().enumerate() {
+                match line {
+                    Line::Tenant(tenant) => {
+                        self.places.insert((counted, *tenant), place);
+                    }
+                    Line::Others => {
+                        let of = others.iter().map(|tenant| ((counted, *tenant), place));
+                        self.places.extend(of);
+                    }
+                }
+            }
+            self.lines.push(lines);
+        }
+    }
+}
+
+/// The tasks with the `top` largest sums of each quantity, for each of what is counted.
+fn largest(
+    names: &Names,
+    sums: &HashMap<(usize, usize), f64>,
+    top: usize,
+) -> HashSet<(usize, usize)> {
+    let mut quantities: BTreeMap<&[String; 2], HashMap<usize, f64>> = BTreeMap::new();
+    for ((counted, tenant), sum) in sums {
+        if names.tenants()[*tenant].is_task() {
+            let quantity = &names.counted()[*counted].quantity;
+            *quantities.entry(quantity).or_default().entry(*tenant).or_default() += sum;
+        }
+    }
+    let mut chosen: BTreeMap<&[String; 2], HashSet<usize>> = BTreeMap::new();
+    for (quantity, tenants) in quantities {
+        let mut tenants: Vec<(usize, f64)> = tenants.into_iter().collect();
+        tenants.sort_by(|(a, sum_a), (b, sum_b)| {
+            sum_b.total_cmp(sum_a).then_with(|| names.tenants()[*a].cmp(&names.tenants()[*b]))
+        });
+        chosen.insert(quantity, tenants.into_iter().take(top).map(|(at, _)| at).collect());
+    }
+    let is_chosen = |(counted, tenant): &(usize, usize)| {
+        chosen
+            .get(&names.counted()[*counted].quantity)
+            .is_some_and(|tenants| tenants.contains(tenant))
+    };
+    sums.keys().copied().filter(is_chosen).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schema::fabric;
+    use crate::view::sample::{Broken, INTACT, Sample};
+    use crate::view::span::Span;
+
+    fn lines(broken: &Broken, top: usize) -> Vec<Vec<String>> {
+        let sample = Sample::new(false, broken);
+        let recording = sample.open();
+        let table = recording.table(&fabric::TABLE).unwrap();
+        let span = Span::of(&recording, &table, None, None).unwrap().unwrap();
+        let survey = Survey::of(&Selection::new(&table, &span), Grain::Link, top, |_| {}).unwrap();
+        assert_eq!(survey.counters[&1].end_ns - survey.counters[&1].begin_ns, 3_000_000_000);
+        let name = |line: &Line| match line {
+            Line::Tenant(tenant) => survey.names.tenants()[*tenant].name(),
+            Line::Others => "(other tenants)".to_owned(),
+        };
+        survey.lines.iter().map(|lines| lines.iter().map(name).collect()).collect()
+    }
+
+    #[test]
+    fn the_largest_tenants_and_all_other_owners_have_lines() {
+        let of = |names: &[&str]| {
+            let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+            vec![names; 2]
+        };
+        let tenant = "/tenant\\u{1b}[2J";
+        assert_eq!(lines(&INTACT, 2), of(&[tenant, "/other", "(irq)", "(idle)"]));
+        assert_eq!(lines(&INTACT, 1), of(&[tenant, "(other tenants)", "(irq)", "(idle)"]));
+        assert_eq!(lines(&INTACT, 0), of(&["(other tenants)", "(irq)", "(idle)"]));
+    }
+
+    #[test]
+    fn a_tenant_is_ranked_by_the_quantity_wherever_it_was_counted() {
+        let broken = Broken {
+            // Both counters count the same; the second only of the tenant that is small in the first.
+            fabric: |row, _| {
+                (row.event, row.unit) = ("read_bytes", "bytes");
+                row.pmu = if row.counter == 0 { "pmu_0" } else { "pmu_1" };
+                if row.counter == 1 {
+                    row.value = row.value.map(|_| if row.pid == Some(200) { 1e9 } else { 0.0 });
+                }
+                true
+            },
+            ..INTACT
+        };
+        let lines = lines(&broken, 1);
+        assert_eq!(lines[0][..2], ["/other", "(other tenants)"]);
+        assert_eq!(lines[1][..2], ["/other", "(other tenants)"]);
+    }
+}

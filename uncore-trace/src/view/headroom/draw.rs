@@ -1,0 +1,276 @@
+//! How full the links were, for people and for programs.
+//!
+//! Guarantees: nothing from the machine reaches the terminal unescaped; figures of one column share a
+//! unit; what is not known is `?`, what is not counted `-`, and null for programs.
+
+use std::fmt::Write as _;
+
+use comfy_table::{Cell, CellAlignment};
+use serde::Serialize;
+
+use super::{FULL, Way};
+use crate::terminal::{mark, shorten, wrap};
+use crate::text::{escape_json, lines, plain_table, printable};
+use crate::units::{self, Shared};
+use crate::view::links::Links;
+use crate::view::render::Style;
+
+/// Those who filled a link that are named; the others are a number.
+const NAMED: usize = 3;
+
+/// Fewest columns for the name of a link.
+const LEAST_NAME: usize = 16;
+
+/// Columns of all that stands beside the name.
+const FIGURES: usize = 62;
+
+/// A table with a line for each direction of each link, then who filled those that were nearly full, and
+/// where the peaks are from.
+pub fn table(ways: &[Way], links: &Links, style: Style) -> String {
+    if ways.is_empty() {
+        return String::new();
+    }
+    let unit =
+        Shared::of(ways.iter().flat_map(|way| [way.average(), way.highest]).flatten(), "bytes");
+    let rate = |rate: Option<f64>| rate.map_or_else(|| "?".to_owned(), |rate| unit.figure(rate));
+    let head = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
+    let mut table = plain_table([
+        Cell::new("link"),
+        head(format!("average {}", unit.rate_name())),
+        head(format!("highest {}", unit.rate_name())),
+        head("of peak".to_owned()),
+        head("highest".to_owned()),
+        head(format!("above {:.0} %", FULL * 100.0)),
+    ]);
+    let width = style.width.map(|width| width.saturating_sub(FIGURES).max(LEAST_NAME));
+    let of_peak = |way: &Way, rate: Option<f64>| percent(way, links, rate);
+    for way in ways {
+        let name = printable(&links.label(way.link, way.direction)).into_owned();
+        let name = width
+            .map_or(name.clone(), |width| shorten(&name, width, mark(style.ascii)).into_owned());
+        table.add_row([
+            Cell::new(name),
+            head(rate(way.average())),
+            head(rate(way.highest)),
+            head(of_peak(way, way.average())),
+            head(of_peak(way, way.highest)),
+            head(match (way.limit(links), way.full_ns) {
+                (None, _) => "-".to_owned(),
+                (_, None) => "?".to_owned(),
+                (_, Some(ns)) => units::human(ns as f64, "ns"),
+            }),
+        ]);
+    }
+    let mut text = lines(&table);
+    for line in said(ways, links) {
+        let line = style.width.map_or(line.clone(), |width| wrap(&line, width));
+        // Writing to a String cannot fail.
+        writeln!(text, "{line}").unwrap_or_default();
+    }
+    text
+}
+
+/// A rate in percent of the peak; `!` where it is more than that, or where sources are in conflict.
+fn percent(way: &Way, links: &Links, rate: Option<f64>) -> String {
+    let Some(limit) = way.limit(links) else { return "-".to_owned() };
+    let Some(rate) = rate else { return "?".to_owned() };
+    let number = |part: f64| Shared::percent().figure(part);
+    match limit.other_part(rate) {
+        Some(other) => format!("{} | {} %!", number(limit.part(rate)), number(other)),
+        None if limit.part(rate) > 1.0 => format!("{} %!", number(limit.part(rate))),
+        None => format!("{} %", number(limit.part(rate))),
+    }
+}
+
+/// Sentences below the table.
+fn said(ways: &[Way], links: &Links) -> Vec<String> {
+    let filled = ways.iter().filter_map(|way| filled(way, links));
+    let unknown = ways.iter().filter(|way| way.unknown_ns > 0).map(|way| {
+        let name = links.label(way.link, way.direction);
+        format!(
+            "{} is not known for {}",
+            printable(&name),
+            units::human(way.unknown_ns as f64, "ns")
+        )
+    });
+    let peaks = ways.iter().filter_map(|way| peak(way, links));
+    let mut said: Vec<String> = filled.chain(unknown).collect();
+    for line in peaks {
+        // In and out mostly have the same.
+        if !said.contains(&line) {
+            said.push(line);
+        }
+    }
+    said
+}
+
+/// Who filled a link that was nearly full, and who the rest.
+fn filled(way: &Way, links: &Links) -> Option<String> {
+    let full = way.full_ns.filter(|ns| *ns > 0)?;
+    let all: f64 = way.fillers.iter().map(|(_, bytes)| bytes).sum();
+    let part = |bytes: f64| format!("{} %", Shared::percent().figure(bytes / all));
+    // One more takes no more room than its number.
+    let count = if way.fillers.len() == NAMED + 1 { NAMED + 1 } else { NAMED };
+    let (named, rest) = way.fillers.split_at(way.fillers.len().min(count));
+    let mut parts: Vec<String> =
+        named.iter().map(|(who, bytes)| format!("{} {}", printable(who), part(*bytes))).collect();
+    if !rest.is_empty() {
+        let sum = rest.iter().map(|(_, bytes)| bytes).sum();
+        parts.push(format!("{} others {}", rest.len(), part(sum)));
+    }
+    Some(format!(
+        "{} was above {:.0} % of its peak for {}, filled by {}",
+        printable(&links.label(way.link, way.direction)),
+        FULL * 100.0,
+        units::human(full as f64, "ns"),
+        parts.join(", ")
+    ))
+}
+
+/// What percentages are of.
+fn peak(way: &Way, links: &Links) -> Option<String> {
+    let limit = way.limit(links)?;
+    let name = links.links.get(way.link).map(|link| printable(&link.name).into_owned())?;
+    let of = |peak: &crate::schema::link::Peak| {
+        let rate = units::rate(peak.bytes_per_s, "bytes");
+        format!("{rate} ({}: {})", peak.source.name(), printable(&peak.detail))
+    };
+    Some(match limit.other {
+        None => format!("peak of {name}: {}", of(limit.peak)),
+        Some(other) => format!(
+            "peak of {name}: {}, but {}: these are in conflict; the first of two percentages is of the \
+             first",
+            of(limit.peak),
+            of(other)
+        ),
+    })
+}
+
+/// What is said of a direction; `report --help` lists the keys.
+#[derive(Debug, Serialize)]
+struct Object<'a> {
+    link: &'a str,
+    kind: &'a str,
+    subsystem: &'a str,
+    socket: Option<i16>,
+    devices: Option<&'a str>,
+    direction: &'static str,
+    bytes: Option<f64>,
+    average_per_s: Option<f64>,
+    highest_per_s: Option<f64>,
+    known_ns: i64,
+    unknown_ns: i64,
+    peak_per_s: Option<f64>,
+    peak_source: Option<&'static str>,
+    other_peak_per_s: Option<f64>,
+    other_peak_source: Option<&'static str>,
+    full_ns: Option<i64>,
+    by: &'static str,
+    fillers: Vec<Filler<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct Filler<'a> {
+    key: &'a str,
+    bytes: f64,
+}
+
+/// An object a line, for each direction of each link.
+///
+/// # Errors
+///
+/// None that can happen: what is written is numbers and text.
+pub fn json(ways: &[Way], links: &Links, by: &'static str) -> serde_json::Result<String> {
+    let mut out = String::new();
+    for way in ways {
+        let Some(link) = links.links.get(way.link) else { continue };
+        let limit = way.limit(links);
+        let object = Object {
+            link: &link.name,
+            kind: &link.kind,
+            subsystem: &link.subsystem,
+            socket: link.socket,
+            devices: link.devices.as_deref(),
+            direction: way.direction.name(),
+            bytes: (way.known_ns > 0).then_some(way.bytes),
+            average_per_s: way.average(),
+            highest_per_s: way.highest,
+            known_ns: way.known_ns,
+            unknown_ns: way.unknown_ns,
+            peak_per_s: limit.map(|limit| limit.peak.bytes_per_s),
+            peak_source: limit.map(|limit| limit.peak.source.name()),
+            other_peak_per_s: limit.and_then(|limit| limit.other).map(|peak| peak.bytes_per_s),
+            other_peak_source: limit.and_then(|limit| limit.other).map(|peak| peak.source.name()),
+            full_ns: way.full_ns,
+            by,
+            fillers: way.fillers.iter().map(|(key, bytes)| Filler { key, bytes: *bytes }).collect(),
+        };
+        let text = serde_json::to_string(&object)?;
+        out.push_str(&escape_json(&text));
+        out.push('\n');
+    }
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{LOADED, ways};
+    use super::*;
+    use crate::schema::link::Direction;
+    use crate::schema::link::Source;
+    use crate::terminal::cells;
+    use crate::view::sample::{link, peak};
+
+    #[test]
+    fn the_table_says_how_full_and_by_whom() {
+        let (links, ways) = ways(&LOADED);
+        let text = table(&ways, &links, Style::default());
+        let expected = "\
+\x20link         average MB/s  highest MB/s  of peak  highest  above 80 %
+\x20memory 0 in          97.1         128.0   64.7 %   85.3 %      1.50 s
+memory 0 in was above 80 % of its peak for 1.50 s, filled by /tenant\\u{1b}[2J 50.0 %, /other \
+25.0 %, idle 12.5 %, irq 12.5 %
+memory 0 in is not known for 100 ms
+peak of memory 0: 150 MB/s (sysfs: 16 GT/s x4)
+";
+        let trimmed: Vec<&str> = text.lines().map(str::trim_end).collect();
+        assert_eq!(trimmed.join("\n") + "\n", expected, "{text}");
+        for width in [60, 80, 100] {
+            let text = table(&ways, &links, Style { ascii: true, width: Some(width) });
+            let widest = text.lines().map(cells).max();
+            assert!(width < 80 || widest <= Some(width), "{text}");
+        }
+    }
+
+    #[test]
+    fn more_than_the_peak_and_a_conflict_are_marked() {
+        let (_, ways) = ways(&LOADED);
+        let peaks = vec![peak(Source::Calibrated, 64e6), peak(Source::Sysfs, 256e6)];
+        let links = Links::new(vec![link(peaks)]);
+        let text = table(&ways, &links, Style::default());
+        assert!(text.contains("200.0 | 50.0 %!"), "{text}");
+        assert!(text.contains("these are in conflict"), "{text}");
+        let links = Links::new(vec![link(vec![peak(Source::Sysfs, 64e6)])]);
+        let text = table(&ways, &links, Style::default());
+        assert!(text.contains("200.0 %!"), "{text}");
+    }
+
+    #[test]
+    fn programs_get_numbers_and_null() {
+        let (links, mut ways) = ways(&LOADED);
+        let text = json(&ways, &links, "cgroup").unwrap();
+        let object: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(object["link"], "memory 0");
+        assert_eq!(object["full_ns"], 1_500_000_000_i64);
+        assert_eq!(object["fillers"][0]["key"], "/tenant\u{1b}[2J");
+        assert!(!text.contains('\u{1b}'), "{text:?}");
+        ways[0].direction = Direction::Out;
+        ways[0].known_ns = 0;
+        let text = json(&ways, &links, "cgroup").unwrap();
+        let object: serde_json::Value = serde_json::from_str(&text).unwrap();
+        for key in ["peak_per_s", "average_per_s", "bytes"] {
+            assert!(object[key].is_null(), "{key}");
+        }
+        assert_eq!(table(&[], &links, Style::default()), "");
+    }
+}

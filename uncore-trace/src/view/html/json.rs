@@ -1,0 +1,240 @@
+//! JSON for a page: written as it is made, compact, and inert inside of a script element.
+//!
+//! Guarantees: `<`, `>`, `&` and the line separators of JavaScript are written as `\uXXXX`, so no name
+//! can end the element or begin another; a number has four significant digits; what is not finite is
+//! null.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+
+/// So many equal entries of a column are written as one.
+const RUN: usize = 4;
+
+/// Writes one JSON value after the other.
+pub(in crate::view) struct Json<'a> {
+    out: &'a mut dyn Write,
+    /// Whether something stands before on this level.
+    comma: bool,
+}
+
+impl<'a> Json<'a> {
+    pub(in crate::view) fn new(out: &'a mut dyn Write) -> Self {
+        Self { out, comma: false }
+    }
+
+    /// `"name":` of an object.
+    pub(in crate::view) fn key(&mut self, name: &str) -> io::Result<&mut Self> {
+        self.value(name)?;
+        self.out.write_all(b":")?;
+        self.comma = false;
+        Ok(self)
+    }
+
+    /// Text that is JSON already.
+    fn raw(&mut self, json: &str) -> io::Result<()> {
+        if self.comma {
+            self.out.write_all(b",")?;
+        }
+        self.comma = true;
+        self.out.write_all(json.as_bytes())
+    }
+
+    /// Anything that can be a value; for what is small.
+    pub(in crate::view) fn value<T: Serialize + ?Sized>(&mut self, value: &T) -> io::Result<()> {
+        let text = serde_json::to_string(value)?;
+        self.raw(&escape(&text))
+    }
+
+    /// A number with four digits.
+    pub(in crate::view) fn number(&mut self, value: Option<f64>) -> io::Result<()> {
+        self.raw(&number(value))
+    }
+
+    pub(in crate::view) fn object(
+        &mut self,
+        inside: impl FnOnce(&mut Self) -> io::Result<()>,
+    ) -> io::Result<()> {
+        self.nested(["{", "}"], inside)
+    }
+
+    /// A list with an entry for each of `items`.
+    pub(in crate::view) fn list<T>(
+        &mut self,
+        items: impl IntoIterator<Item = T>,
+        mut each: impl FnMut(&mut Self, T) -> io::Result<()>,
+    ) -> io::Result<()> {
+        self.nested(["[", "]"], |json| items.into_iter().try_for_each(|item| each(json, item)))
+    }
+
+    /// Numbers with four digits. Several that are equal are one entry, `[COUNT, NUMBER]`.
+    pub(in crate::view) fn column(
+        &mut self,
+        numbers: impl IntoIterator<Item = Option<f64>>,
+    ) -> io::Result<()> {
+        self.nested(["[", "]"], |json| {
+            let mut run: Option<(Option<f64>, usize)> = None;
+            for next in numbers {
+                match &mut run {
+                    Some((value, count)) if *value == next => *count += 1,
+                    _ => {
+                        json.run(run)?;
+                        run = Some((next, 1));
+                    }
+                }
+            }
+            json.run(run)
+        })
+    }
+
+    fn run(&mut self, run: Option<(Option<f64>, usize)>) -> io::Result<()> {
+        let Some((value, count)) = run else { return Ok(()) };
+        let text = number(value);
+        if count >= RUN {
+            return self.raw(&format!("[{count},{text}]"));
+        }
+        (0..count).try_for_each(|_| self.raw(&text))
+    }
+
+    fn nested(
+        &mut self,
+        [open, close]: [&str; 2],
+        inside: impl FnOnce(&mut Self) -> io::Result<()>,
+    ) -> io::Result<()> {
+        self.raw(open)?;
+        self.comma = false;
+        inside(self)?;
+        self.comma = true;
+        self.out.write_all(close.as_bytes())
+    }
+}
+
+/// JSON with what HTML or JavaScript could take for something else written as `\uXXXX`. Outside of
+/// strings JSON has none of it.
+fn escape(json: &str) -> String {
+    let mut out = String::with_capacity(json.len());
+    for c in json.chars() {
+        match c {
+            '<' => out.push_str("\\u003c"),
+            '>' => out.push_str("\\u003e"),
+            '&' => out.push_str("\\u0026"),
+            '\u{2028}' => out.push_str("\\u2028"),
+            '\u{2029}' => out.push_str("\\u2029"),
+            other => out.push(other),
+        }
+    }
+    out
+}
+
+/// The shortest JSON of a number with four significant digits.
+fn number(value: Option<f64>) -> String {
+    let Some(value) = value.filter(|value| value.is_finite()) else { return "null".to_owned() };
+    if value == 0.0 {
+        return "0".to_owned();
+    }
+    let text = format!("{value:.3e}");
+    let Some((figure, power)) = text.split_once('e') else { return text };
+    let power: i32 = power.parse().unwrap_or_default();
+    let (sign, figure) = figure.strip_prefix('-').map_or(("", figure), |figure| ("-", figure));
+    let digits: String = figure.chars().filter(char::is_ascii_digit).collect();
+    let digits = digits.trim_end_matches('0');
+    // The digits as a whole number, and the power of ten that it is to be multiplied with.
+    let power = power + 1 - digits.len() as i32;
+    let places = usize::try_from(-power).unwrap_or_default();
+    match power {
+        0..=2 => format!("{sign}{digits}{}", "0".repeat(power as usize)),
+        -3..0 if digits.len() > places => {
+            let (whole, part) = digits.split_at(digits.len() - places);
+            format!("{sign}{whole}.{part}")
+        }
+        -4..0 => format!("{sign}0.{digits:0>places$}"),
+        _ => format!("{sign}{digits}e{power}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::Value;
+
+    use super::*;
+
+    fn written(write: impl FnOnce(&mut Json<'_>) -> io::Result<()>) -> String {
+        let mut out = Vec::new();
+        write(&mut Json::new(&mut out)).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn numbers_are_short() {
+        for (value, text) in [
+            (0.0, "0"),
+            (-0.0, "0"),
+            (1.0, "1"),
+            (12345.6, "12350"),
+            (1e6, "1e6"),
+            (1_234_567.0, "1235e3"),
+            (0.5, "0.5"),
+            (12.345, "12.35"),
+            (0.012_34, "1234e-5"),
+            (0.0012, "0.0012"),
+            (-2.5, "-2.5"),
+            (999.96, "1e3"),
+            (1234.6, "1235"),
+            (f64::MIN_POSITIVE, "2225e-311"),
+        ] {
+            assert_eq!(number(Some(value)), text);
+        }
+        for value in [None, Some(f64::NAN), Some(f64::INFINITY)] {
+            assert_eq!(number(value), "null");
+        }
+    }
+
+    #[test]
+    fn objects_lists_and_columns_nest() {
+        let text = written(|json| {
+            json.object(|json| {
+                json.key("a")?.value(&["x", "y"])?;
+                json.key("b")?
+                    .list(0..2, |json, n| json.object(|json| json.key("n")?.value(&n)))?;
+                let known = [1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 2.0].map(Some);
+                json.key("c")?.column(known.into_iter().chain([None; 4]))?;
+                json.key("d")?.column([])?;
+                json.key("e")?.number(Some(0.25))
+            })
+        });
+        let expected =
+            r#"{"a":["x","y"],"b":[{"n":0},{"n":1}],"c":[1,1,[5,0],2,[4,null]],"d":[],"e":0.25}"#;
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn no_name_ends_the_element() {
+        let name = "</script><img src=x onerror=alert(1)>&amp;<!--\u{2028}\u{2029}\u{1b}[2J\"\\";
+        let text = written(|json| json.value(name));
+        assert!(!text.contains(['<', '>', '&', '\u{2028}', '\u{2029}', '\u{1b}']), "{text}");
+        assert_eq!(serde_json::from_str::<String>(&text).unwrap(), name);
+    }
+
+    proptest! {
+        #[test]
+        fn numbers_keep_four_digits(value in prop::num::f64::NORMAL | prop::num::f64::ZERO) {
+            let found: f64 = serde_json::from_str(&number(Some(value))).unwrap();
+            prop_assert!((found - value).abs() <= value.abs() * 5.001e-4, "{value} {found}");
+        }
+
+        #[test]
+        fn columns_keep_every_number(numbers in prop::collection::vec(prop::option::of(0_u8..3), 0..40)) {
+            let text = written(|json| json.column(numbers.iter().map(|it| it.map(f64::from))));
+            let mut found = Vec::new();
+            for entry in serde_json::from_str::<Vec<Value>>(&text).unwrap() {
+                let (count, value) = match entry.as_array() {
+                    Some(run) => (run[0].as_u64().unwrap(), run[1].clone()),
+                    None => (1, entry),
+                };
+                (0..count).for_each(|_| found.push(value.as_u64().map(|it| it as u8)));
+            }
+            prop_assert_eq!(found, numbers);
+        }
+    }
+}

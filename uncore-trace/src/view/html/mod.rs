@@ -1,0 +1,133 @@
+//! A page for a browser as one file: document, style, data and script.
+//!
+//! Guarantees: the policy in the document lets a browser run this script and apply this style and
+//! nothing else, load nothing, send nothing, and make no HTML from strings; what is recorded is in a
+//! data block only, which no browser runs.
+
+use std::io::{self, Write};
+
+use sha2::{Digest as _, Sha256};
+
+pub(in crate::view) mod json;
+
+use json::Json;
+
+/// What a page is made of, beside its data.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Page {
+    /// The document, with `@NAME@` where something is put in: policy, style, data, script.
+    pub(super) document: &'static str,
+    /// Styles after those of all pages, in the order of the cascade.
+    pub(super) styles: &'static [&'static str],
+    /// Scripts of others with their licences, each in a scope of its own.
+    pub(super) libraries: &'static [Library],
+    /// Scripts after those of all pages, in the order in which they are run.
+    pub(super) scripts: &'static [&'static str],
+}
+
+/// A script of others.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Library {
+    pub(super) name: &'static str,
+    pub(super) licence: &'static str,
+    pub(super) script: &'static str,
+}
+
+/// Colours, texts, buttons and tables of all pages.
+const STYLE: &str = include_str!("base.css");
+
+/// Numbers, elements, and dark or light.
+const SCRIPTS: [&str; 2] = [include_str!("words.js"), include_str!("theme.js")];
+
+/// Writes a page with what `data` writes as its data.
+pub(super) fn write(
+    out: &mut dyn Write,
+    page: &Page,
+    data: impl FnOnce(&mut Json<'_>) -> io::Result<()>,
+) -> io::Result<()> {
+    let (style, script) = (page.style(), page.script());
+    let policy = policy(&style, &script);
+    let mut data = Some(data);
+    for (place, part) in page.document.split('@').enumerate() {
+        match part {
+            _ if place % 2 == 0 => out.write_all(part.as_bytes())?,
+            "policy" => out.write_all(policy.as_bytes())?,
+            "style" => out.write_all(style.as_bytes())?,
+            "script" => out.write_all(script.as_bytes())?,
+            "data" => {
+                if let Some(data) = data.take() {
+                    Json::new(out).object(data)?;
+                }
+            }
+            other => return Err(io::Error::other(format!("the document has @{other}@"))),
+        }
+    }
+    Ok(())
+}
+
+impl Page {
+    fn style(&self) -> String {
+        [&[STYLE], self.styles].concat().join("\n")
+    }
+
+    /// All scripts as one; what is the page's own shares no name with others.
+    fn script(&self) -> String {
+        let library = |Library { name, licence, script }: &Library| {
+            format!("/*! {name}\n{}\n*/\n{script}\n", licence.trim())
+        };
+        let own = [&SCRIPTS, self.scripts].concat().join("\n");
+        let own = format!("(() => {{\n\"use strict\";\n{own}}})();\n");
+        self.libraries.iter().map(library).chain([own]).collect()
+    }
+}
+
+/// The content security policy (W3C, CSP Level 3) of the page.
+fn policy(style: &str, script: &str) -> String {
+    let hash = |text: &str| format!("'sha256-{}'", base64(&Sha256::digest(text.as_bytes())));
+    format!(
+        "default-src 'none'; script-src {}; style-src {}; base-uri 'none'; form-action 'none'; \
+         require-trusted-types-for 'script'; trusted-types 'none'",
+        hash(script),
+        hash(style)
+    )
+}
+
+/// RFC 4648, section 4.
+fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::new();
+    for chunk in bytes.chunks(3) {
+        let bits =
+            (0..3).fold(0, |bits, at| bits << 8 | chunk.get(at).map_or(0, |it| u32::from(*it)));
+        for digit in 0..4 {
+            let used = digit <= chunk.len();
+            let six = (bits >> (18 - 6 * digit) & 63) as usize;
+            text.push(if used { char::from(DIGITS[six]) } else { '=' });
+        }
+    }
+    text
+}
+
+/// What tests of all pages check.
+#[cfg(test)]
+pub(super) mod checks;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base64_is_that_of_the_standard() {
+        for (text, encoded) in [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("foob", "Zm9vYg=="),
+            ("fooba", "Zm9vYmE="),
+            ("foobar", "Zm9vYmFy"),
+        ] {
+            assert_eq!(base64(text.as_bytes()), encoded);
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! Windows sorted by two rates, the tenant's and the others': sums for each pair of classes.
+//!
+//! A class is an eighth of a doubling, about 9 % wide, and no rate has one of its own. So a limit that is
+//! known only at the end, such as a part of the average or the median, can still be applied, with an error
+//! of one class, and without keeping the windows.
+
+use std::collections::BTreeMap;
+
+/// Classes in a doubling of the rate.
+const STEPS: f64 = 8.0;
+
+/// The class of a rate in bytes a second; the lowest is that of no rate.
+pub(super) fn class(per_s: f64) -> i32 {
+    // The comparison also sorts out what is not a number.
+    if per_s > 0.0 { (per_s.log2() * STEPS).floor() as i32 } else { i32::MIN }
+}
+
+/// Sums over some windows.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Sums {
+    pub(super) windows: u64,
+    /// Their length, ns.
+    pub(super) ns: f64,
+    /// Bytes of the tenant.
+    pub(super) own: f64,
+    /// Bytes of the others.
+    pub(super) others: f64,
+    /// Counts of what the latency is computed from.
+    pub(super) inputs: Vec<f64>,
+}
+
+impl Sums {
+    pub(super) fn add(&mut self, other: &Self) {
+        self.windows += other.windows;
+        self.ns += other.ns;
+        self.own += other.own;
+        self.others += other.others;
+        self.inputs.resize(self.inputs.len().max(other.inputs.len()), 0.0);
+        for (sum, count) in self.inputs.iter_mut().zip(&other.inputs) {
+            *sum += count;
+        }
+    }
+
+    /// Rate of the tenant; 0 of no windows.
+    pub(super) fn own_per_s(&self) -> f64 {
+        self.own * 1e9 / self.ns.max(1.0)
+    }
+
+    /// Rate of the others.
+    pub(super) fn others_per_s(&self) -> f64 {
+        self.others * 1e9 / self.ns.max(1.0)
+    }
+}
+
+/// The windows of one tenant on one link.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Classes(BTreeMap<(i32, i32), Sums>);
+
+impl Classes {
+    /// Adds a window.
+    pub(super) fn add(&mut self, window: &Sums) {
+        let of = (class(window.own_per_s()), class(window.others_per_s()));
+        self.0.entry(of).or_default().add(window);
+    }
+
+    /// Its bytes.
+    pub(super) fn bytes(&self) -> f64 {
+        self.0.values().map(|sums| sums.own).sum()
+    }
+
+    /// The windows in which the tenant's rate is of this class or a higher one.
+    pub(super) fn from(&self, class: i32) -> Self {
+        let kept = self.0.iter().filter(|((own, _), _)| *own >= class);
+        Self(kept.map(|(of, sums)| (*of, sums.clone())).collect())
+    }
+
+    /// All of them.
+    pub(super) fn sum(&self) -> Sums {
+        let mut sum = Sums::default();
+        for sums in self.0.values() {
+            sum.add(sums);
+        }
+        sum
+    }
+
+    /// Those with a low and those with a high rate of the others, as near to halves as whole classes
+    /// allow; `None` where there is one class only.
+    pub(super) fn split(&self) -> Option<[Sums; 2]> {
+        let mut by_others: BTreeMap<i32, Sums> = BTreeMap::new();
+        for ((_, others), sums) in &self.0 {
+            by_others.entry(*others).or_default().add(sums);
+        }
+        let all = self.sum().windows;
+        let mut below: u64 = 0;
+        let mut best = None;
+        for (class, sums) in &by_others {
+            // Twice how far it is from a half.
+            let off = (2 * below).abs_diff(all);
+            if below > 0 && best.is_none_or(|(least, _)| off < least) {
+                best = Some((off, *class));
+            }
+            below += sums.windows;
+        }
+        let (_, first) = best?;
+        let mut parts = [Sums::default(), Sums::default()];
+        for (class, sums) in &by_others {
+            parts[usize::from(*class >= first)].add(sums);
+        }
+        Some(parts)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn window(own: f64, others: f64) -> Sums {
+        Sums { windows: 1, ns: 1e9, own, others, inputs: vec![others, 1.0] }
+    }
+
+    #[test]
+    fn classes_are_an_eighth_of_a_doubling() {
+        assert_eq!((class(1024.0), class(2047.0), class(2048.0)), (80, 87, 88));
+        for nothing in [0.0, -1.0, f64::NAN] {
+            assert_eq!(class(nothing), i32::MIN);
+        }
+        assert!(class(f64::MIN_POSITIVE) > i32::MIN && class(f64::MAX) < i32::MAX);
+    }
+
+    #[test]
+    fn halves_are_as_near_as_whole_classes_allow() {
+        let mut classes = Classes::default();
+        for others in [0.0, 0.0, 0.0, 10.0, 20.0, 40.0, 40.0] {
+            classes.add(&window(1.0, others));
+        }
+        let [quiet, busy] = classes.split().unwrap();
+        assert_eq!((quiet.windows, busy.windows), (3, 4));
+        assert!((busy.others - 110.0).abs() < 1e-9 && quiet.others == 0.0);
+        let mut one = Classes::default();
+        for _ in 0..9 {
+            one.add(&window(1.0, 5.0));
+        }
+        assert_eq!(one.split(), None);
+        assert_eq!(Classes::default().split(), None);
+    }
+
+    proptest! {
+        #[test]
+        fn parts_sum_to_what_was_added(
+            windows in prop::collection::vec((0.0..1e12, prop_oneof![Just(0.0), 0.0..1e12]), 1..80),
+            from in 0.0..1e12,
+        ) {
+            let mut classes = Classes::default();
+            for (own, others) in &windows {
+                classes.add(&window(*own, *others));
+            }
+            let kept = classes.from(class(from));
+            let expected = windows.iter().filter(|(own, _)| class(*own) >= class(from)).count();
+            prop_assert_eq!(kept.sum().windows as usize, expected);
+            if let Some([quiet, busy]) = classes.split() {
+                prop_assert_eq!(quiet.windows + busy.windows, windows.len() as u64);
+                prop_assert!(quiet.windows > 0 && busy.windows > 0);
+                prop_assert!(quiet.others_per_s() <= busy.others_per_s());
+                let sum = quiet.inputs[0] + busy.inputs[0];
+                let all: f64 = windows.iter().map(|(_, others)| others).sum();
+                prop_assert!((sum - all).abs() <= 1e-9 * all);
+            }
+        }
+    }
+}

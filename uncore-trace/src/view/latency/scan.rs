@@ -1,0 +1,200 @@
+//! One scan over the timeline: of each window, the counts that a latency is computed from, and what each
+//! tenant moved over the link.
+
+use std::collections::{BTreeMap, HashMap};
+
+use anyhow::Result;
+
+use super::super::headroom::Question;
+use super::super::key::{Columns, Quick};
+use super::super::links::Links;
+use super::super::span::Span;
+use super::classes::{Classes, Sums};
+use super::{Evaluate, Subject};
+use crate::schema::columns::get;
+use crate::schema::fabric;
+use crate::tables::reader::Recording;
+
+/// The owners that can be slowed down: those whose programs or devices wait for their reads.
+const WAIT: [&str; 3] = ["task", "other_tasks", "device"];
+
+/// What the scan found.
+#[derive(Debug)]
+pub(super) struct Scanned<'a> {
+    pub(super) subjects: Vec<Subject<'a>>,
+    /// Owner and key of each tenant.
+    pub(super) names: Vec<(String, String)>,
+}
+
+/// Sums the windows of the time asked for.
+pub(super) fn scan<'a>(
+    recording: &Recording,
+    links: &'a Links,
+    question: &Question,
+    evaluate: Evaluate,
+) -> Result<Scanned<'a>> {
+    let mut windows = Windows::new(links, evaluate);
+    let table = recording.table(&fabric::TABLE)?;
+    let (from, to) = (question.from.as_ref(), question.to.as_ref());
+    let Some(span) = Span::of(recording, &table, from, to)? else {
+        return Ok(windows.finish());
+    };
+    let by = question.by;
+    for batch in table.scan_within(&by.columns(), "mono_ns", span.wanted.clone())? {
+        let batch = batch?;
+        let columns = Columns::new(&batch, by, question.cgroup_depth, Some(links))?;
+        let mut known: HashMap<Quick, Option<usize>> = HashMap::new();
+        for row in 0..columns.rows {
+            let end_ns = columns.mono_ns.value(row);
+            if !span.wanted.contains(&end_ns) {
+                continue;
+            }
+            windows.at(end_ns);
+            let counter = columns.counter.value(row);
+            windows.total(counter, columns.divided.and_then(|of| get(of.total, row)));
+            if let Some((place, _)) = columns.link(row) {
+                let who = *known.entry(columns.quick(row)).or_insert_with(|| {
+                    let owner = columns.owner(row);
+                    WAIT.contains(&owner).then(|| windows.who(owner, columns.key(row)))
+                });
+                let length_ns = columns.window_ns.value(row);
+                windows.value(place, length_ns, who, get(columns.value, row));
+            }
+        }
+    }
+    Ok(windows.finish())
+}
+
+/// What went over a link in the window that is being added.
+#[derive(Debug, Clone, Default)]
+struct Moved {
+    is_touched: bool,
+    is_unknown: bool,
+    /// Length of the window: the longest of the link's rows, ns.
+    length_ns: i64,
+    bytes: f64,
+    parts: BTreeMap<usize, f64>,
+}
+
+/// The sums, of which rows come in the order of their windows.
+#[derive(Debug)]
+struct Windows<'a> {
+    subjects: Vec<Subject<'a>>,
+    names: Vec<(String, String)>,
+    index: HashMap<(String, String), usize>,
+    end_ns: i64,
+    /// By link.
+    moved: Vec<Moved>,
+    /// The counts of the window; none: of a counter that a latency is computed from there is no value.
+    totals: HashMap<u32, Option<f64>>,
+}
+
+impl<'a> Windows<'a> {
+    fn new(links: &'a Links, evaluate: Evaluate) -> Self {
+        let mut subjects: Vec<Subject<'a>> = Vec::new();
+        for (place, link) in links.links.iter().enumerate() {
+            for metric in &link.latencies {
+                let same = |its: &&mut Subject<'_>| {
+                    its.link == place && its.metrics.iter().any(|other| other.name == metric.name)
+                };
+                match subjects.iter_mut().find(same) {
+                    Some(subject) => subject.metrics.push(metric),
+                    None => subjects.push(Subject {
+                        link: place,
+                        metrics: vec![metric],
+                        evaluate,
+                        inputs: Vec::new(),
+                        all: Sums::default(),
+                        unknown_windows: 0,
+                        tenants: Vec::new(),
+                    }),
+                }
+            }
+        }
+        for subject in &mut subjects {
+            let inputs = subject.metrics.iter().flat_map(|metric| &metric.inputs);
+            subject.inputs = inputs.filter_map(|input| input.counter).collect();
+            subject.inputs.sort_unstable();
+            subject.inputs.dedup();
+        }
+        Self {
+            subjects,
+            names: Vec::new(),
+            index: HashMap::new(),
+            end_ns: i64::MIN,
+            moved: vec![Moved::default(); links.links.len()],
+            totals: HashMap::new(),
+        }
+    }
+
+    /// The number of a tenant.
+    fn who(&mut self, owner: &str, key: String) -> usize {
+        let name = (owner.to_owned(), key);
+        *self.index.entry(name.clone()).or_insert_with(|| {
+            self.names.push(name);
+            self.names.len() - 1
+        })
+    }
+
+    /// The window of the row that comes.
+    fn at(&mut self, end_ns: i64) {
+        if end_ns != self.end_ns {
+            self.end();
+            self.end_ns = end_ns;
+        }
+    }
+
+    /// What a counter counted in all; the same in each of its rows.
+    fn total(&mut self, counter: i32, total: Option<f64>) {
+        if let Ok(counter) = u32::try_from(counter) {
+            self.totals.entry(counter).or_insert(total);
+        }
+    }
+
+    /// What a row's owner moved over a link.
+    fn value(&mut self, link: usize, length_ns: i64, who: Option<usize>, value: Option<f64>) {
+        let Some(moved) = self.moved.get_mut(link) else { return };
+        moved.is_touched = true;
+        moved.length_ns = moved.length_ns.max(length_ns);
+        let Some(value) = value else {
+            moved.is_unknown = true;
+            return;
+        };
+        moved.bytes += value;
+        if let Some(who) = who {
+            *moved.parts.entry(who).or_default() += value;
+        }
+    }
+
+    fn end(&mut self) {
+        for subject in &mut self.subjects {
+            let moved = &self.moved[subject.link];
+            let counts = subject.inputs.iter().map(|input| *self.totals.get(input)?);
+            let counts: Option<Vec<f64>> = counts.collect();
+            let Some(inputs) = counts.filter(|_| moved.is_touched && !moved.is_unknown) else {
+                subject.unknown_windows += u64::from(moved.is_touched);
+                continue;
+            };
+            let window = |own: f64, others: f64| {
+                let ns = moved.length_ns as f64;
+                Sums { windows: 1, ns, own, others, inputs: inputs.clone() }
+            };
+            subject.all.add(&window(moved.bytes, 0.0));
+            for (who, own) in moved.parts.iter().filter(|(_, own)| **own > 0.0) {
+                // What is left may be below 0 by what is rounded.
+                let others = (moved.bytes - own).max(0.0);
+                let least = subject.tenants.len().max(who + 1);
+                subject.tenants.resize(least, None);
+                let classes = subject.tenants[*who].get_or_insert_with(Classes::default);
+                classes.add(&window(*own, others));
+            }
+        }
+        self.moved.iter_mut().for_each(|moved| *moved = Moved::default());
+        self.totals.clear();
+    }
+
+    fn finish(mut self) -> Scanned<'a> {
+        self.end();
+        Scanned { subjects: self.subjects, names: self.names }
+    }
+}

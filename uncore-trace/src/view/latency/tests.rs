@@ -1,0 +1,278 @@
+//! A made recording in which the latency depends on what the others do.
+
+use std::collections::BTreeMap;
+
+use super::super::key::By;
+use super::super::render::Style;
+use super::super::sample::{Broken, INTACT, Sample, WINDOWS, link, plan};
+use super::*;
+use crate::catalog::metric::{Value, evaluate};
+use crate::schema::metric::{Across, Input};
+use crate::schema::{fabric, metadata};
+use crate::terminal::cells;
+
+/// The link that counter 0 counts has a latency: what counter 1 counts, ns, by the reads of 64 bytes.
+fn with_latency(pairs: &mut BTreeMap<String, String>) {
+    let input = |name: &str, counter| Input { name: name.to_owned(), counter: Some(counter) };
+    let mut link = link(Vec::new());
+    link.latencies = vec![Planned {
+        name: "mem_read_latency".to_owned(),
+        about: "time in which a read is answered".to_owned(),
+        unit: "ns".to_owned(),
+        formula: "waiting / (bytes / 64)".to_owned(),
+        across: Across::Pool,
+        family: "test_pmu".to_owned(),
+        pmu: "test_pmu_0".to_owned(),
+        filter: String::new(),
+        cpu: 0,
+        socket: Some(0),
+        per_cpu: false,
+        inputs: vec![input("waiting", 1), input("bytes", 0)],
+        constants: BTreeMap::new(),
+    }];
+    pairs.insert(metadata::PLAN.to_owned(), plan(vec![link]));
+}
+
+/// A second latency beside it, `other`, made of the first by `change`.
+fn with_two(pairs: &mut BTreeMap<String, String>, change: impl FnOnce(&mut serde_json::Value)) {
+    with_latency(pairs);
+    let mut plan: serde_json::Value = serde_json::from_str(&pairs[metadata::PLAN]).unwrap();
+    let latencies = plan["links"][0]["latencies"].as_array_mut().unwrap();
+    let mut other = latencies[0].clone();
+    other["name"] = "other".into();
+    change(&mut other);
+    latencies.push(other);
+    pairs.insert(metadata::PLAN.to_owned(), plan.to_string());
+}
+
+/// What `/tenant` and `/other` read in a window, bytes, and how long a read takes, ns: in every second
+/// block of ten windows `/other` reads much, and reads take longer.
+fn window(number: usize) -> (f64, f64, f64) {
+    let is_more = number.is_multiple_of(4);
+    let own = if is_more { 640e3 } else { 320e3 };
+    match (number / 10 % 2 == 1, is_more) {
+        (true, _) => (own, 480e3, 148.0),
+        (false, true) => (own, 16e3, 130.0),
+        (false, false) => (own, 16e3, 100.0),
+    }
+}
+
+/// Two owners more that have this each.
+const REST: f64 = 80e3;
+
+fn set(row: &mut fabric::Row<'_>, (own, other, ns): (f64, f64, f64)) {
+    let bytes = own + other + 2.0 * REST;
+    let value = match row.pid {
+        Some(100) => own,
+        Some(200) => other,
+        _ => REST,
+    };
+    let (value, total) = match row.event {
+        "read_bytes" => (value, bytes),
+        _ => (bytes / 64.0 * ns / 4.0, bytes / 64.0 * ns),
+    };
+    (row.value, row.total) = (Some(value), Some(total));
+}
+
+const WAITS: Broken = Broken {
+    fabric: |row, number| {
+        set(row, window(number / 8));
+        true
+    },
+    metadata: with_latency,
+    ..INTACT
+};
+
+const BY_CGROUP: Question = Question { by: By::Cgroup, from: None, to: None, cgroup_depth: None };
+
+fn of(broken: &Broken, question: &Question) -> Vec<Latency> {
+    let sample = Sample::new(false, broken);
+    let recording = sample.open();
+    let links = Links::of(&recording).unwrap();
+    let value: Evaluate = |metrics, count, ns| match evaluate(metrics, count, ns) {
+        Value::Number(value) => Some(value),
+        _ => None,
+    };
+    latencies(&recording, &links, question, value).unwrap()
+}
+
+fn near(found: Option<f64>, expected: f64) {
+    assert!(
+        found.is_some_and(|it| (it - expected).abs() <= 1e-9 * expected),
+        "{found:?} {expected}"
+    );
+}
+
+/// The ratio of sums over the windows that are wanted, and how many they are.
+fn pooled(wanted: impl Fn(usize) -> bool) -> (f64, u64) {
+    let (mut total_ns, mut reads, mut windows) = (0.0, 0.0, 0);
+    for (own, other, ns) in (0..WINDOWS as usize).filter(|it| wanted(*it)).map(window) {
+        let count = (own + other + 2.0 * REST) / 64.0;
+        (total_ns, reads, windows) = (total_ns + count * ns, reads + count, windows + 1);
+    }
+    (total_ns / reads, windows)
+}
+
+#[test]
+fn a_tenant_waits_longer_with_others_busy() {
+    let found = of(&WAITS, &BY_CGROUP);
+    let [latency] = found.as_slice() else { panic!("{found:#?}") };
+    assert_eq!((latency.link.as_str(), latency.metric.as_str()), ("memory 0", "mem_read_latency"));
+    assert_eq!((latency.all.windows, latency.unknown_windows), (WINDOWS as u64, 0));
+    near(latency.all.value, pooled(|_| true).0);
+    let names: Vec<&str> = latency.tenants.iter().map(|tenant| tenant.key.as_str()).collect();
+    assert_eq!(names, ["/tenant\u{1b}[2J", "/other"], "nobody waits who is no task");
+
+    let [quiet, busy] = latency.tenants[0].split.unwrap();
+    let (expected, windows) = pooled(|number| number / 10 % 2 == 0);
+    // The mean of the windows' latencies is another number.
+    assert!((expected - 107.5).abs() > 2.0, "{expected}");
+    near(quiet.value, expected);
+    near(busy.value, 148.0);
+    assert_eq!((quiet.windows, busy.windows, windows), (150, 150, 150));
+    near(Some(quiet.others_per_s), (2.0 * REST + 16e3) * 100.0);
+    near(Some(busy.others_per_s), (2.0 * REST + 480e3) * 100.0);
+    near(latency.tenants[0].difference(), 148.0 - expected);
+
+    // `/other` uses the link in its own blocks only, where reads take as long with others busy.
+    let other = &latency.tenants[1];
+    let [quiet, busy] = other.split.unwrap();
+    assert_eq!(other.used.windows, 150);
+    near(quiet.value, 148.0);
+    near(busy.value, 148.0);
+    assert!(quiet.windows > busy.windows && busy.windows >= LEAST, "{other:?}");
+}
+
+#[test]
+fn a_formula_may_have_the_time_and_a_link_several_latencies() {
+    let clocked = Broken {
+        metadata: |pairs| {
+            with_two(pairs, |other| {
+                other["formula"] = "waiting / bytes / (bytes / duration_ns)".into();
+            });
+        },
+        ..WAITS
+    };
+    let found = of(&clocked, &BY_CGROUP);
+    let names: Vec<&str> = found.iter().map(|latency| latency.metric.as_str()).collect();
+    assert_eq!(names, ["mem_read_latency", "other"]);
+    let (waits, clocked) = (found[0].all, found[1].all);
+    // Bytes in a ns, of all windows together.
+    let rate = waits.own_per_s / 1e9;
+    near(clocked.value, waits.value.unwrap() / 64.0 / rate);
+}
+
+/// Others who move 240 kB in every other window, and `more` beside that in those between.
+fn alternates(row: &mut fabric::Row<'_>, number: usize, more: f64) -> bool {
+    let (own, _, ns) = window(number / 8);
+    let is_even = (number / 8).is_multiple_of(2);
+    set(row, (own, if is_even { 240e3 } else { 240e3 + more }, ns));
+    true
+}
+
+#[test]
+fn too_few_windows_and_others_who_are_always_as_busy_say_nothing() {
+    let short = Question { to: Some("300ms".parse().unwrap()), ..BY_CGROUP };
+    let tenant = of(&WAITS, &short).remove(0).tenants.remove(0);
+    assert_eq!((tenant.used.windows, tenant.split), (30, None));
+    near(tenant.used.value, pooled(|number| number < 30).0);
+
+    // On average more than 800 kB go over the link in a window.
+    let steady = Broken { fabric: |row, number| alternates(row, number, 40e3), ..WAITS };
+    let unsteady = Broken { fabric: |row, number| alternates(row, number, 160e3), ..WAITS };
+    for (broken, is_known) in [(&steady, false), (&unsteady, true)] {
+        let tenants = of(broken, &BY_CGROUP).remove(0).tenants;
+        let tenant = tenants.iter().find(|tenant| tenant.key.starts_with("/tenant")).unwrap();
+        assert_eq!((tenant.used.windows, tenant.split.is_some()), (300, is_known));
+    }
+}
+
+#[test]
+fn windows_that_are_not_known_are_in_no_part() {
+    let gaps = Broken {
+        fabric: |row, number| {
+            (WAITS.fabric)(row, number);
+            // Of the others busy: of 50 the latency is not known, of 50 what went over the link.
+            let (counter, is_busy) = (usize::from(row.event == "read_bytes"), number / 80 % 2 == 1);
+            if is_busy && number / 800 == 1 + counter {
+                (row.value, row.total) = (None, None);
+            }
+            true
+        },
+        metadata: |pairs| {
+            with_two(pairs, |other| {
+                other["formula"] = "waiting / duration_ns".into();
+                other["inputs"].as_array_mut().unwrap().truncate(1);
+            });
+        },
+        ..WAITS
+    };
+    let mut found = of(&gaps, &BY_CGROUP);
+    // That of which no counter is one of the link's, too.
+    let other = found.pop().unwrap();
+    let latency = found.remove(0);
+    assert_eq!((other.unknown_windows, other.all.windows), (100, 200));
+    assert_eq!((latency.unknown_windows, latency.all.windows), (100, 200));
+    let [quiet, busy] = latency.tenants[0].split.unwrap();
+    assert_eq!((quiet.windows, busy.windows), (150, 50));
+    near(quiet.value, pooled(|number| number / 10 % 2 == 0).0);
+    near(busy.value, 148.0);
+}
+
+#[test]
+fn without_a_latency_or_tenants_there_is_nothing_to_say() {
+    assert_eq!(of(&INTACT, &BY_CGROUP), []);
+    assert_eq!(of(&WAITS, &Question { by: By::Pmu, ..BY_CGROUP }), []);
+    assert_eq!(text::text(&[], By::Cgroup, None, Style::default()), "");
+    // Nothing was read: there is no latency.
+    let idle = Broken {
+        fabric: |row, _| {
+            (row.value, row.total) = (Some(0.0), Some(0.0));
+            true
+        },
+        ..WAITS
+    };
+    let latency = of(&idle, &BY_CGROUP).remove(0);
+    assert_eq!((latency.all.value, latency.tenants.len()), (None, 0));
+}
+
+#[test]
+fn text_fits_and_says_that_it_is_no_cause() {
+    let found = of(&WAITS, &BY_CGROUP);
+    let mut shown = Vec::new();
+    for width in (60..160).step_by(7).chain([80]) {
+        for ascii in [false, true] {
+            let style = Style { ascii, width: Some(width) };
+            let text = text::text(&found, By::Cgroup, None, style);
+            assert!(text.lines().all(|line| cells(line) <= width), "{width}:\n{text}");
+            assert!(!text.contains('\u{1b}') && (text.is_ascii() || !ascii), "{text}");
+            assert!(text.replace('\n', " ").contains("(correlation, not cause)"), "{text}");
+            if width == 80 {
+                shown.push(text);
+            }
+        }
+    }
+    shown.push(text::text(&found, By::Cgroup, Some(1), Style::default()));
+    let short = Question { to: Some("300ms".parse().unwrap()), ..BY_CGROUP };
+    shown.push(text::text(&of(&WAITS, &short), By::Cgroup, None, Style::default()));
+    insta::assert_snapshot!("latency", shown.join("---\n"));
+}
+
+#[test]
+fn json_lines_have_everybody_first_and_null_for_what_is_not_known() {
+    let short = Question { to: Some("300ms".parse().unwrap()), ..BY_CGROUP };
+    for (question, is_known) in [(BY_CGROUP, true), (short, false)] {
+        let text = json::json(&of(&WAITS, &question), By::Cgroup, true).unwrap();
+        assert!(!text.contains('\u{1b}'));
+        let lines: Vec<serde_json::Value> =
+            text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(lines.len(), 3);
+        assert!(lines[0]["key"].is_null() && lines[0]["used"]["others_per_s"].is_null());
+        for line in &lines[1..] {
+            assert_eq!((&line["link"], &line["owner"]), (&"memory 0".into(), &"task".into()));
+            assert_eq!(line["quiet"].is_null(), !is_known, "{line}");
+            assert_eq!(line["difference"].is_null(), !is_known, "{line}");
+        }
+        assert_eq!(lines[1]["busy"]["latency"].as_f64(), is_known.then_some(148.0));
+    }
+}

@@ -1,0 +1,153 @@
+//! Latencies beside those who wait, for people.
+//!
+//! Guarantees: nothing from the machine reaches the terminal unescaped; where a width is given, no name
+//! pushes a number out of it; every table says that it is of a correlation and not of a cause.
+
+use std::fmt::Write as _;
+
+use super::super::key::By;
+use super::super::layout::{Column, Fit, Kind};
+use super::super::render::{Style, draw, fit_names};
+use super::{LEAST, Latency, Part, Tenant};
+use crate::terminal::{mark, shorten, wrap};
+use crate::text::printable;
+use crate::units::{self, Shared};
+
+/// A table for each latency of each link, of its `top` first tenants; empty where there is none.
+pub fn text(latencies: &[Latency], by: By, top: Option<usize>, style: Style) -> String {
+    let width = style.width.unwrap_or(usize::MAX);
+    let known: Vec<Vec<Row<'_>>> = latencies.iter().map(rows).collect();
+    let shown = |rows: &[Row<'_>]| rows.len().min(top.unwrap_or(usize::MAX));
+    let mut tables: Vec<Vec<Column>> = latencies
+        .iter()
+        .zip(&known)
+        .map(|(latency, rows)| columns(latency, &rows[..shown(rows)], by))
+        .collect();
+    let fit = style.width.map(|width| Fit::new(width, &tables));
+    let (mut out, mut shortened) = (String::new(), false);
+    for ((latency, rows), columns) in latencies.iter().zip(&known).zip(&mut tables) {
+        if let Some(fit) = &fit {
+            shortened |= fit_names(columns, fit, style);
+        }
+        let mut lines = vec![headline(latency)];
+        lines.extend(rows.first().map(|row| sentence(latency, row, style)));
+        for line in lines {
+            // Writing to a String cannot fail.
+            writeln!(out, "{}", wrap(&line, width)).unwrap_or_default();
+        }
+        let shown = shown(rows);
+        if shown > 0 {
+            out.push_str(&draw(columns));
+        }
+        for line in left_out(rows.len() - shown, latency.tenants.len() - rows.len()) {
+            writeln!(out, "{}", wrap(&line, width)).unwrap_or_default();
+        }
+        out.push('\n');
+    }
+    if let Some(note) = fit.and_then(|fit| fit.note(shortened)) {
+        writeln!(out, "{}", wrap(&note, width)).unwrap_or_default();
+    }
+    out
+}
+
+/// A tenant of which both are known: with the others quiet, and with the others busy.
+type Row<'a> = (&'a Tenant, [Part; 2]);
+
+fn rows(latency: &Latency) -> Vec<Row<'_>> {
+    let both = |tenant: &Tenant| tenant.split.filter(|_| tenant.difference().is_some());
+    latency.tenants.iter().filter_map(|tenant| Some((tenant, both(tenant)?))).collect()
+}
+
+/// What is counted and how long it took in all.
+fn headline(latency: &Latency) -> String {
+    let of = format!("{} of {}", printable(&latency.metric), printable(&latency.link));
+    let all = latency.all.value.map(|value| units::human(value, &printable(&latency.unit)));
+    let all = all.unwrap_or_else(|| "not known".to_owned());
+    let unknown = match latency.unknown_windows {
+        0 => String::new(),
+        1 => ", without one window that is not known".to_owned(),
+        count => format!(", without {count} windows that are not known"),
+    };
+    format!("{of}: {all}{unknown} ({})", printable(&latency.about))
+}
+
+/// `While /tenant-a used it: 112 ns with others quiet, 148 ns with others busy (correlation, not cause)`
+fn sentence(latency: &Latency, (tenant, [quiet, busy]): &Row<'_>, style: Style) -> String {
+    let unit = printable(&latency.unit);
+    let value = |part: &Part| units::human(part.value.unwrap_or(f64::NAN), &unit);
+    let name = name(tenant);
+    let width = style.width.unwrap_or(usize::MAX);
+    format!(
+        "While {} used it: {} with others quiet, {} with others busy (correlation, not cause)",
+        shorten(&name, width / 2, mark(style.ascii)),
+        value(quiet),
+        value(busy)
+    )
+}
+
+fn name(tenant: &Tenant) -> String {
+    let key = printable(&tenant.key);
+    if tenant.key == tenant.owner { format!("({key})") } else { key.into_owned() }
+}
+
+/// How many are not in the table, and why.
+fn left_out(more: usize, unknown: usize) -> Vec<String> {
+    let mut lines = Vec::new();
+    if more > 0 {
+        lines.push(format!("and {more} more"));
+    }
+    if unknown > 0 {
+        let tenants = if unknown == 1 { "tenant" } else { "tenants" };
+        lines.push(format!(
+            "not known of {unknown} {tenants}: fewer than {LEAST} windows with others quiet or busy, or \
+             others as busy at all times"
+        ));
+    }
+    lines
+}
+
+fn columns(latency: &Latency, rows: &[Row<'_>], by: By) -> Vec<Column> {
+    let unit = printable(&latency.unit);
+    let column = |kind: Kind, head: &str, unit: String, cells: Vec<String>| Column {
+        kind,
+        head: head.to_owned(),
+        unit,
+        cells,
+        noted: false,
+    };
+    let values = rows.iter().flat_map(|(_, parts)| parts).filter_map(|part| part.value);
+    let times = Shared::of(values, &unit);
+    let time = |kind: Kind, head: &str, of: &dyn Fn(&Row<'_>) -> Option<f64>| {
+        let cell = |row: &Row<'_>| of(row).map_or_else(|| "-".to_owned(), |it| times.figure(it));
+        column(kind, head, times.name().to_owned(), rows.iter().map(cell).collect())
+    };
+    // Both rates in one unit.
+    let rates = |kind: Kind, head: &str, of: &dyn Fn(&Part) -> f64| {
+        let all = rows.iter().flat_map(|(_, parts)| parts).map(of);
+        let shared = Shared::of(all, "bytes");
+        let cell = |(_, [quiet, busy]): &Row<'_>| {
+            let figure = |part| shared.figure(of(part)).trim_end().to_owned();
+            format!("{} / {}", figure(quiet), figure(busy))
+        };
+        column(kind, head, shared.rate_name(), rows.iter().map(cell).collect())
+    };
+    let windows = |(_, [quiet, busy]): &Row<'_>| format!("{} / {}", quiet.windows, busy.windows);
+    let ratio = |(_, [quiet, busy]): &Row<'_>| {
+        let ratio = quiet.value.zip(busy.value).map(|(quiet, busy)| busy / quiet);
+        ratio.filter(|it| it.is_finite()).map_or_else(|| "-".to_owned(), units::ratio)
+    };
+    vec![
+        column(Kind::Name, by.name(), String::new(), rows.iter().map(|row| name(row.0)).collect()),
+        time(Kind::Before, "others quiet", &|(_, [quiet, _])| quiet.value),
+        time(Kind::After, "others busy", &|(_, [_, busy])| busy.value),
+        column(Kind::Ratio, Kind::Ratio.word(), String::new(), rows.iter().map(ratio).collect()),
+        column(
+            Kind::Windows,
+            Kind::Windows.word(),
+            String::new(),
+            rows.iter().map(windows).collect(),
+        ),
+        rates(Kind::Own, Kind::Own.word(), &|part| part.own_per_s),
+        rates(Kind::Others, Kind::Others.word(), &|part| part.others_per_s),
+    ]
+}

@@ -1,0 +1,140 @@
+//! The links of a recording, as its plan has them: which counter is on which, and how much it can
+//! carry.
+//!
+//! Guarantees: sources of a peak that disagree are never averaged; a rate above the peak is a part
+//! above 1.
+
+use std::collections::{BTreeMap, HashMap};
+
+use anyhow::{Context as _, Result};
+use serde::Deserialize;
+
+use crate::schema::link::Direction;
+use crate::schema::link::{Link, Peak};
+use crate::schema::{fabric, metadata};
+use crate::tables::reader::Recording;
+
+/// Peaks that differ by more than this part of the larger are a conflict.
+pub const CONFLICT: f64 = 0.2;
+
+/// What is read of the plan in the metadata.
+#[derive(Deserialize)]
+struct Plan {
+    #[serde(default)]
+    links: Vec<Link>,
+}
+
+/// The links and what is on them.
+#[derive(Debug, Clone, Default)]
+pub struct Links {
+    /// In the order of the plan.
+    pub links: Vec<Link>,
+    /// By counter.
+    of: HashMap<u32, (usize, Direction)>,
+}
+
+/// The most that goes over a link in one direction, or in both together.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Limit<'a> {
+    /// The peak that percentages are of: of the source that is nearest to this machine.
+    pub peak: &'a Peak,
+    /// Another source's, where the two are in conflict.
+    pub other: Option<&'a Peak>,
+}
+
+impl Limit<'_> {
+    /// Part of the peak that `bytes_per_s` are; above 1 where they are more.
+    pub fn part(&self, bytes_per_s: f64) -> f64 {
+        bytes_per_s / self.peak.bytes_per_s
+    }
+
+    /// As [`Self::part`] of the other source's peak.
+    pub fn other_part(&self, bytes_per_s: f64) -> Option<f64> {
+        self.other.map(|other| bytes_per_s / other.bytes_per_s)
+    }
+}
+
+impl Links {
+    /// The links of these.
+    pub fn new(links: Vec<Link>) -> Self {
+        let counters = links.iter().enumerate().flat_map(|(place, link)| {
+            link.counters.iter().map(move |its| (its.counter, (place, its.direction)))
+        });
+        let of = counters.collect();
+        Self { links, of }
+    }
+
+    /// Those of a recording; none where its plan has none.
+    ///
+    /// # Errors
+    ///
+    /// The plan in its metadata cannot be read.
+    pub fn of(recording: &Recording) -> Result<Self> {
+        Self::of_metadata(recording.table(&fabric::TABLE)?.metadata())
+    }
+
+    /// Those of the plan in the metadata of a recording; none where there is no plan.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::of`].
+    pub fn of_metadata(pairs: &BTreeMap<String, String>) -> Result<Self> {
+        let Some(text) = pairs.get(metadata::PLAN) else { return Ok(Self::default()) };
+        let plan: Plan =
+            serde_json::from_str(text).context("cannot read the plan in the metadata")?;
+        Ok(Self::new(plan.links))
+    }
+
+    /// What the bytes of a link in one direction are called: `memory 0 in`.
+    pub fn label(&self, place: usize, direction: Direction) -> String {
+        let name = self.links.get(place).map_or("?", |link| link.name.as_str());
+        match direction {
+            Direction::Both => name.to_owned(),
+            direction => format!("{name} {}", direction.name()),
+        }
+    }
+
+    /// The link of a counter, by its place in `links`, and which way the bytes go that it counts.
+    pub fn on(&self, counter: i32) -> Option<(usize, Direction)> {
+        self.of.get(&u32::try_from(counter).ok()?).copied()
+    }
+}
+
+/// What limits the bytes of a link in one direction; of both: their sum. `None` where no source says.
+pub fn limit(link: &Link, direction: Direction) -> Option<Limit<'_>> {
+    let of = |peak: &&Peak| peak.direction == direction;
+    let peak = link.peaks.iter().filter(of).min_by_key(|peak| peak.source)?;
+    let far = |other: &&Peak| {
+        let (one, other) = (peak.bytes_per_s, other.bytes_per_s);
+        (one - other).abs() > CONFLICT * one.max(other)
+    };
+    Some(Limit { peak, other: link.peaks.iter().filter(of).find(far) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sample::{link, peak};
+    use super::*;
+    use crate::schema::link::Source;
+
+    #[test]
+    fn counters_have_a_link_and_a_direction() {
+        let links = Links::new(vec![link(Vec::new())]);
+        assert_eq!(links.on(0), Some((0, Direction::In)));
+        assert_eq!((links.on(1), links.on(-1)), (None, None));
+    }
+
+    #[test]
+    fn sources_that_disagree_are_a_conflict_and_never_averaged() {
+        let (sysfs, measured) = (peak(Source::Sysfs, 100.0), peak(Source::Calibrated, 79.0));
+        let apart = link(vec![sysfs.clone(), measured]);
+        let limit_of = |link| limit(link, Direction::In).unwrap();
+        assert_eq!(limit_of(&apart).peak.source, Source::Calibrated);
+        assert_eq!(limit_of(&apart).other.map(|peak| peak.source), Some(Source::Sysfs));
+        assert!((limit_of(&apart).part(158.0) - 2.0).abs() < 1e-12);
+        let near = link(vec![sysfs, peak(Source::Calibrated, 80.0)]);
+        assert_eq!(limit_of(&near).other, None);
+        assert_eq!(limit(&near, Direction::Both), None);
+        assert_eq!(limit(&link(Vec::new()), Direction::In), None);
+    }
+}

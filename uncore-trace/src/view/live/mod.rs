@@ -1,0 +1,222 @@
+//! The last minute of a recording that goes on: rows of its tables as they come, summed in frames.
+//!
+//! Guarantees: rates are of the time that a counter has values for, and a counter without a value in a
+//! frame makes what it is part of unknown, never 0; the parts of owners sum to what was counted;
+//! memory is bounded by [`FRAMES`], [`OWNERS`] and the counters of the plan.
+
+mod frame;
+mod owners;
+pub mod screen;
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+use anyhow::Result;
+use arrow::array::RecordBatch;
+
+use self::frame::{Closed, Open, Task};
+pub use self::owners::OWNERS;
+use self::owners::Owners;
+use super::key::{By, Columns};
+use super::links::Links;
+use crate::schema::columns::{self, get};
+use crate::schema::link::Direction;
+
+/// Frames that are kept: a minute of seconds.
+pub const FRAMES: usize = 60;
+
+/// Ticks of CPU time that may wait for the shares of their time: a minute of milliseconds.
+const TICKS: usize = 60_000;
+
+/// What lines of owners can be by, in the order in which a reader goes through them.
+pub const WAYS: [By; 5] = [By::Cgroup, By::Container, By::Pod, By::Pid, By::Device];
+
+/// What is counted: a link, or where there is none an event.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Thing {
+    /// The link's name, or the event with its filter.
+    pub name: String,
+    /// Unit of its counts.
+    pub unit: String,
+    /// What it is a part of: the subsystem of a link, the event itself.
+    pub group: String,
+    /// The link, by its place in the plan.
+    pub link: Option<usize>,
+}
+
+/// A counter's part of a thing.
+#[derive(Debug, Clone, Copy)]
+struct Part {
+    thing: usize,
+    direction: Direction,
+}
+
+/// What was seen in the last minute.
+#[derive(Debug)]
+pub struct Live {
+    links: Links,
+    frame_ns: i64,
+    things: Vec<Thing>,
+    /// The thing of each counter; none where it is of no link and links are shown.
+    parts: HashMap<i32, Option<Part>>,
+    owners: Owners,
+    open: Open,
+    /// CPU time of processes by the end of its tick: it comes before the shares of that time, which
+    /// wait for what comes after them.
+    run: BTreeMap<i64, HashMap<Task, i64>>,
+    frames: VecDeque<Closed>,
+}
+
+impl Live {
+    /// Nothing yet, of a recording with these links; frames are `frame_ns` long.
+    pub fn new(links: Links, frame_ns: i64) -> Self {
+        let of = |(place, link): (usize, &crate::schema::link::Link)| Thing {
+            name: link.name.clone(),
+            unit: "bytes".to_owned(),
+            group: link.subsystem.clone(),
+            link: Some(place),
+        };
+        let things = links.links.iter().enumerate().map(of).collect();
+        Self {
+            links,
+            frame_ns: frame_ns.max(1),
+            things,
+            parts: HashMap::new(),
+            owners: Owners::default(),
+            open: Open::default(),
+            run: BTreeMap::new(),
+            frames: VecDeque::new(),
+        }
+    }
+
+    /// Changes the length of frames; those that were made go.
+    pub fn set_frame(&mut self, frame_ns: i64) {
+        self.frame_ns = frame_ns.max(1);
+        self.open = Open::default();
+        self.frames.clear();
+    }
+
+    /// Length of a frame, ns.
+    pub const fn frame_ns(&self) -> i64 {
+        self.frame_ns
+    }
+
+    /// Frames that are complete so far, at most [`FRAMES`].
+    pub fn frames(&self) -> usize {
+        self.frames.len()
+    }
+
+    /// Adds rows of `fabric`. `true` if a frame became complete.
+    ///
+    /// # Errors
+    ///
+    /// The batch has not the columns of the table.
+    pub fn fabric(&mut self, batch: &RecordBatch) -> Result<bool> {
+        let ways: Result<Vec<Columns<'_>>> =
+            WAYS.iter().map(|by| Columns::new(batch, *by, None, None)).collect();
+        let ways = ways?;
+        let Some(of) = ways.first() else { return Ok(false) };
+        let pids = columns::i32s(batch, "pid")?;
+        let cgroups = columns::bits(batch, "cgroup_id")?;
+        let mut known = HashMap::new();
+        let mut closed = false;
+        for row in 0..of.rows {
+            let (end_ns, length_ns) = (of.mono_ns.value(row), of.window_ns.value(row));
+            closed |= self.begin_window(end_ns, length_ns);
+            let counter = of.counter.value(row);
+            let Some(part) = self.part(counter, of, row) else { continue };
+            let value = get(of.value, row);
+            self.open.cover(counter, (part.thing, part.direction), end_ns, length_ns, value);
+            let Some(value) = value else { continue };
+            let quick = ways
+                .iter()
+                .map(|way| way.quick(row))
+                .map(|(_, owner, name, number, _)| (owner, name, number));
+            let quick: [(i32, i32, i64); WAYS.len()] = {
+                let mut keys = [(0, 0, 0); WAYS.len()];
+                keys.iter_mut().zip(quick).for_each(|(key, quick)| *key = quick);
+                keys
+            };
+            let owner = *known.entry(quick).or_insert_with(|| {
+                let keys = ways.iter().map(|way| way.key(row)).collect();
+                let task = get(pids, row).map(|pid| (pid, cgroups.get(row)));
+                self.owners.id(of.owner(row), keys, task)
+            });
+            self.open.add(counter, owner, value, get(of.confidence, row));
+        }
+        Ok(closed)
+    }
+
+    /// Adds rows of `runtime`: CPU time of processes.
+    ///
+    /// # Errors
+    ///
+    /// The batch has not the columns of the table.
+    pub fn runtime(&mut self, batch: &RecordBatch) -> Result<()> {
+        let owners = columns::words(batch, "owner")?;
+        let ends = columns::i64s(batch, "mono_ns")?;
+        let (pids, run) = (columns::i32s(batch, "pid")?, columns::i64s(batch, "run_ns")?);
+        let cgroups = columns::bits(batch, "owner_cgroup_id")?;
+        for row in 0..batch.num_rows() {
+            if owners.get(row) == Some("task") {
+                let task = (pids.value(row), cgroups.get(row));
+                let tick = self.run.entry(ends.value(row)).or_default();
+                *tick.entry(task).or_default() += run.value(row);
+            }
+        }
+        while self.run.len() > TICKS {
+            self.run.pop_first();
+        }
+        Ok(())
+    }
+
+    /// Ends the frame if the window is of the next one.
+    fn begin_window(&mut self, end_ns: i64, length_ns: i64) -> bool {
+        let begin_ns = *self.open.begin_ns.get_or_insert(end_ns - length_ns);
+        // Rows of one window stay together, also of one that is longer than a frame.
+        let is_open = self.open.end_ns == 0 || end_ns <= self.open.end_ns;
+        if is_open || end_ns - begin_ns <= self.frame_ns {
+            return false;
+        }
+        let mut open = std::mem::take(&mut self.open);
+        self.open.begin_ns = Some(end_ns - length_ns);
+        let later = self.run.split_off(&(open.end_ns + 1));
+        for (end_ns, tick) in std::mem::replace(&mut self.run, later) {
+            if end_ns > begin_ns {
+                for (task, ns) in tick {
+                    open.run(task, ns);
+                }
+            }
+        }
+        self.frames.push_back(open.close());
+        if self.frames.len() > FRAMES {
+            self.frames.pop_front();
+        }
+        self.owners.forget(&self.frames);
+        true
+    }
+
+    fn part(&mut self, counter: i32, columns: &Columns<'_>, row: usize) -> Option<Part> {
+        if let Some(part) = self.parts.get(&counter) {
+            return *part;
+        }
+        let part = if self.links.links.is_empty() {
+            let (name, unit) = (columns.what(row), columns.unit(row));
+            let same = |thing: &Thing| thing.name == name && thing.unit == unit;
+            let thing = self.things.iter().position(same).unwrap_or_else(|| {
+                let group = name.clone();
+                let unit = unit.to_owned();
+                self.things.push(Thing { name, unit, group, link: None });
+                self.things.len() - 1
+            });
+            Some(Part { thing, direction: Direction::Both })
+        } else {
+            let of = self.links.on(counter);
+            of.map(|(thing, direction)| Part { thing, direction })
+        };
+        self.parts.insert(counter, part);
+        part
+    }
+}
+
+#[cfg(test)]
+mod tests;

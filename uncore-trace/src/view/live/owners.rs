@@ -1,0 +1,90 @@
+//! The owners of the last minute, by number.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+
+use super::WAYS;
+use super::frame::{Closed, Task};
+use crate::view::key::By;
+
+/// Owners that are kept apart at once; what comes beyond them is one owner of its own.
+pub const OWNERS: usize = 4096;
+
+/// The name of all owners beyond [`OWNERS`].
+const BEYOND: &str = "(more owners than are kept apart)";
+
+/// Who a share is given to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Owner {
+    /// Its kind, as in `fabric`.
+    pub(super) kind: String,
+    /// What it is called by each of [`WAYS`].
+    keys: Vec<String>,
+}
+
+impl Owner {
+    /// What it is called.
+    pub(super) fn key(&self, by: By) -> &str {
+        let place = WAYS.iter().position(|way| *way == by);
+        place.and_then(|place| self.keys.get(place)).map_or("", String::as_str)
+    }
+}
+
+/// Owners and their numbers.
+#[derive(Debug, Default)]
+pub(super) struct Owners {
+    known: HashMap<u32, Owner>,
+    ids: HashMap<(String, Vec<String>), u32>,
+    tasks: HashMap<Task, u32>,
+    next: u32,
+}
+
+impl Owners {
+    /// The number of an owner of this kind that is called so by each of [`WAYS`].
+    pub(super) fn id(&mut self, kind: &str, keys: Vec<String>, task: Option<Task>) -> u32 {
+        let wanted = (kind.to_owned(), keys);
+        if let Some(id) = self.ids.get(&wanted) {
+            return *id;
+        }
+        let is_full = self.known.len() >= OWNERS;
+        let (kind, keys) = if is_full {
+            ("other_tasks".to_owned(), vec![BEYOND.to_owned(); WAYS.len()])
+        } else {
+            wanted
+        };
+        if let Some(id) = self.ids.get(&(kind.clone(), keys.clone())) {
+            return *id;
+        }
+        let id = self.next;
+        self.next = self.next.wrapping_add(1);
+        self.ids.insert((kind.clone(), keys.clone()), id);
+        self.known.insert(id, Owner { kind, keys });
+        if let Some(task) = task.filter(|_| !is_full) {
+            self.tasks.insert(task, id);
+        }
+        id
+    }
+
+    /// The owner with this number.
+    pub(super) fn get(&self, id: u32) -> Option<&Owner> {
+        self.known.get(&id)
+    }
+
+    /// The owner that a process is.
+    pub(super) fn of_task(&self, task: Task) -> Option<&Owner> {
+        self.get(*self.tasks.get(&task)?)
+    }
+
+    /// Forgets who is in no frame, once there are many.
+    pub(super) fn forget(&mut self, frames: &VecDeque<Closed>) {
+        if self.known.len() < OWNERS / 2 {
+            return;
+        }
+        let seen: BTreeSet<u32> = frames
+            .iter()
+            .flat_map(|frame| frame.rates.iter().map(|(_, owner, _)| *owner))
+            .collect();
+        self.known.retain(|id, _| seen.contains(id));
+        self.ids.retain(|_, id| seen.contains(id));
+        self.tasks.retain(|_, id| seen.contains(id));
+    }
+}

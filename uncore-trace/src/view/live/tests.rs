@@ -1,0 +1,208 @@
+//! Tests of the frames and screens, on rows that are made here.
+
+use super::screen::{Ask, Screen, Sort};
+use super::*;
+use crate::schema::link::Source;
+use crate::schema::{fabric, runtime};
+use crate::view::sample::{link, peak};
+
+const SECOND: i64 = 1_000_000_000;
+
+/// A row of counter 0, which counts what goes in, in the window of 500 ms that ends at `half` halves of
+/// a second.
+fn row(
+    half: i64,
+    owner: &'static str,
+    pid: Option<i32>,
+    value: Option<f64>,
+) -> fabric::Row<'static> {
+    fabric::Row {
+        ts: 0,
+        mono_ns: half * SECOND / 2,
+        window_ns: SECOND / 2,
+        host: "test",
+        boot_id: "3f4e5d6c",
+        cluster: None,
+        counter: 0,
+        socket: Some(0),
+        cpu: 0,
+        subsystem: "mem",
+        pmu: "test_pmu_0",
+        event: "read_bytes",
+        filter: "",
+        unit: "bytes",
+        owner,
+        pid,
+        number: None,
+        comm: pid.map(|pid| if pid == 1 { "train" } else { "serve" }),
+        cgroup_id: pid.map(|pid| if pid < 3 { 10 } else { 30 }),
+        cgroup: pid.map(|pid| if pid < 3 { "/a" } else { "/b\u{1b}[2J" }),
+        container: None,
+        pod: None,
+        value,
+        total: Some(100.0),
+        running: 1.0,
+        method: "residency",
+        confidence: pid.map(|pid| if pid == 1 { 0.9 } else { 0.5 }),
+    }
+}
+
+fn batch(rows: &[fabric::Row<'_>]) -> RecordBatch {
+    let mut builder = fabric::Builder::default();
+    for row in rows {
+        builder.append(row);
+    }
+    builder.finish()
+}
+
+/// Three processes and idle time share 100 bytes each window.
+fn busy(live: &mut Live, halves: std::ops::Range<i64>) {
+    let mut rows = Vec::new();
+    for half in halves {
+        rows.extend([
+            row(half, "task", Some(1), Some(50.0)),
+            row(half, "task", Some(2), Some(20.0)),
+            row(half, "task", Some(3), Some(10.0)),
+            row(half, "idle", None, Some(20.0)),
+        ]);
+    }
+    live.fabric(&batch(&rows)).unwrap();
+}
+
+fn screen(live: &Live, by: By) -> Screen {
+    live.screen(&Ask { by, thing: 0, filter: "", within: None, sort: Sort::Share })
+}
+
+fn linked() -> Live {
+    Live::new(Links::new(vec![link(vec![peak(Source::Sysfs, 250.0)])]), SECOND)
+}
+
+fn near(value: Option<f64>, expected: f64) {
+    assert!(
+        value.is_some_and(|value| (value - expected).abs() < 1e-6 * expected),
+        "{value:?} {expected}"
+    );
+}
+
+#[test]
+fn parts_of_tenants_sum_to_the_link() {
+    let mut live = linked();
+    assert_eq!(screen(&live, By::Cgroup).owners, []);
+    busy(&mut live, 1..6);
+    assert_eq!(live.frames(), 2);
+    for by in WAYS {
+        let screen = screen(&live, by);
+        near(screen.links[0].in_per_s, 200.0);
+        assert_eq!(screen.links[0].out_per_s, None);
+        near(screen.links[0].full.map(|full| full.part), 0.8);
+        near(Some(screen.owners.iter().map(|line| line.link_per_s.unwrap()).sum()), 200.0);
+        near(Some(screen.owners.iter().filter_map(|line| line.share).sum()), 1.0);
+    }
+    let cgroups = screen(&live, By::Cgroup);
+    let first = &cgroups.owners[0];
+    assert_eq!((first.name.as_str(), first.owner.as_str()), ("/a", "task"));
+    near(first.confidence, (0.9 * 50.0 + 0.5 * 20.0) / 70.0);
+    assert_eq!(first.history, [Some(140.0), Some(140.0)]);
+    let within = Ask {
+        by: By::Pid,
+        thing: 0,
+        filter: "",
+        within: Some((By::Cgroup, "/a")),
+        sort: Sort::Name,
+    };
+    let names: Vec<String> =
+        live.screen(&within).owners.into_iter().map(|line| line.name).collect();
+    assert_eq!(names, ["serve (2)", "train (1)"]);
+    let filtered = Ask { filter: "rain", within: None, ..within };
+    assert_eq!(live.screen(&filtered).owners.len(), 1);
+}
+
+#[test]
+fn a_window_longer_than_a_frame_is_one_frame() {
+    let mut live = Live::new(Links::new(vec![link(vec![peak(Source::Sysfs, 250.0)])]), SECOND / 4);
+    busy(&mut live, 1..4);
+    assert_eq!(live.frames(), 2);
+    let screen = screen(&live, By::Cgroup);
+    near(screen.links[0].in_per_s, 200.0);
+    assert_eq!(screen.links[0].history.len(), 2);
+    near(screen.owners[0].share, 0.7);
+}
+
+#[test]
+fn what_has_no_value_is_not_known() {
+    let mut live = linked();
+    busy(&mut live, 1..3);
+    live.fabric(&batch(&[
+        row(3, "unattributed", None, None),
+        row(4, "unattributed", None, None),
+        row(5, "task", Some(1), Some(1.0)),
+    ]))
+    .unwrap();
+    let screen = screen(&live, By::Cgroup);
+    assert_eq!((screen.links[0].in_per_s, screen.links[0].per_s), (None, None));
+    assert_eq!(screen.links[0].full, None);
+    assert_eq!(screen.links[0].history, [Some(200.0), None]);
+}
+
+#[test]
+fn cpu_time_is_of_the_process_whose_share_it_is() {
+    let mut live = linked();
+    let mut builder = runtime::Builder::default();
+    for (pid, cgroup) in [(1, 10), (3, 30), (3, 30), (9, 90)] {
+        builder.append(&runtime::Row {
+            mono_ns: SECOND / 2,
+            tick_ns: SECOND / 2,
+            cpu: 0,
+            owner: "task",
+            tid: pid,
+            pid,
+            comm: "thread",
+            cgroup_id: cgroup,
+            run_ns: SECOND / 4,
+            slices: 1,
+            process: Some("name"),
+            owner_cgroup_id: Some(cgroup),
+        });
+    }
+    live.runtime(&builder.finish()).unwrap();
+    busy(&mut live, 1..4);
+    let lines = screen(&live, By::Pid).owners;
+    let cpus: Vec<_> = lines.iter().map(|line| (line.name.as_str(), line.cpus)).collect();
+    let expected = [
+        ("train (1)", Some(0.25)),
+        ("idle", None),
+        ("serve (2)", Some(0.0)),
+        ("serve (3)", Some(0.5)),
+    ];
+    assert_eq!(cpus, expected);
+}
+
+#[test]
+fn events_are_shown_where_there_is_no_link() {
+    let mut live = Live::new(Links::default(), SECOND);
+    busy(&mut live, 1..4);
+    let screen = screen(&live, By::Cgroup);
+    assert_eq!(screen.links[0].name, "read_bytes");
+    assert_eq!(screen.groups.len(), 1);
+    near(screen.links[0].per_s, 200.0);
+    assert_eq!(screen.links[0].full, None);
+}
+
+#[test]
+fn memory_is_bounded() {
+    let mut live = linked();
+    for half in 1..(2 * FRAMES as i64 + 40) {
+        busy(&mut live, half..half + 1);
+    }
+    assert_eq!(live.frames(), FRAMES);
+    let rows: Vec<_> =
+        (1..2 * OWNERS as i32).map(|pid| row(1000, "task", Some(pid), Some(1.0))).collect();
+    live.fabric(&batch(&rows)).unwrap();
+    busy(&mut live, 1003..1004);
+    let lines = screen(&live, By::Pid).owners;
+    assert!(lines.len() <= OWNERS + 1, "{}", lines.len());
+    near(
+        Some(lines.iter().map(|line| line.link_per_s.unwrap()).sum()),
+        2.0 * (2.0 * OWNERS as f64 - 1.0),
+    );
+}

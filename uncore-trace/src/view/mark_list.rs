@@ -1,0 +1,168 @@
+//! The marks of a recording as a list: for people, as JSON lines and as CSV.
+//!
+//! Guarantees: times are those of the recording, and beside them seconds after its begin, which `--from`
+//! and `--to` take; what is not known is `null`, or an empty field; a name can neither end a record nor
+//! send a terminal anything but text.
+
+use std::fmt::Write as _;
+
+use comfy_table::{Cell, CellAlignment};
+use serde::Serialize;
+
+use super::marks::Mark;
+use super::render::Style;
+use crate::terminal::{cells, mark, shorten};
+use crate::text::{csv_field, escape_json, lines, plain_table, printable};
+
+/// Cells of a name at least, however narrow the terminal is.
+const NAME_LEAST: usize = 8;
+
+/// The first `most` marks as a table, with a line above it and nothing below; empty where there are none.
+/// `start_ns` is the begin of the recording.
+pub fn table(marks: &[&Mark], start_ns: i64, most: usize, style: Style) -> String {
+    if marks.is_empty() {
+        return String::new();
+    }
+    let second = |ns: i64| format!("{:.3} s", ns.saturating_sub(start_ns) as f64 / 1e9);
+    let rows: Vec<[String; 3]> = marks
+        .iter()
+        .take(most)
+        .map(|mark| {
+            let end = match mark.end_ns {
+                Some(end) => second(end),
+                None if mark.is_open() => "not ended".to_owned(),
+                None => String::new(),
+            };
+            [second(mark.begin_ns), end, printable(&mark.text).into_owned()]
+        })
+        .collect();
+    let widest = |column: usize| rows.iter().map(|row| cells(&row[column])).max().unwrap_or(0);
+    // Each column has a blank on both sides; the heads are short.
+    let taken = 1 + widest(0).max(4) + 2 + widest(1).max(2) + 2;
+    let room = style.width.map_or(usize::MAX, |width| width.saturating_sub(taken).max(NAME_LEAST));
+    let right = |text: &str| Cell::new(text).set_alignment(CellAlignment::Right);
+    let mut table = plain_table([right("from"), right("to"), Cell::new("mark")]);
+    for [begin, end, text] in &rows {
+        let text = shorten(text, room, mark(style.ascii));
+        table.add_row([right(begin), right(end), Cell::new(text)]);
+    }
+    lines(&table)
+}
+
+/// What is said of a mark; `report --help` lists the keys.
+#[derive(Debug, Serialize)]
+struct Object<'a> {
+    text: &'a str,
+    kind: &'static str,
+    begin_s: f64,
+    end_s: Option<f64>,
+    begin_ns: i64,
+    end_ns: Option<i64>,
+    source: &'a str,
+    pid: Option<i32>,
+}
+
+impl<'a> Object<'a> {
+    fn new(mark: &'a Mark, start_ns: i64) -> Self {
+        let second = |ns: i64| ns.saturating_sub(start_ns) as f64 / 1e9;
+        Self {
+            text: &mark.text,
+            kind: mark.kind.name(),
+            begin_s: second(mark.begin_ns),
+            end_s: mark.end_ns.map(second),
+            begin_ns: mark.begin_ns,
+            end_ns: mark.end_ns,
+            source: &mark.source,
+            pid: mark.pid,
+        }
+    }
+}
+
+/// The marks as JSON, one object a line.
+pub fn json(marks: &[&Mark], start_ns: i64) -> serde_json::Result<String> {
+    let mut out = String::new();
+    for mark in marks {
+        out.push_str(&escape_json(&serde_json::to_string(&Object::new(mark, start_ns))?));
+        out.push('\n');
+    }
+    Ok(out)
+}
+
+/// The marks as CSV (RFC 4180, with the line ends of this system), a line of names first.
+pub fn csv(marks: &[&Mark], start_ns: i64) -> String {
+    let mut out = "text,kind,begin_s,end_s,begin_ns,end_ns,source,pid\n".to_owned();
+    for mark in marks {
+        let object = Object::new(mark, start_ns);
+        let text = |text: &str| csv_field(&printable(text), ",").into_owned();
+        let fields = [
+            text(object.text),
+            object.kind.to_owned(),
+            object.begin_s.to_string(),
+            number(object.end_s),
+            object.begin_ns.to_string(),
+            number(object.end_ns),
+            text(object.source),
+            number(object.pid),
+        ];
+        // Writing to a String cannot fail.
+        writeln!(out, "{}", fields.join(",")).unwrap_or_default();
+    }
+    out
+}
+
+fn number<T: ToString>(number: Option<T>) -> String {
+    number.map_or_else(String::new, |number| number.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::marks::Marks;
+    use super::super::sample::{BEGIN, Broken, INTACT, MARKS, Sample};
+    use super::*;
+
+    fn marks() -> Vec<Mark> {
+        Marks::of(&Sample::new(false, &Broken { marks: MARKS, ..INTACT }).open()).unwrap()
+    }
+
+    #[test]
+    fn people_see_when_and_nothing_hostile() {
+        let marks = marks();
+        let marks: Vec<&Mark> = marks.iter().collect();
+        let wide = table(&marks, BEGIN, 10, Style::default());
+        insta::assert_snapshot!("marks", wide);
+        assert!(!wide.contains('\u{1b}'), "{wide:?}");
+        assert_eq!(table(&marks, BEGIN, 2, Style::default()).lines().count(), 3);
+        assert_eq!(table(&[], BEGIN, 2, Style::default()), "");
+        for width in [34, 40, 80] {
+            for ascii in [false, true] {
+                let text = table(&marks, BEGIN, 10, Style { ascii, width: Some(width) });
+                assert!(text.lines().all(|line| cells(line) <= width), "{width}:\n{text}");
+                assert!(!ascii || text.is_ascii(), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn programs_get_the_text_as_it_is() {
+        let marks = marks();
+        let marks: Vec<&Mark> = marks.iter().collect();
+        let text = json(&marks, BEGIN).unwrap();
+        let lines: Vec<serde_json::Value> =
+            text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(lines.len(), 4);
+        assert_eq!(lines[0]["text"], "warm\u{1b}[2J\nup");
+        assert!(lines[0]["end_s"].is_null() && lines[0]["pid"].is_null());
+        assert_eq!(
+            (lines[1]["begin_s"].as_f64(), lines[1]["end_s"].as_f64()),
+            (Some(1.0), Some(2.0))
+        );
+        assert_eq!((&lines[1]["kind"], &lines[1]["pid"]), (&"span".into(), &7.into()));
+        assert_eq!(lines[3]["kind"], "span");
+        let csv = csv(&marks, BEGIN);
+        assert_eq!(csv.lines().count(), 5, "{csv}");
+        assert!(csv.contains("\nsave,span,2.5,,7500000000,,command,7\n"), "{csv}");
+        for text in [text, csv] {
+            assert!(!text.contains(|c: char| c.is_control() && c != '\n'), "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! Which instants and spans were named while a recording was made.
+
+use anyhow::{Context as _, Result, bail};
+
+use super::span::Edge;
+use crate::schema::columns::{get, i32s, i64s, texts, words};
+use crate::schema::marks::{Kind, Listed, TABLE};
+use crate::schema::{fabric, marks};
+use crate::tables::reader::Recording;
+use crate::terminal::shorten;
+
+/// Names that an error lists.
+const NAMED: usize = 8;
+/// Cells of a name that an error lists.
+const NAME_CELLS: usize = 40;
+
+/// An instant or a span.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mark {
+    /// Time of an instant, or begin of a span, `CLOCK_MONOTONIC`, ns.
+    pub begin_ns: i64,
+    /// End of a span, `CLOCK_MONOTONIC`, ns; none for an instant, and for a span that was not ended.
+    pub end_ns: Option<i64>,
+    /// What it is.
+    pub kind: Kind,
+    /// Its name, as recorded (not fit to print).
+    pub text: String,
+    /// Who made it, as in the table (not fit to print).
+    pub source: String,
+    /// Process that sent it, where that is known.
+    pub pid: Option<i32>,
+}
+
+impl From<marks::Mark> for Mark {
+    fn from(mark: marks::Mark) -> Self {
+        let marks::Mark { mono_ns, end_ns, kind, text, source, pid } = mark;
+        Self { begin_ns: mono_ns, end_ns, kind, text, source, pid }
+    }
+}
+
+impl Mark {
+    /// Whether it is a span that was not ended.
+    pub fn is_open(&self) -> bool {
+        self.kind == Kind::Span && self.end_ns.is_none()
+    }
+
+    /// Where it ends: an instant where it is, a span that was not ended with the recording.
+    pub fn last_ns(&self) -> i64 {
+        self.end_ns.unwrap_or(if self.is_open() { i64::MAX } else { self.begin_ns })
+    }
+
+    /// Whether any of it is between two times.
+    pub fn is_within(&self, begin_ns: i64, end_ns: i64) -> bool {
+        self.begin_ns <= end_ns && begin_ns <= self.last_ns()
+    }
+}
+
+/// The marks of a recording.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Marks {
+    /// In the order of their begins.
+    pub list: Vec<Mark>,
+    /// How many more there were, for which a single file has no room.
+    pub left_out: u64,
+}
+
+impl Marks {
+    /// All marks of `recording` in the order of their begins, of a single file those that it has.
+    ///
+    /// # Errors
+    ///
+    /// They cannot be read.
+    pub fn of(recording: &Recording) -> Result<Vec<Mark>> {
+        Ok(Self::read(recording)?.list)
+    }
+
+    /// The marks by the table of a dataset, else by the metadata.
+    ///
+    /// # Errors
+    ///
+    /// They cannot be read.
+    pub fn read(recording: &Recording) -> Result<Self> {
+        let has_table = recording.tables().iter().any(|table| table.name == TABLE.name);
+        let mut marks = if has_table {
+            Self { list: table(recording)?, left_out: 0 }
+        } else {
+            let Listed { marks, left_out } =
+                Listed::of(recording.table(&fabric::TABLE)?.metadata())
+                    .with_context(|| format!("cannot read {}", recording.path().display()))?;
+            Self { list: marks.into_iter().map(Mark::from).collect(), left_out }
+        };
+        marks.list.sort_by_key(|mark| mark.begin_ns);
+        Ok(marks)
+    }
+
+    /// Where the first mark of that name begins or ends, `CLOCK_MONOTONIC`, ns.
+    ///
+    /// # Errors
+    ///
+    /// There is none; lists the names that there are.
+    pub fn find(&self, recording: &Recording, name: &str, edge: Edge) -> Result<i64> {
+        let Some(mark) = self.list.iter().find(|mark| mark.text == name) else {
+            let name = shorten(name, NAME_CELLS, "…");
+            bail!("{} has no mark '{name}': {}", recording.path().display(), self.names());
+        };
+        Ok(match edge {
+            Edge::Begin => mark.begin_ns,
+            Edge::End => mark.last_ns(),
+        })
+    }
+
+    /// The names that there are, for an error.
+    fn names(&self) -> String {
+        let mut names: Vec<&str> = Vec::new();
+        for mark in &self.list {
+            if !names.contains(&mark.text.as_str()) {
+                names.push(&mark.text);
+            }
+            if names.len() > NAMED {
+                break;
+            }
+        }
+        if names.is_empty() {
+            return "it has no marks; `uncore-trace mark TEXT` makes one while it is recorded"
+                .into();
+        }
+        let more = if names.len() > NAMED || self.left_out > 0 { ", …" } else { "" };
+        let shown = names.iter().take(NAMED);
+        let shown = shown.map(|name| format!("'{}'", shorten(name, NAME_CELLS, "…")));
+        format!("it has {}{more}", shown.collect::<Vec<_>>().join(", "))
+    }
+}
+
+/// The rows of the table.
+fn table(recording: &Recording) -> Result<Vec<Mark>> {
+    let mut list = Vec::new();
+    let wanted = ["mono_ns", "end_ns", "kind", "text", "source", "pid"];
+    for batch in recording.table(&TABLE)?.scan(&wanted)? {
+        let batch = batch?;
+        let (begin, end) = (i64s(&batch, "mono_ns")?, i64s(&batch, "end_ns")?);
+        let (kind, source) = (words(&batch, "kind")?, words(&batch, "source")?);
+        let (text, pid) = (texts(&batch, "text")?, i32s(&batch, "pid")?);
+        list.extend((0..batch.num_rows()).map(|row| Mark {
+            begin_ns: begin.value(row),
+            end_ns: get(end, row),
+            kind: match kind.get(row) {
+                Some(word) if word == Kind::Span.name() => Kind::Span,
+                _ => Kind::Instant,
+            },
+            text: text.value(row).to_owned(),
+            source: source.get(row).unwrap_or_default().to_owned(),
+            pid: get(pid, row),
+        }));
+    }
+    Ok(list)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sample::{BEGIN, Broken, INTACT, MARKS, Sample};
+    use super::*;
+    use crate::schema::metadata;
+
+    const MARKED: Broken = Broken { marks: MARKS, ..INTACT };
+
+    fn read(dataset: bool, broken: &Broken) -> (Sample, Marks) {
+        let sample = Sample::new(dataset, broken);
+        let marks = Marks::read(&sample.open()).unwrap();
+        (sample, marks)
+    }
+
+    #[test]
+    fn a_file_and_a_dataset_have_the_same_marks_in_the_order_of_time() {
+        let (_, file) = read(false, &MARKED);
+        let (sample, dataset) = read(true, &MARKED);
+        assert_eq!(file, dataset);
+        assert_eq!(Marks::of(&sample.open()).unwrap(), file.list);
+        let begins: Vec<i64> = file.list.iter().map(|mark| mark.begin_ns - BEGIN).collect();
+        assert!(begins.is_sorted(), "{begins:?}");
+        let found: Vec<_> = file
+            .list
+            .iter()
+            .map(|mark| {
+                (mark.text.as_str(), mark.kind, mark.end_ns.map(|end| end - BEGIN), mark.pid)
+            })
+            .collect();
+        assert_eq!(
+            found,
+            [
+                ("warm\u{1b}[2J\nup", Kind::Instant, None, None),
+                ("epoch 1", Kind::Span, Some(2_000_000_000), Some(7)),
+                ("epoch 1", Kind::Instant, None, None),
+                ("save", Kind::Span, None, Some(7)),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_recording_without_marks_has_none() {
+        for dataset in [false, true] {
+            let (sample, marks) = read(dataset, &INTACT);
+            assert_eq!(marks, Marks::default());
+            let error = marks.find(&sample.open(), "x", Edge::Begin).unwrap_err().to_string();
+            assert!(
+                error.contains("has no mark 'x': it has no marks; `uncore-trace mark"),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn metadata_that_are_damaged_are_an_error() {
+        for text in ["", "[]", "{\"marks\":[{}],\"left_out\":0}", "{\"marks\":[]}"] {
+            let sample = Sample::new(false, &INTACT);
+            let mut pairs = sample.open().table(&fabric::TABLE).unwrap().metadata().clone();
+            pairs.insert(metadata::MARKS.to_owned(), text.to_owned());
+            let error = Listed::of(&pairs).unwrap_err().to_string();
+            assert!(error.contains("uncore_trace.marks is damaged"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_name_is_that_of_its_first_mark() {
+        let (sample, marks) = read(false, &MARKED);
+        let recording = sample.open();
+        let find = |name, edge| {
+            marks.find(&recording, name, edge).map(|time| time.saturating_sub(BEGIN)).unwrap()
+        };
+        assert_eq!(find("epoch 1", Edge::Begin), 1_000_000_000);
+        assert_eq!(find("epoch 1", Edge::End), 2_000_000_000);
+        assert_eq!(find("warm\u{1b}[2J\nup", Edge::End), 500_000_000);
+        // It is open to the end.
+        assert_eq!(find("save", Edge::End), i64::MAX - BEGIN);
+    }
+
+    #[test]
+    fn an_unknown_name_is_told_those_that_there_are() {
+        let (sample, mut marks) = read(false, &MARKED);
+        let recording = sample.open();
+        let error = |marks: &Marks, name: &str| {
+            marks.find(&recording, name, Edge::Begin).unwrap_err().to_string()
+        };
+        let text = error(&marks, "epoch 2");
+        assert!(
+            text.contains("'epoch 2': it has 'warm\u{1b}[2J\nup', 'epoch 1', 'save'"),
+            "{text}"
+        );
+        assert!(!text.contains('…'), "{text}");
+        let long = "x".repeat(1024);
+        let mark = marks.list[0].clone();
+        marks.list =
+            (0..100).map(|at| Mark { text: format!("{at}{long}"), ..mark.clone() }).collect();
+        let text = error(&marks, &long);
+        assert!(text.chars().count() < 600 && text.ends_with(", …"), "{text}");
+    }
+}

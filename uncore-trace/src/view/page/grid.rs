@@ -1,0 +1,121 @@
+//! How the time of a page is divided into buckets.
+
+use std::collections::BTreeMap;
+
+use super::super::span::Span;
+use crate::schema::metadata;
+
+/// Buckets of equal length that follow one another. Where windows have the length that the recording
+/// says, a bucket is a whole number of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Grid {
+    /// Begin of the first, `CLOCK_MONOTONIC` ns.
+    pub begin_ns: i64,
+    /// End of what is shown, at most that of the last bucket.
+    pub end_ns: i64,
+    /// Length of a bucket, ns.
+    pub bucket_ns: i64,
+    /// How many there are.
+    pub count: usize,
+    /// Length of a window, ns.
+    pub window_ns: i64,
+}
+
+impl Grid {
+    /// At most `most` buckets of the windows of `span`, whose length `pairs`, the recording's metadata,
+    /// have.
+    pub(super) fn new(span: &Span, pairs: &BTreeMap<String, String>, most: usize) -> Self {
+        let most = i64::try_from(most.max(1)).unwrap_or(i64::MAX);
+        let length = span.end_ns.saturating_sub(span.begin_ns).max(1);
+        let said = pairs.get(metadata::INTERVAL_NS).and_then(|text| text.parse().ok());
+        let window_ns = said.filter(|ns| (1..=length).contains(ns)).unwrap_or(length);
+        // The window that the span begins in belongs to it, if it ends in it.
+        let before = span.begin_ns.saturating_sub(span.start_ns) / window_ns * window_ns;
+        let begin_ns = span.start_ns.saturating_add(before);
+        let length = span.end_ns.saturating_sub(begin_ns).max(1);
+        let windows = length.unsigned_abs().div_ceil(window_ns.unsigned_abs());
+        let each = windows.div_ceil(most.unsigned_abs()).cast_signed();
+        // Nothing says how long windows are: what is shown is as fine as the page can be.
+        let finest = length.unsigned_abs().div_ceil(most.unsigned_abs()).cast_signed();
+        let bucket_ns = if said.is_some() { each * window_ns } else { finest };
+        let count = length.unsigned_abs().div_ceil(bucket_ns.unsigned_abs());
+        Self { begin_ns, end_ns: span.end_ns, bucket_ns, count: count as usize, window_ns }
+    }
+
+    /// The bucket in which a window ends.
+    pub(super) fn ends_in(&self, end_ns: i64) -> usize {
+        self.at(end_ns.saturating_sub(1))
+    }
+
+    /// The bucket that holds a moment, or that is nearest to it.
+    fn at(&self, ns: i64) -> usize {
+        let after = ns.saturating_sub(self.begin_ns).max(0) / self.bucket_ns;
+        usize::try_from(after).unwrap_or(usize::MAX).min(self.count.saturating_sub(1))
+    }
+
+    /// How a stretch of time divides over the buckets: each, and how much of it is in it, ns. The parts
+    /// sum to all of it that is not before the first or after the last bucket; one that is outside of
+    /// all is in the nearest as a whole.
+    pub(super) fn parts(&self, begin_ns: i64, end_ns: i64) -> impl Iterator<Item = (usize, i64)> {
+        let (first, last) = (self.at(begin_ns), self.ends_in(end_ns).max(self.at(begin_ns)));
+        let grid = *self;
+        (first..=last).map(move |bucket| {
+            let begin = grid.begin_ns.saturating_add(bucket as i64 * grid.bucket_ns);
+            let from = if bucket == first { begin_ns.max(grid.begin_ns) } else { begin };
+            let to = if bucket == last { end_ns } else { begin.saturating_add(grid.bucket_ns) };
+            (bucket, to.saturating_sub(from).max(1))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn span(start_ns: i64, begin_ns: i64, end_ns: i64) -> Span {
+        Span { start_ns, wall_ns: 0, wanted: i64::MIN..=i64::MAX, begin_ns, end_ns }
+    }
+
+    fn grid(begin: i64, end: i64, window: Option<i64>, most: usize) -> Grid {
+        let pairs = window.map(|ns| (metadata::INTERVAL_NS.to_owned(), ns.to_string()));
+        Grid::new(&span(1000, begin, end), &pairs.into_iter().collect(), most)
+    }
+
+    #[test]
+    fn a_bucket_is_a_whole_number_of_windows() {
+        let of = |grid: Grid| (grid.begin_ns, grid.bucket_ns, grid.count);
+        assert_eq!(of(grid(1000, 4000, Some(10), 4000)), (1000, 10, 300));
+        assert_eq!(of(grid(1000, 4000, Some(10), 100)), (1000, 30, 100));
+        assert_eq!(of(grid(1000, 4001, Some(10), 100)), (1000, 40, 76));
+        // The window from 1050 to 1060 ends in what is shown.
+        assert_eq!(of(grid(1055, 1100, Some(10), 100)), (1050, 10, 5));
+        assert_eq!(of(grid(1000, 4000, None, 100)), (1000, 30, 100));
+        assert_eq!(of(grid(1000, 1004, Some(10), 100)), (1000, 4, 1));
+    }
+
+    #[test]
+    fn windows_divide_over_the_buckets_that_they_are_in() {
+        let grid = grid(1000, 1100, Some(10), 10);
+        let parts = |begin, end| grid.parts(begin, end).collect::<Vec<_>>();
+        assert_eq!(parts(1010, 1020), [(1, 10)]);
+        assert_eq!(parts(1005, 1025), [(0, 5), (1, 10), (2, 5)]);
+        assert_eq!(parts(990, 1010), [(0, 10)]);
+        assert_eq!(parts(1095, 1105), [(9, 10)]);
+        assert_eq!(grid.ends_in(1010), 0);
+    }
+
+    proptest! {
+        #[test]
+        fn parts_sum_to_the_window(
+            window in 1_i64..50, most in 1_usize..60, begin in 0_i64..900, length in 1_i64..300,
+        ) {
+            let grid = grid(1000, 2000, Some(window), most);
+            prop_assert!(grid.count <= most && grid.count > 0);
+            let (begin, end) = (1000 + begin, 1000 + begin + length);
+            prop_assert_eq!(grid.parts(begin, end).map(|(_, ns)| ns).sum::<i64>(), length);
+            prop_assert!(grid.parts(begin, end).all(|(bucket, _)| bucket < grid.count));
+        }
+    }
+}

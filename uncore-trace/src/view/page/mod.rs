@@ -1,0 +1,134 @@
+//! A recording as one page for a browser: which tenant filled which link, when, and how sure that is.
+//!
+//! ```text
+//! survey  what was counted, by whom -.
+//! grid    buckets of time ----------- series  values over time -.
+//! notices, answer, about, sql ---------------------------------- data, json -> html
+//! ```
+//!
+//! Guarantees: a page needs no other file and no network; memory is that of its points, whatever the
+//! recording's length; what is in a page is escaped twice: what a terminal or a reader could take for
+//! something else ([`crate::text::printable`]), and what a browser could.
+
+mod about;
+mod answer;
+mod data;
+mod grid;
+mod html;
+mod notices;
+mod planned;
+mod series;
+mod sql;
+mod survey;
+mod total;
+
+#[cfg(test)]
+mod tests;
+
+use std::io::Write;
+
+use anyhow::{Context as _, Result, bail};
+
+use self::data::Data;
+use self::grid::Grid;
+use self::notices::Notices;
+use self::planned::Planned;
+use self::survey::Survey;
+use super::headroom::{self, headroom};
+use super::incomplete::Incomplete;
+use super::links::Links;
+use super::span::Span;
+use super::usage::Question;
+use crate::schema::fabric;
+use crate::tables::reader::Recording;
+use crate::text::printable;
+
+/// So many of the largest tenants of each plot are shown unless something else is asked for.
+pub const TENANTS: usize = 30;
+
+/// At most so many points over time.
+const POINTS: usize = 4000;
+/// At most so many points of all areas: what a browser shows within two seconds.
+const ALL_POINTS: usize = 1_500_000;
+/// At least so many points over time, however many areas there are.
+const LEAST_POINTS: usize = 200;
+
+/// What is asked.
+#[derive(Debug, Clone)]
+pub struct Asked<'a> {
+    /// By whom, and from when to when; `links` is not looked at: a page has links and other events.
+    pub question: Question<'a>,
+    /// How many of the largest tenants of each plot are shown.
+    pub tenants: usize,
+    /// The recording as the user typed it.
+    pub path: &'a str,
+}
+
+/// Writes the page of a recording.
+///
+/// # Errors
+///
+/// The recording cannot be read, nothing was recorded in the time asked for, or `out` fails.
+pub fn write(recording: &Recording, asked: &Asked<'_>, out: &mut dyn Write) -> Result<()> {
+    let table = recording.table(&fabric::TABLE)?;
+    let pairs = table.metadata();
+    let plan = Planned::of(pairs);
+    let links = Links::of_metadata(pairs)?;
+    let Question { by, from, to, cgroup_depth, .. } = asked.question.clone();
+    let is_limited = from.is_some() || to.is_some();
+    let Some(span) = Span::of(recording, &table, from.as_ref(), to.as_ref())? else {
+        bail!("{} has no rows: there is nothing to show", recording.path().display());
+    };
+    let survey = Survey::of(recording, plan.as_ref(), &links, &asked.question, asked.tenants)?;
+    let areas: usize = survey.plots.iter().map(|plot| plot.areas.len()).sum();
+    let points = (ALL_POINTS / areas.max(1)).clamp(LEAST_POINTS, POINTS);
+    let grid = Grid::new(&span, pairs, points);
+    let series = series::fill(&table, (&survey, &links), &asked.question, (&span, grid))?;
+    let ways = headroom(recording, &links, &headroom::Question { by, from, to, cgroup_depth })?;
+    let notices = Notices::of(recording, pairs, &span)?;
+    let incomplete = Incomplete::of(recording)?;
+    let incomplete = incomplete.map(|it| printable(&it.line(survey.start_ns)).into_owned());
+    let wall_ns = about::clock(pairs).map(|clock| clock.wall(survey.start_ns));
+    let event = plan.as_ref().and_then(|plan| most_counted(&survey, plan, &links));
+    let queries = sql::queries(recording, asked.path, event);
+    let data = Data {
+        survey: &survey,
+        links: &links,
+        ways: &ways,
+        grid,
+        series: &series,
+        notices: &notices,
+    };
+    super::html::write(out, &html::PAGE, |json| {
+        json.key("host")?.value(&about::host(pairs))?;
+        json.key("wall_ms")?.value(&wall_ns.map(|ns| ns as f64 / 1e6))?;
+        json.key("path")?.value(&printable(asked.path))?;
+        json.key("by")?.value(by.name())?;
+        json.key("limited")?.value(&is_limited)?;
+        json.key("depth")?.value(&cgroup_depth)?;
+        json.key("answer")?.value(&answer::answer(&survey, &links, &ways))?;
+        json.key("incomplete")?.value(&incomplete)?;
+        data.write(json)?;
+        json.key("facts")?.value(&about::facts(pairs, plan.as_ref()))?;
+        let notes = plan.iter().flat_map(|plan| plan.warnings.iter().chain(&plan.notes));
+        json.key("notes")?.list(notes, |json, note| json.value(&printable(note)))?;
+        json.key("counters")?;
+        match &plan {
+            Some(plan) => about::counters(json, plan, &links)?,
+            None => json.value(&())?,
+        }
+        json.key("queries")?.value(&queries)
+    })
+    .context("cannot write the page")
+}
+
+/// An event that the first plot with anything in it is of.
+fn most_counted<'a>(survey: &Survey, plan: &'a Planned, links: &Links) -> Option<&'a str> {
+    let event = &survey.plots.iter().find(|plot| plot.event.total > 0.0)?.event;
+    let is_of = |its: &&planned::Counter| match event.link {
+        Some(way) => its.way(links) == Some(way),
+        // The filter of an event is in brackets after its name.
+        None => event.name.split('[').next() == Some(&its.event),
+    };
+    plan.counters.iter().find(is_of).map(|its| its.event.as_str())
+}

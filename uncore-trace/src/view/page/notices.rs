@@ -1,0 +1,204 @@
+//! What a page marks in its plots: what users named, losses, and CPUs that went offline or came online.
+//!
+//! Guarantee: memory does not grow with the recording. Losses of one cause that lie near each other are
+//! one mark with their sum, and only so many names and changes of CPUs are kept; the rest is counted.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, Result};
+use serde::Serialize;
+
+use super::super::check::facts::Facts;
+use super::super::marks::Marks;
+use super::super::span::Span;
+use crate::schema::columns::{get, i32s, i64s, texts, words};
+use crate::schema::marks::Kind;
+use crate::schema::{cpus, loss};
+use crate::tables::reader::Recording;
+use crate::text::printable;
+
+/// Losses of a cause are kept apart if they are in different ones of so many parts of the time.
+const PARTS: i64 = 100;
+/// So many changes of CPUs are kept.
+const CHANGES: usize = 500;
+/// So many marks of users are kept.
+const NAMES: usize = 500;
+
+/// A stretch of time in which something was lost.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(super) struct Lost {
+    pub cause: String,
+    pub count: i64,
+    /// Begin and end of the time it may affect, `CLOCK_MONOTONIC` ns; in a file without the table, the
+    /// begin of the first.
+    pub from_ns: Option<i64>,
+    pub to_ns: Option<i64>,
+    /// Whether it costs precision only.
+    pub precision: bool,
+    /// What a row has to say, if it is the only one.
+    pub detail: Option<String>,
+}
+
+/// A CPU that changed its state.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(super) struct Change {
+    /// `CLOCK_MONOTONIC`, ns.
+    pub ns: i64,
+    pub cpu: i32,
+    pub state: String,
+}
+
+/// An instant or a span that a user named.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(super) struct Named {
+    /// `CLOCK_MONOTONIC`, ns.
+    pub from_ns: i64,
+    /// None for an instant; a span that was not ended ends with the recording.
+    pub to_ns: Option<i64>,
+    pub text: String,
+}
+
+/// All that is to be marked.
+#[derive(Debug, Default)]
+pub(super) struct Notices {
+    /// None where nothing is known of losses.
+    pub losses: Option<Vec<Lost>>,
+    /// In the order of time.
+    pub cpus: Vec<Change>,
+    /// Changes that are left out.
+    pub more_cpus: u64,
+    /// What users named, in the order of time.
+    pub named: Vec<Named>,
+    /// Names that are left out.
+    pub more_named: u64,
+}
+
+impl Notices {
+    /// Those of the time asked for.
+    ///
+    /// # Errors
+    ///
+    /// A table of the dataset cannot be read.
+    pub(super) fn of(
+        recording: &Recording,
+        pairs: &BTreeMap<String, String>,
+        span: &Span,
+    ) -> Result<Self> {
+        let has =
+            |name| recording.is_dataset() && recording.tables().iter().any(|it| it.name == name);
+        let losses = if has(loss::TABLE.name) {
+            Some(of_table(recording, span)?)
+        } else {
+            of_metadata(&Facts::of(pairs))
+        };
+        let mut notices = Self { losses, ..Self::default() };
+        notices.add_named(&Marks::read(recording)?, span);
+        if has(cpus::TABLE.name) {
+            notices.add_cpus(recording, span)?;
+        }
+        Ok(notices)
+    }
+
+    fn add_named(&mut self, marks: &Marks, span: &Span) {
+        let shown = marks.list.iter().filter(|mark| mark.is_within(span.begin_ns, span.end_ns));
+        for mark in shown {
+            if self.named.len() >= NAMES {
+                self.more_named += 1;
+                continue;
+            }
+            self.named.push(Named {
+                from_ns: mark.begin_ns,
+                to_ns: (mark.kind == Kind::Span).then(|| mark.last_ns().min(span.end_ns)),
+                text: printable(&mark.text).into_owned(),
+            });
+        }
+        self.more_named += marks.left_out;
+    }
+
+    /// Every row after those of the begin is a change, of the state or of the counters that a CPU reads.
+    fn add_cpus(&mut self, recording: &Recording, span: &Span) -> Result<()> {
+        let mut states: BTreeMap<i32, String> = BTreeMap::new();
+        for batch in recording.table(&cpus::TABLE)?.scan(&["mono_ns", "cpu", "state"])? {
+            let batch = batch?;
+            let (times, numbers) = (i64s(&batch, "mono_ns")?, i32s(&batch, "cpu")?);
+            let words = words(&batch, "state")?;
+            for row in 0..batch.num_rows() {
+                let (ns, cpu) = (times.value(row), numbers.value(row));
+                let state = words.get(row).context("a CPU without a state")?;
+                let before = states.insert(cpu, state.to_owned());
+                if before.is_none_or(|before| before == state) || !within(span, ns, ns) {
+                    continue;
+                }
+                if self.cpus.len() >= CHANGES {
+                    self.more_cpus += 1;
+                } else {
+                    self.cpus.push(Change { ns, cpu, state: printable(state).into_owned() });
+                }
+            }
+        }
+        self.cpus.sort_by_key(|change| change.ns);
+        Ok(())
+    }
+}
+
+/// Whether a stretch of time touches what is shown.
+fn within(span: &Span, from_ns: i64, to_ns: i64) -> bool {
+    from_ns <= span.end_ns && to_ns >= span.begin_ns
+}
+
+fn of_table(recording: &Recording, span: &Span) -> Result<Vec<Lost>> {
+    let part = (span.end_ns.saturating_sub(span.begin_ns) / PARTS).max(1);
+    let mut found: BTreeMap<(i64, String), Lost> = BTreeMap::new();
+    let columns = ["mono_ns", "span_ns", "cause", "cpu", "count", "detail"];
+    for batch in recording.table(&loss::TABLE)?.scan(&columns)? {
+        let batch = batch?;
+        let (ends, spans) = (i64s(&batch, "mono_ns")?, i64s(&batch, "span_ns")?);
+        let (causes, counts) = (words(&batch, "cause")?, i64s(&batch, "count")?);
+        let (cpus, details) = (i32s(&batch, "cpu")?, texts(&batch, "detail")?);
+        for row in 0..batch.num_rows() {
+            let cause = causes.get(row).context("a loss row without a cause")?;
+            let (to_ns, count) = (ends.value(row), counts.value(row));
+            let from_ns = to_ns.saturating_sub(spans.value(row));
+            if count == 0 || !within(span, from_ns, to_ns) {
+                continue;
+            }
+            let detail = arrow::array::Array::is_valid(details, row).then(|| details.value(row));
+            let cpu = get(cpus, row).map(|cpu| format!("CPU {cpu}"));
+            let words: Vec<String> =
+                cpu.into_iter().chain(detail.map(|it| printable(it).into_owned())).collect();
+            let place = from_ns.saturating_sub(span.begin_ns) / part;
+            let lost = found.entry((place, cause.to_owned())).or_insert_with(|| Lost {
+                cause: printable(cause).into_owned(),
+                count: 0,
+                from_ns: Some(from_ns),
+                to_ns: Some(to_ns),
+                precision: loss::is_precision(cause),
+                detail: (!words.is_empty()).then(|| words.join(", ")),
+            });
+            if lost.count > 0 {
+                lost.detail = None;
+            }
+            lost.count = lost.count.saturating_add(count);
+            lost.from_ns = lost.from_ns.min(Some(from_ns));
+            lost.to_ns = lost.to_ns.max(Some(to_ns));
+        }
+    }
+    let mut found: Vec<Lost> = found.into_values().collect();
+    found.sort_by_key(|lost| lost.from_ns);
+    Ok(found)
+}
+
+/// A file has the sums and the first of each cause only.
+fn of_metadata(facts: &Facts) -> Option<Vec<Lost>> {
+    let totals = facts.loss.as_ref().ok()?;
+    let some = totals.iter().filter(|(_, count)| **count > 0);
+    let lost = some.map(|(cause, count)| Lost {
+        cause: printable(cause).into_owned(),
+        count: *count,
+        from_ns: facts.loss_first.get(cause).copied(),
+        to_ns: None,
+        precision: loss::is_precision(cause),
+        detail: None,
+    });
+    Some(lost.collect())
+}

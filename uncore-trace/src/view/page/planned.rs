@@ -1,0 +1,70 @@
+//! What a page needs of the plan in a recording's metadata.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use super::super::links::Links;
+use crate::schema::link::Direction;
+use crate::schema::{counters, metadata};
+
+/// The plan.
+#[derive(Debug, Deserialize)]
+pub(super) struct Planned {
+    #[serde(default)]
+    pub counters: Vec<Counter>,
+    #[serde(default)]
+    pub warnings: Vec<String>,
+    #[serde(default)]
+    pub notes: Vec<String>,
+}
+
+/// A counter, as `schema/counters.rs` describes it.
+#[derive(Debug, Deserialize)]
+pub(super) struct Counter {
+    pub id: u32,
+    pub pmu: String,
+    pub event: String,
+    pub filter: String,
+    pub unit: String,
+    pub scale: f64,
+    pub attr_type: u32,
+    pub config: Vec<u64>,
+    pub cpu: u32,
+    /// Not written where its counts are divided and nothing else.
+    #[serde(default = "counted")]
+    pub role: String,
+}
+
+fn counted() -> String {
+    "counted".to_owned()
+}
+
+impl Planned {
+    /// Of a recording; none where its metadata have none that can be read.
+    pub(super) fn of(pairs: &BTreeMap<String, String>) -> Option<Self> {
+        serde_json::from_str(pairs.get(metadata::PLAN)?).ok()
+    }
+
+    /// The counters that have rows, and whose bytes, if they count bytes, go over no link.
+    pub(super) fn apart<'a>(&'a self, links: &'a Links) -> impl Iterator<Item = &'a Counter> {
+        let counts = |its: &&Counter| its.role != counters::WEIGHT;
+        self.counters.iter().filter(counts).filter(|its| its.way(links).is_none())
+    }
+}
+
+impl Counter {
+    /// The link that it is on and its direction.
+    pub(super) fn way(&self, links: &Links) -> Option<(usize, Direction)> {
+        links.on(i32::try_from(self.id).ok()?)
+    }
+
+    /// `type=40,config=0x2,config1=0x3ff`: the type, and the words that are not 0.
+    pub(super) fn encoding(&self) -> String {
+        let name = |word| if word == 0 { "config".to_owned() } else { format!("config{word}") };
+        let used =
+            self.config.iter().enumerate().filter(|(word, value)| *word == 0 || **value != 0);
+        let words = used.map(|(word, value)| format!(",{}={value:#x}", name(word)));
+        format!("type={}{}", self.attr_type, words.collect::<String>())
+    }
+}

@@ -1,0 +1,285 @@
+//! The values of a page's plots over time: a second look at the rows, with the buckets and the areas
+//! known.
+//!
+//! Guarantees: the areas of a plot sum to its mean, and over time to what was counted; the highest
+//! window of a bucket is kept beside the mean; what is not known is none, and never 0. Memory is that of
+//! the buckets of all areas, whatever the recording's length.
+//!
+//! A window that covers more than a bucket, as after a reading that failed, is spread evenly over its
+//! time. Where only a part of the windows of a bucket is known, the mean is of that part.
+
+use std::collections::HashMap;
+
+use anyhow::Result;
+
+use super::super::interval::{Claim, Width};
+use super::super::key::{Columns, Quick};
+use super::super::links::Links;
+use super::super::span::Span;
+use super::super::usage::Question;
+use super::grid::Grid;
+use super::survey::{Plot, Survey};
+use super::total::{Rate, Rates, Total};
+use crate::schema::columns::get;
+use crate::schema::link::Direction;
+use crate::tables::reader::Table;
+
+/// One area over time.
+#[derive(Debug, Default)]
+pub(super) struct Area {
+    /// What each bucket has.
+    pub value: Vec<f64>,
+    /// The lower end of the 90 % interval, as a part of the value; not a number where nothing is known
+    /// of it.
+    pub low: Vec<f32>,
+    /// The higher end.
+    pub high: Vec<f32>,
+    /// The mean confidence of the rows, by value; not a number where none has one.
+    pub confidence: Vec<f32>,
+    now: Now,
+}
+
+/// Of one area, the rows of the windows that end in one bucket.
+#[derive(Debug, Default)]
+struct Now {
+    value: f64,
+    /// Sum of the values with a confidence, and of their products with it.
+    claimed: (f64, f64),
+    width: Width,
+    rows: u64,
+}
+
+impl Area {
+    fn new(count: usize) -> Self {
+        Self {
+            value: vec![0.0; count],
+            low: vec![f32::NAN; count],
+            high: vec![f32::NAN; count],
+            confidence: vec![f32::NAN; count],
+            now: Now::default(),
+        }
+    }
+
+    /// The windows that end in `bucket` are complete.
+    fn end(&mut self, bucket: usize) {
+        let now = &mut self.now;
+        let (value, (claimed, product)) = (now.value, now.claimed);
+        if now.rows > 0 && claimed > 0.0 {
+            self.confidence[bucket] = (product / claimed) as f32;
+            let interval = now.width.interval(value, f64::INFINITY);
+            self.low[bucket] = (interval.low / value) as f32;
+            self.high[bucket] = (interval.high / value) as f32;
+        }
+        now.width.clear();
+        (now.value, now.claimed, now.rows) = (0.0, (0.0, 0.0), 0);
+    }
+
+    /// A bucket in the middle of a window has no end of one: what is said of the window is said of it.
+    fn finish(&mut self) {
+        for column in [&mut self.low, &mut self.high, &mut self.confidence] {
+            let mut next = f32::NAN;
+            for (said, value) in column.iter_mut().zip(&self.value).rev() {
+                if said.is_nan() && *value > 0.0 {
+                    *said = next;
+                }
+                next = *said;
+            }
+        }
+    }
+}
+
+/// One plot over time.
+#[derive(Debug)]
+pub(super) struct Series {
+    /// Its sums.
+    pub total: Total,
+    /// In the order of [`Plot::areas`].
+    pub areas: Vec<Area>,
+}
+
+/// All plots over time.
+#[derive(Debug)]
+pub(super) struct AllSeries {
+    /// In the order of the plots.
+    pub plots: Vec<Series>,
+    /// Highest and lowest rates of in and out together, by link.
+    pub together: HashMap<usize, Rates>,
+}
+
+/// Where the rows of one counter and line go.
+#[derive(Debug, Clone, Copy)]
+struct Slot {
+    plot: usize,
+    area: usize,
+    cause: usize,
+}
+
+/// Divides the rows of `table` over the buckets and areas.
+///
+/// # Errors
+///
+/// The table cannot be read.
+pub(super) fn fill(
+    table: &Table,
+    (survey, links): (&Survey, &Links),
+    question: &Question<'_>,
+    (span, grid): (&Span, Grid),
+) -> Result<AllSeries> {
+    let mut filling = Filling::new(survey, links, grid);
+    for batch in table.scan_within(&question.by.columns(), "mono_ns", span.wanted.clone())? {
+        let batch = batch?;
+        let columns = Columns::new(&batch, question.by, question.cgroup_depth, None)?;
+        let mut known: HashMap<(i32, Quick), [Option<Slot>; 2]> = HashMap::new();
+        for row in 0..columns.rows {
+            let end_ns = columns.mono_ns.value(row);
+            if !span.wanted.contains(&end_ns) {
+                continue;
+            }
+            filling.goes_to(end_ns);
+            let key = (columns.counter.value(row), columns.quick(row));
+            let slots = *known.entry(key).or_insert_with(|| filling.slots(&columns, row));
+            for slot in slots.into_iter().flatten() {
+                filling.add(slot, &columns, row);
+            }
+        }
+    }
+    Ok(filling.finish())
+}
+
+struct Filling<'a> {
+    survey: &'a Survey,
+    links: &'a Links,
+    grid: Grid,
+    /// The plot of each direction of a link, and of each event.
+    of_links: HashMap<(usize, Direction), usize>,
+    of_events: HashMap<(&'a str, &'a str), usize>,
+    all: AllSeries,
+    /// The bucket that windows end in.
+    bucket: usize,
+    /// The areas that have rows in it.
+    touched: Vec<(usize, usize)>,
+    end_ns: i64,
+}
+
+impl<'a> Filling<'a> {
+    fn new(survey: &'a Survey, links: &'a Links, grid: Grid) -> Self {
+        let plots = || survey.plots.iter().enumerate();
+        let of_links = plots().filter_map(|(place, plot)| Some((plot.event.link?, place)));
+        let event = |plot: &'a Plot| (plot.event.name.as_str(), plot.event.unit.as_str());
+        let of_events = plots().filter(|(_, plot)| plot.event.link.is_none());
+        let series = |plot: &Plot| Series {
+            total: Total::new(grid),
+            areas: plot.areas.iter().map(|_| Area::new(grid.count)).collect(),
+        };
+        let of_links: HashMap<_, _> = of_links.collect();
+        let both_ways = |(link, direction): &&(usize, Direction)| {
+            *direction == Direction::In && of_links.contains_key(&(*link, Direction::Out))
+        };
+        let together = of_links.keys().filter(both_ways).map(|(link, _)| (*link, Rates::new(grid)));
+        Self {
+            survey,
+            links,
+            grid,
+            all: AllSeries {
+                plots: survey.plots.iter().map(series).collect(),
+                together: together.collect(),
+            },
+            of_events: of_events.map(|(place, plot)| (event(plot), place)).collect(),
+            of_links,
+            bucket: 0,
+            touched: Vec::new(),
+            end_ns: i64::MIN,
+        }
+    }
+
+    /// Windows that end at `end_ns` come next: rows are in the order of their windows' ends.
+    fn goes_to(&mut self, end_ns: i64) {
+        if end_ns == self.end_ns {
+            return;
+        }
+        self.end_windows();
+        self.end_ns = end_ns;
+        let bucket = self.grid.ends_in(end_ns);
+        if bucket != self.bucket {
+            self.end_bucket();
+            self.bucket = bucket;
+        }
+    }
+
+    /// Where a row goes: to its link, and to its event where that is shown apart.
+    fn slots(&mut self, columns: &Columns<'_>, row: usize) -> [Option<Slot>; 2] {
+        let link = self.links.on(columns.counter.value(row));
+        let of_link = link.and_then(|way| self.of_links.get(&way).copied());
+        let event = columns.event(row);
+        let of_event = self.of_events.get(&(event.as_str(), columns.unit(row))).copied();
+        [of_link, of_event].map(|plot| {
+            let plot = plot?;
+            let area = self.survey.plots[plot].area(columns.owner(row), columns.key(row));
+            let Some(area) = area else {
+                return Some(Slot { plot, area: usize::MAX, cause: 0 });
+            };
+            let cause = columns.divided.map(|of| {
+                let width = &mut self.all.plots[plot].areas[area].now.width;
+                width.cause(get(of.socket, row), of.comm.get(row).unwrap_or_default())
+            });
+            Some(Slot { plot, area, cause: cause.unwrap_or_default() })
+        })
+    }
+
+    fn add(&mut self, slot: Slot, columns: &Columns<'_>, row: usize) {
+        let (end_ns, length_ns) = (columns.mono_ns.value(row), columns.window_ns.value(row).max(1));
+        let window = (end_ns.saturating_sub(length_ns), end_ns);
+        let (counter, value) = (columns.counter.value(row), get(columns.value, row));
+        let series = &mut self.all.plots[slot.plot];
+        series.total.add(counter, window, value);
+        let (Some(area), Some(value)) = (series.areas.get_mut(slot.area), value) else { return };
+        for (bucket, ns) in self.grid.parts(window.0, window.1) {
+            area.value[bucket] += value * ns as f64 / length_ns as f64;
+        }
+        let now = &mut area.now;
+        if now.rows == 0 {
+            self.touched.push((slot.plot, slot.area));
+        }
+        now.rows += 1;
+        now.value += value;
+        let confidence = get(columns.confidence, row);
+        if let Some(confidence) = confidence {
+            now.claimed.0 += value;
+            now.claimed.1 += value * f64::from(confidence);
+        }
+        if let Some(of) = columns.divided {
+            let total = get(of.total, row).unwrap_or(value);
+            let of = (counter, end_ns, length_ns);
+            now.width.add(slot.cause, Claim { of, value, total, confidence });
+        }
+    }
+
+    /// All rows of the windows that end at one moment have come.
+    fn end_windows(&mut self) {
+        let rates: Vec<Rate> =
+            self.all.plots.iter_mut().map(|series| series.total.end_windows()).collect();
+        for (link, together) in &mut self.all.together {
+            let of = |direction| {
+                let plot = self.of_links.get(&(*link, direction));
+                plot.map_or(Rate::Absent, |plot| rates[*plot])
+            };
+            let sum = of(Direction::In).and(of(Direction::Out));
+            together.add(self.grid.ends_in(self.end_ns), sum);
+        }
+    }
+
+    fn end_bucket(&mut self) {
+        for (plot, area) in self.touched.drain(..) {
+            self.all.plots[plot].areas[area].end(self.bucket);
+        }
+    }
+
+    fn finish(mut self) -> AllSeries {
+        self.end_windows();
+        self.end_bucket();
+        for series in &mut self.all.plots {
+            series.areas.iter_mut().for_each(Area::finish);
+        }
+        self.all
+    }
+}

@@ -1,0 +1,89 @@
+//! Questions in SQL that a page shows: they run as they are in `DuckDB`, on this very recording.
+
+use serde::Serialize;
+
+use crate::schema::{fabric, links};
+use crate::tables::reader::Recording;
+use crate::text::printable;
+
+/// A query and what it answers.
+#[derive(Debug, Serialize)]
+pub(super) struct Query {
+    pub question: String,
+    pub sql: String,
+}
+
+/// The queries for a recording at `path` as the user typed it; `event` is one that it has.
+pub(super) fn queries(recording: &Recording, path: &str, event: Option<&str>) -> Vec<Query> {
+    let table = |name: &str| {
+        let file = if recording.is_dataset() {
+            format!("{}/{name}.parquet", path.trim_end_matches('/'))
+        } else {
+            path.to_owned()
+        };
+        format!("'{}'", quoted(&file))
+    };
+    let fabric = table(fabric::TABLE.name);
+    let mut queries = Vec::new();
+    let mut add = |question: &str, sql: String| {
+        queries.push(Query { question: question.to_owned(), sql });
+    };
+    add(
+        "Who had how much of each event, and how sure is it?",
+        format!(
+            "SELECT event, unit, owner, cgroup, sum(value) AS value, avg(confidence) AS confidence\n\
+             FROM {fabric}\n\
+             WHERE value > 0\n\
+             GROUP BY ALL ORDER BY event, value DESC;"
+        ),
+    );
+    if recording.tables().iter().any(|def| def.name == links::TABLE.name) {
+        add(
+            "Who moved how much over each link?",
+            format!(
+                "SELECT link, direction, owner, cgroup, sum(value) / 1e9 AS gb\n\
+                 FROM {fabric} JOIN (SELECT DISTINCT host, boot_id, counter, link, direction\n\
+                 \x20   FROM {}) USING (host, boot_id, counter)\n\
+                 WHERE value > 0\n\
+                 GROUP BY ALL ORDER BY link, direction, gb DESC;",
+                table(links::TABLE.name)
+            ),
+        );
+    }
+    if let Some(event) = event {
+        add(
+            "In which windows was most counted, and who had it?",
+            format!(
+                "SELECT ts, cgroup, pid, comm, sum(value) * 1e9 / max(window_ns) AS per_second\n\
+                 FROM {fabric}\n\
+                 WHERE event = '{}' AND owner = 'task'\n\
+                 GROUP BY ALL ORDER BY per_second DESC NULLS LAST LIMIT 20;",
+                quoted(event)
+            ),
+        );
+    }
+    queries
+}
+
+/// The inside of a string in SQL, fit to be shown: what is not runs into an error, and does nothing else.
+fn quoted(text: &str) -> String {
+    printable(text).replace('\'', "''")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::sample::{INTACT, Sample};
+    use super::*;
+
+    #[test]
+    fn names_are_quoted_and_tables_are_those_there_are() {
+        let file = Sample::new(false, &INTACT).open();
+        let of_file = queries(&file, "it's.parquet", Some("o'event"));
+        assert_eq!(of_file.len(), 2);
+        assert!(of_file.iter().all(|it| it.sql.contains("'it''s.parquet'")), "{of_file:?}");
+        assert!(of_file[1].sql.contains("event = 'o''event'"), "{of_file:?}");
+        let dataset = Sample::new(true, &INTACT);
+        let of_dataset = queries(&dataset.open(), "run/", None);
+        assert!(of_dataset[0].sql.contains("'run/fabric.parquet'"), "{of_dataset:?}");
+    }
+}

@@ -1,0 +1,116 @@
+//! `cargo xtask bench pipeline`: how fast records become files, and in how much memory, for machines that
+//! are not here. The records are made up by `uncore-trace/benches/pipeline.rs`.
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "the table is the result")]
+
+use anyhow::{Context as _, Result};
+use jiff::Zoned;
+use serde::Deserialize;
+
+use super::machine;
+use crate::command::quietly;
+use crate::target;
+
+/// CPUs, cgroups, counters, and seconds that are recorded: a second of many CPUs is as much as many of few.
+const SIZES: [(u32, u32, u32, u32); 8] = [
+    (2, 100, 10, 20),
+    (2, 100_000, 10, 20),
+    (64, 1_000, 10, 5),
+    (64, 1_000, 200, 1),
+    (288, 1_000, 40, 1),
+    (288, 100_000, 40, 1),
+    (1024, 10_000, 10, 1),
+    (1024, 100_000, 40, 1),
+];
+
+/// Bytes.
+const MIB: f64 = 1_048_576.0;
+
+/// What the memory may be, in bytes: a base, and for each CPU and each cgroup.
+const BASE: f64 = 64.0 * MIB;
+const A_CPU: f64 = 16.0 * 1024.0;
+const A_CGROUP: f64 = 256.0;
+
+/// Options of `cargo xtask bench pipeline`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// How counts are divided: residency, or auto, which learns
+    #[arg(long, default_value = "residency", value_parser = ["residency", "auto"])]
+    method: String,
+    /// Only machines of at most so many CPUs
+    #[arg(long, default_value_t = 1024)]
+    cpus: u32,
+}
+
+/// What the bench says of a size.
+#[derive(Clone, Copy, Debug, Deserialize)]
+struct Found {
+    records: u64,
+    rows: u64,
+    wall_s: f64,
+    fabric_bytes: u64,
+    bytes: u64,
+    peak_kib: u64,
+}
+
+/// Measures all sizes and prints the table.
+pub(super) fn run(args: &Args) -> Result<()> {
+    println!(
+        "| CPUs | cgroups | counters | records a second | times as fast as they come | bytes a row of \
+         `fabric` | MB an hour | peak memory | of the bound |"
+    );
+    println!("|---|---|---|---|---|---|---|---|---|");
+    for (cpus, cgroups, counters, seconds) in SIZES.into_iter().filter(|size| size.0 <= args.cpus) {
+        let mut command = target::cargo();
+        command.args([
+            "bench",
+            "--locked",
+            "--quiet",
+            "--package=uncore-trace",
+            "--bench=pipeline",
+        ]);
+        let size = [cpus, cgroups, counters, seconds].map(|number| number.to_string());
+        command.arg("--").args(&size).arg(&args.method);
+        eprintln!("{} CPUs, {} cgroups, {} counters", size[0], size[1], size[2]);
+        let text = quietly(&mut command)?;
+        let line = text.lines().find(|line| line.starts_with('{')).context("no result")?;
+        let found: Found = serde_json::from_str(line).context("cannot read the result")?;
+        println!("{}", row([cpus, cgroups, counters, seconds], &found));
+    }
+    println!();
+    println!("{}, {}", machine::describe(), Zoned::now().date());
+    Ok(())
+}
+
+fn row([cpus, cgroups, counters, seconds]: [u32; 4], found: &Found) -> String {
+    let peak = found.peak_kib as f64 * 1024.0;
+    let bound = BASE + A_CPU * f64::from(cpus) + A_CGROUP * f64::from(cgroups);
+    let recorded = f64::from(seconds);
+    format!(
+        "| {cpus} | {cgroups} | {counters} | {:.0} k | {:.1} | {:.1} | {:.0} | {:.0} MiB | {:.2} |",
+        found.records as f64 / found.wall_s / 1e3,
+        recorded / found.wall_s,
+        found.fabric_bytes as f64 / found.rows.max(1) as f64,
+        found.bytes as f64 / recorded * 3600.0 / 1e6,
+        peak / MIB,
+        peak / bound,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_has_ratios_to_what_comes_and_to_the_bound() {
+        let found = Found {
+            records: 60_000,
+            rows: 1000,
+            wall_s: 2.0,
+            fabric_bytes: 5000,
+            bytes: 100_000,
+            peak_kib: 32 * 1024,
+        };
+        let expected = "| 2 | 0 | 10 | 30 k | 5.0 | 5.0 | 36 | 32 MiB | 0.50 |";
+        assert_eq!(row([2, 0, 10, 10], &found), expected);
+    }
+}

@@ -1,0 +1,281 @@
+//! `cargo xtask bench sampling`: what reading counters at fixed times costs, and how late the readings are.
+//!
+//! The cost is user and system time of the recorder over a span without its start, and the run time of its
+//! BPF programs, which is time of the CPUs and not of the recorder. `perf stat -I` prints the same events
+//! at the same interval beside it. Each round measures every variant once.
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "the tables are the result")]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use aya::programs::loaded_programs;
+use jiff::Zoned;
+use serde::Deserialize;
+use uncore_trace_ebpf::stamp::workspace_root;
+
+use super::machine;
+use super::running::{Recorder, Running as _};
+use super::stats::Summary;
+use crate::command::quietly;
+use crate::{setup, target};
+
+/// What is counted, on every CPU.
+const EVENTS: &str = "page-faults,context-switches,cpu-migrations,minor-faults,major-faults";
+/// Between two readings.
+const INTERVALS: [&str; 2] = ["1", "10"];
+/// Ticks whose lateness is measured, and their length in ns.
+const TICKS: [(&str, u64); 3] = [("10ms", 10_000_000), ("1ms", 1_000_000), ("100us", 100_000)];
+/// Time for a recorder to attach and to print its first rows.
+const SETTLE: Duration = Duration::from_secs(2);
+/// Processes of the load; each computes for some 0.3 ms and sleeps for 1 ms.
+const TENANTS: usize = 6;
+const TENANT: &str = "import time\nwhile True:\n    sum(range(20000)); time.sleep(0.001)";
+/// Clock ticks a second of `/proc/PID/stat` (`USER_HZ`, 100 on every platform).
+const USER_HZ: f64 = 100.0;
+
+/// Options of `cargo xtask bench sampling`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Rounds: each measures every variant once
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// Seconds of each measurement
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..))]
+    seconds: u64,
+    /// Measure the uncore-trace at PATH instead of building it
+    #[arg(long, value_name = "PATH")]
+    bin: Option<PathBuf>,
+}
+
+/// What is measured: its name in the table, and its command; the second is the interval in ms.
+type Variant = (&'static str, fn(&Path, &str) -> Command);
+
+const VARIANTS: [Variant; 3] = [
+    ("`perf stat -I`", perf),
+    ("`record --method residency`", |bin, ms| record(bin, ms, "residency")),
+    ("`record`", |bin, ms| record(bin, ms, "auto")),
+];
+
+fn perf(_: &Path, ms: &str) -> Command {
+    let mut command = Command::new("perf");
+    command.args(["stat", "-a", "-e", EVENTS, "-I", ms, "-o", "perf.txt"]);
+    command
+}
+
+fn record(bin: &Path, ms: &str, method: &str) -> Command {
+    let mut command = Command::new(bin);
+    command.args(["record", "-q", "-e", EVENTS, "--method", method, "-o", "run/"]);
+    command.args(["--tick", &format!("{ms}ms")]);
+    command
+}
+
+/// Part of a CPU, of the recorder and of its BPF programs.
+#[derive(Clone, Copy, Debug, Default)]
+struct Cost {
+    own: f64,
+    bpf: f64,
+}
+
+/// How late readings were, ns.
+#[derive(Debug, Deserialize)]
+struct Late {
+    ticks: u64,
+    missing: u64,
+    p50: u64,
+    p99: u64,
+    max: u64,
+}
+
+/// Measures and prints both tables.
+pub(super) fn run(args: &Args) -> Result<()> {
+    let bin = match &args.bin {
+        Some(bin) => std::path::absolute(bin).context("--bin is no path")?,
+        None => target::release()?,
+    };
+    let python = setup::python()?;
+    let _counted = BpfTimes::on()?;
+    let span = Duration::from_secs(args.seconds);
+    let cases: Vec<(bool, &str)> =
+        [false, true].iter().flat_map(|load| INTERVALS.map(|ms| (*load, ms))).collect();
+    let mut costs = vec![[const { Vec::new() }; VARIANTS.len()]; cases.len()];
+    for round in 1..=args.rounds {
+        for (&(is_loaded, ms), costs) in cases.iter().zip(&mut costs) {
+            let _load = Load::start(if is_loaded { TENANTS } else { 0 }, &python)?;
+            for ((name, command), costs) in VARIANTS.iter().zip(costs) {
+                let cost = cost(command(&bin, ms), span).context(*name)?;
+                eprintln!("round {round}: {name}, {ms} ms, {}: {cost:?}", word(is_loaded));
+                costs.push(cost);
+            }
+        }
+    }
+    println!("| interval | machine | {} |", VARIANTS.map(|(name, _)| name).join(" | "));
+    println!("|---|---|---|---|---|");
+    for ((is_loaded, ms), costs) in cases.iter().zip(&costs) {
+        let cells: Vec<String> = costs.iter().map(|costs| cell(costs)).collect();
+        println!("| {ms} ms | {} | {} |", word(*is_loaded), cells.join(" | "));
+    }
+    println!(
+        "\n| tick | machine | ticks | missing | p50, us | p99, us | max, us |\n|---|---|---|---|---|---|---|"
+    );
+    for is_loaded in [false, true] {
+        let _load = Load::start(if is_loaded { TENANTS } else { 0 }, &python)?;
+        for (tick, ns) in TICKS {
+            let Late { ticks, missing, p50, p99, max } = late(&bin, (tick, ns), span, &python)?;
+            let us = [p50, p99, max].map(|ns| format!("{:.1}", ns as f64 / 1e3)).join(" | ");
+            println!("| {tick} | {} | {ticks} | {missing} | {us} |", word(is_loaded));
+        }
+    }
+    println!(
+        "\n{}, {}; {} rounds of {} s.",
+        Zoned::now().strftime("%Y-%m-%d"),
+        machine::describe(),
+        args.rounds,
+        args.seconds
+    );
+    Ok(())
+}
+
+const fn word(is_loaded: bool) -> &'static str {
+    if is_loaded { "six processes run and sleep" } else { "idle" }
+}
+
+/// `2.1 % + 0.4 % BPF`: medians.
+fn cell(costs: &[Cost]) -> String {
+    let percent = |part: fn(&Cost) -> f64| {
+        let summary = Summary::of(costs.iter().map(part));
+        summary.map_or_else(|| "-".to_owned(), |it| format!("{:.1} %", it.median * 100.0))
+    };
+    let own = percent(|cost| cost.own);
+    if costs.iter().all(|cost| cost.bpf == 0.0) {
+        return own;
+    }
+    format!("{own} + {} in BPF", percent(|cost| cost.bpf))
+}
+
+/// Runs a recorder and looks at it for a while.
+fn cost(mut command: Command, span: Duration) -> Result<Cost> {
+    let scratch = tempfile::tempdir().context("cannot make a scratch directory")?;
+    let before: BTreeSet<u32> = programs()?.into_iter().map(|(id, _)| id).collect();
+    command.current_dir(scratch.path());
+    let recorder = Recorder::start(command, &scratch.path().join("stderr"), SETTLE)?;
+    let bpf = || -> Result<f64> {
+        let own = programs()?.into_iter().filter(|(id, _)| !before.contains(id));
+        Ok(own.map(|(_, seconds)| seconds).sum())
+    };
+    let (begin, first) = (Instant::now(), (own_cpu(recorder.id())?, bpf()?));
+    sleep(span);
+    let (seconds, last) = (begin.elapsed().as_secs_f64(), (own_cpu(recorder.id())?, bpf()?));
+    Box::new(recorder).stop()?;
+    Ok(Cost { own: (last.0 - first.0) / seconds, bpf: (last.1 - first.1) / seconds })
+}
+
+/// Records without load of its own, and asks how late each reading was.
+fn late(bin: &Path, (tick, ns): (&str, u64), span: Duration, python: &Path) -> Result<Late> {
+    let scratch = tempfile::tempdir().context("cannot make a scratch directory")?;
+    let mut command = Command::new(bin);
+    command.args(["record", "-q", "-e", "page-faults", "--method", "residency", "-o", "run/"]);
+    command.args(["--tick", tick]).current_dir(scratch.path());
+    let recorder = Recorder::start(command, &scratch.path().join("stderr"), SETTLE)?;
+    sleep(span);
+    Box::new(recorder).stop()?;
+    let mut ask = Command::new(python);
+    ask.arg(workspace_root().join("xtask/src/bench/sampling.py"));
+    let answer = quietly(ask.arg(scratch.path().join("run/readings.parquet")).arg(ns.to_string()))?;
+    serde_json::from_str(&answer).context("cannot read how late readings were")
+}
+
+/// User and system time of all threads of a process, seconds (`proc_pid_stat(5)`, fields 14 and 15).
+fn own_cpu(pid: u32) -> Result<f64> {
+    let path = format!("/proc/{pid}/stat");
+    let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+    ticks(&text).map(|ticks| ticks / USER_HZ).with_context(|| format!("{path} is {text:?}"))
+}
+
+/// The sum of both fields, in clock ticks; the name before them may hold blanks and parentheses.
+fn ticks(stat: &str) -> Option<f64> {
+    let (_, fields) = stat.rsplit_once(") ")?;
+    let fields: Vec<&str> = fields.split(' ').collect();
+    let field = |number: usize| fields.get(number - 3)?.parse::<f64>().ok();
+    Some(field(14)? + field(15)?)
+}
+
+/// Id and run time in seconds of each loaded BPF program.
+fn programs() -> Result<Vec<(u32, f64)>> {
+    loaded_programs()
+        .map(|program| program.map(|program| (program.id(), program.run_time().as_secs_f64())))
+        .collect::<Result<_, _>>()
+        .context("cannot list BPF programs")
+}
+
+/// The kernel counts run times of BPF programs until this is dropped.
+struct BpfTimes {
+    before: String,
+}
+
+impl BpfTimes {
+    const FILE: &str = "/proc/sys/kernel/bpf_stats_enabled";
+
+    fn on() -> Result<Self> {
+        let read = fs::read_to_string(Self::FILE);
+        let before = read.with_context(|| format!("cannot read {}", Self::FILE))?;
+        fs::write(Self::FILE, "1").with_context(|| format!("cannot write {}", Self::FILE))?;
+        Ok(Self { before })
+    }
+}
+
+impl Drop for BpfTimes {
+    fn drop(&mut self) {
+        if let Err(error) = fs::write(Self::FILE, self.before.trim()) {
+            eprintln!("cannot write {}: {error}", Self::FILE);
+        }
+    }
+}
+
+/// Processes that run and sleep, killed when dropped.
+struct Load(Vec<Child>);
+
+impl Load {
+    fn start(count: usize, python: &Path) -> Result<Self> {
+        let mut load = Self(Vec::new());
+        for _ in 0..count {
+            let mut command = Command::new(python);
+            command.args(["-c", TENANT]).stdin(Stdio::null());
+            load.0.push(command.spawn().with_context(|| format!("cannot run {command:?}"))?);
+        }
+        Ok(load)
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            // Both fail only where the process is gone already, which is what is wanted.
+            let _gone = child.kill();
+            let _gone = child.wait();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_come_after_a_name_that_may_hold_anything() {
+        let stat = "7 (a) R (b) S 1 2 3 4 5 6 7 8 9 10 120 30 0 0 20 0";
+        assert_eq!(ticks(stat), Some(150.0));
+        assert_eq!(ticks("7 (a"), None);
+    }
+
+    #[test]
+    fn a_cell_has_medians_and_bpf_where_there_is_any() {
+        let cost = |own, bpf| Cost { own, bpf };
+        assert_eq!(cell(&[cost(0.01, 0.0), cost(0.03, 0.0), cost(0.02, 0.0)]), "2.0 %");
+        assert_eq!(cell(&[cost(0.01, 0.005)]), "1.0 % + 0.5 % in BPF");
+    }
+}

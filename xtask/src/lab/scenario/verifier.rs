@@ -1,0 +1,13 @@
+//! The kernel takes every BPF program, and its verifier does not have to look at much more than
+//! `docs/verifier.md` says.
+
+use anyhow::Result;
+
+use super::super::step::{Check, Step};
+use super::Setting;
+
+#[expect(clippy::unnecessary_wraps, reason = "the type of every scenario")]
+pub(super) fn steps(_setting: &Setting<'_>) -> Result<Vec<Step>> {
+    let argv = ["/bin/uncore-trace", "doctor", "--verifier", "--json"];
+    Ok(vec![Step::command("verifier", &argv, vec![Check::Verified])])
+}

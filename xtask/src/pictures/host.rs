@@ -1,0 +1,153 @@
+//! Recordings on this machine: tenants in cgroups of their own, of which one does more after a while.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+
+/// Serves and waits, computes, and starts one short program after the other.
+const TENANTS: [(&str, &str); 3] = [
+    ("web", "while :; do i=0; while [ $i -lt 2000 ]; do i=$((i + 1)); done; sleep 0.02; done"),
+    ("batch", "while :; do :; done"),
+    ("build", "while :; do /bin/true; /bin/ls -R /etc >/dev/null; sleep 0.05; done"),
+];
+
+/// A second one of this comes in the second half.
+const GROWS: usize = 2;
+
+/// Counts are divided without error: what changes is sure.
+const EXACT: [&str; 4] = ["--sample-on", "sched", "--min-gap", "0"];
+
+/// Length of a half, seconds.
+const HALF: u64 = 5;
+/// Both halves, without the time around the change.
+pub(super) const HALVES: [&str; 4] = ["--before", "..4s", "--after", "6s.."];
+
+/// How long the recorder that loses records is stopped.
+const STOPPED: Duration = Duration::from_secs(4);
+
+/// Records what the kernel counts; in the second half one tenant does twice as much.
+pub(super) fn steady(program: &Path, to: &Path) -> Result<()> {
+    let tenants = Tenants::start()?;
+    let recorder = Recorder::start(program, to, &EXACT)?;
+    sleep(Duration::from_secs(HALF));
+    let more = tenants.run(GROWS)?;
+    sleep(Duration::from_secs(HALF));
+    drop(more);
+    recorder.stop(&[0])
+}
+
+/// The same with a recorder that is stopped until its buffer is full.
+pub(super) fn with_losses(program: &Path, to: &Path) -> Result<()> {
+    let _tenants = Tenants::start()?;
+    let recorder = Recorder::start(program, to, &["--buffer", "1", "--tick", "1ms"])?;
+    sleep(Duration::from_secs(3));
+    recorder.signal(Signal::STOP)?;
+    sleep(STOPPED);
+    recorder.signal(Signal::CONT)?;
+    sleep(Duration::from_secs(3));
+    // It says that records were lost.
+    recorder.stop(&[0, 1])
+}
+
+/// Programs in cgroups, gone when dropped.
+struct Tenants {
+    dirs: Vec<PathBuf>,
+    running: Vec<Group>,
+}
+
+impl Tenants {
+    fn start() -> Result<Self> {
+        let parent = unified()?.join("pictures");
+        let mut tenants = Self { dirs: Vec::new(), running: Vec::new() };
+        for dir in [parent.clone()].into_iter().chain(TENANTS.map(|(name, _)| parent.join(name))) {
+            fs::create_dir(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
+            tenants.dirs.push(dir);
+        }
+        for number in 0..TENANTS.len() {
+            let group = tenants.run(number)?;
+            tenants.running.push(group);
+        }
+        Ok(tenants)
+    }
+
+    /// Starts one in its cgroup.
+    fn run(&self, number: usize) -> Result<Group> {
+        let (_, script) = TENANTS[number];
+        let procs = self.dirs[number + 1].join("cgroup.procs");
+        let script = format!("echo $$ > '{}' || exit; {script}", procs.display());
+        let mut command = Command::new("sh");
+        command.args(["-c", &script]).stdin(Stdio::null()).stdout(Stdio::null());
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        Ok(Group(command.spawn().context("cannot run sh")?))
+    }
+}
+
+impl Drop for Tenants {
+    fn drop(&mut self) {
+        self.running.clear();
+        for dir in self.dirs.iter().rev() {
+            // A process that was killed leaves its cgroup a moment later.
+            let removed = |_: &usize| {
+                fs::remove_dir(dir).is_ok() || {
+                    sleep(Duration::from_millis(20));
+                    false
+                }
+            };
+            (0..100).find(removed);
+        }
+    }
+}
+
+/// A process group, killed when dropped.
+struct Group(Child);
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        kill_process_group(Pid::from_child(&self.0), Signal::KILL).ok();
+        self.0.wait().ok();
+    }
+}
+
+/// The mount of the v2 hierarchy.
+fn unified() -> Result<PathBuf> {
+    let mounts =
+        fs::read_to_string("/proc/self/mounts").context("cannot read /proc/self/mounts")?;
+    let fields = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+    let mut unified = fields.filter(|fields| fields.get(2) == Some(&"cgroup2"));
+    let fields = unified.next().context("no cgroup v2 hierarchy is mounted")?;
+    Ok(PathBuf::from(fields[1]))
+}
+
+/// A recorder of `-p host`.
+struct Recorder(Child);
+
+impl Recorder {
+    /// Starts it and waits until it counts.
+    fn start(program: &Path, to: &Path, options: &[&str]) -> Result<Self> {
+        let mut command = Command::new(program);
+        command.args(["record", "-q", "-p", "host"]).args(options).arg("-o").arg(to.join(""));
+        let recorder = Self(command.stdin(Stdio::null()).spawn().context("cannot record")?);
+        sleep(Duration::from_secs(1));
+        Ok(recorder)
+    }
+
+    fn signal(&self, signal: Signal) -> Result<()> {
+        kill_process(Pid::from_child(&self.0), signal).context("cannot signal the recorder")
+    }
+
+    /// Ends it; its exit code must be one of these.
+    fn stop(mut self, codes: &[i32]) -> Result<()> {
+        self.signal(Signal::TERM)?;
+        let status = self.0.wait().context("cannot wait for the recorder")?;
+        ensure!(
+            status.code().is_some_and(|code| codes.contains(&code)),
+            "record ended with {status}"
+        );
+        Ok(())
+    }
+}

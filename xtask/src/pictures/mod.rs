@@ -1,0 +1,119 @@
+//! `cargo xtask pictures`: the pictures and the terminal screens in `docs/`.
+//!
+//! Records on the lab's Grace and on this machine, as root, and shows what `uncore-trace` makes of it: pages
+//! in Chromium as PNG in `docs/pictures`, and screens as text between the marks of the documents that show
+//! them. Nothing is drawn by hand, so a picture is what a user sees.
+#![expect(clippy::print_stdout, reason = "a task tells what it did")]
+
+mod host;
+mod screens;
+
+/// Drives Chromium as the tests do. Not all of it is used here.
+#[expect(dead_code, reason = "tests use more of it")]
+#[path = "../../../tests/harness/browser.rs"]
+mod browser;
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+use uncore_trace_ebpf::stamp::workspace_root;
+
+use self::browser::Browser;
+use crate::{command, lab, target};
+
+/// Width and height of a picture, CSS pixels: a window on a small screen.
+const WINDOW: (u32, u32) = (1200, 850);
+/// Documents stay small enough to be read over a slow line.
+const LARGEST: u64 = 200_000;
+
+/// Columns of the terminal whose screens are shown.
+const COLUMNS: &str = "90";
+
+/// Options of `cargo xtask pictures`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Leave out what the lab shows: only record on this machine
+    #[arg(long)]
+    no_lab: bool,
+}
+
+/// Makes all of them.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let studio = Studio::new()?;
+    if !args.no_lab {
+        lab::run_scenario("grace-2s", "seen", |results| {
+            screens::put("top", &screens::of_step(results, "seen-top")?)?;
+            let recording = results.join("seen-record/run");
+            screens::put("links", &studio.screen(&recording, &["--links"])?)
+        })?;
+        lab::run_scenario("grace-mixes", "fabric", |results| {
+            let recording = results.join("fabric/run");
+            studio.page("grace", &["report"], &[&recording], &[])?;
+            let report = studio.screen(&recording, &["--from", "1s", "--top", "3"])?;
+            screens::put("report", screens::table(&report, "remote_socket_rd_data")?)
+        })?;
+    }
+    let steady = studio.dir.path().join("host");
+    host::steady(&studio.program, &steady)?;
+    studio.page("host", &["report"], &[&steady], &["--by", "cgroup"])?;
+    studio.page("diff", &["diff"], &[&steady], &host::HALVES)?;
+    let lossy = studio.dir.path().join("losses");
+    host::with_losses(&studio.program, &lossy)?;
+    studio.page("losses", &["report"], &[&lossy], &["--by", "cgroup"])
+}
+
+/// What pictures are made with.
+struct Studio {
+    /// `uncore-trace`, as users have it.
+    program: PathBuf,
+    dir: tempfile::TempDir,
+}
+
+impl Studio {
+    fn new() -> Result<Self> {
+        command::version("chromium").context("pictures need Chromium: run cargo xtask setup")?;
+        let dir = tempfile::tempdir().context("cannot make a temporary directory")?;
+        Ok(Self { program: target::release()?, dir })
+    }
+
+    /// The top of the page that a subcommand makes, as `docs/pictures/NAME.png`.
+    fn page(
+        &self,
+        name: &str,
+        subcommand: &[&str],
+        recordings: &[&Path],
+        options: &[&str],
+    ) -> Result<()> {
+        let page = self.dir.path().join(format!("{name}.html"));
+        let mut make = Command::new(&self.program);
+        make.args(subcommand).args(recordings).args(options);
+        command::quietly(make.args([OsStr::new("--html"), page.as_os_str()]))?;
+        let png = workspace_root().join("docs/pictures").join(format!("{name}.png"));
+        let mut browser = Browser::start(WINDOW.0, WINDOW.1);
+        browser.open(&page);
+        browser.settle();
+        let complaints = browser.complaints();
+        ensure!(complaints.is_empty(), "the page {name} complains: {complaints:?}");
+        browser.picture(&png, false);
+        let size = fs::metadata(&png).with_context(|| format!("no {}", png.display()))?.len();
+        ensure!(size <= LARGEST, "{} has {size} bytes, more than {LARGEST}", png.display());
+        println!("pictures: {}: {size} bytes", png.display());
+        Ok(())
+    }
+
+    /// What `report` shows of a recording on a terminal.
+    fn screen(&self, recording: &Path, options: &[&str]) -> Result<String> {
+        let report = format!(
+            "'{}' report '{}' {}",
+            self.program.display(),
+            recording.display(),
+            options.join(" ")
+        );
+        let mut terminal = Command::new("script");
+        terminal.args(["-qec", &report, "/dev/null"]).env("COLUMNS", COLUMNS);
+        command::quietly(&mut terminal)
+    }
+}

@@ -1,0 +1,69 @@
+//! Terminal screens in documents: the text between two marks, which Markdown does not show.
+//!
+//! ```text
+//! <!-- screen NAME -->
+//! <!-- end -->
+//! ```
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context as _, Result, ensure};
+use uncore_trace_ebpf::stamp::workspace_root;
+
+/// Documents that show screens.
+const DOCUMENTS: [&str; 2] = ["README.md", "docs/usage.md"];
+
+/// What a step of the lab printed.
+pub(super) fn of_step(results: &Path, step: &str) -> Result<String> {
+    let path = results.join(step).join("log.txt");
+    fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+/// The table of one event in a report.
+pub(super) fn table<'a>(report: &'a str, event: &str) -> Result<&'a str> {
+    let at = report.find(&format!("\n{event}  ")).with_context(|| format!("no table {event}"))?;
+    let table = &report[at + 1..];
+    // A terminal ends lines with a carriage return too.
+    Ok(table.split_once("\n\r\n").map_or(table, |(table, _)| table))
+}
+
+/// Puts a screen in each place that shows it; there must be one.
+pub(super) fn put(name: &str, screen: &str) -> Result<()> {
+    let mut places = 0;
+    for document in DOCUMENTS {
+        let path = workspace_root().join(document);
+        let text =
+            fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let Some(renewed) = with_screen(&text, name, screen) else { continue };
+        fs::write(&path, renewed).with_context(|| format!("cannot write {}", path.display()))?;
+        places += 1;
+    }
+    ensure!(places > 0, "no document has <!-- screen {name} -->");
+    Ok(())
+}
+
+/// A document with another screen; `None` if it does not show this one.
+fn with_screen(text: &str, name: &str, screen: &str) -> Option<String> {
+    let (before, rest) = text.split_once(&format!("<!-- screen {name} -->\n"))?;
+    let (_, after) = rest.split_once("<!-- end -->")?;
+    // A line of a terminal may end with blanks, which a document does not have.
+    let lines: Vec<&str> = screen.trim_end().lines().map(str::trim_end).collect();
+    let lines = lines.join("\n");
+    Some(format!("{before}<!-- screen {name} -->\n```text\n{lines}\n```\n<!-- end -->{after}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_screen_replaces_the_one_before_and_nothing_else() {
+        let text = "a\n<!-- screen top -->\n```text\nold\n```\n<!-- end -->\nb\n<!-- screen x -->\n<!-- end -->\n";
+        let renewed = with_screen(text, "top", "one  \n  two\n\n").unwrap();
+        let expected = text.replace("old\n", "one\n  two\n");
+        assert_eq!(renewed, expected);
+        assert_eq!(with_screen(&renewed, "top", "one\n  two"), Some(expected));
+        assert_eq!(with_screen(text, "links", "one"), None);
+    }
+}

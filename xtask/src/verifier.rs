@@ -1,0 +1,328 @@
+//! `cargo xtask verifier`: what the kernel's verifier makes of the BPF programs, held against
+//! `docs/verifier.md`, or with `--renew` written there.
+//!
+//! The verifier gives up at a million instructions, and paths multiply: a change of one line can make
+//! it look at many times more. Which change it was is easy to say only on the day it is made.
+#![expect(clippy::print_stdout, reason = "a task tells what it did")]
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use serde::Deserialize;
+use uncore_trace_ebpf::stamp::workspace_root;
+
+use crate::lab::kernel::Series;
+use crate::{lab, target};
+
+/// The table, from the root of the repository.
+const TABLE: &str = "docs/verifier.md";
+
+/// What renews it.
+const RENEW: &str = "cargo xtask verifier --renew";
+
+/// What stands before the table's lines.
+const HEAD: &str = "| program |";
+
+/// Where a kernel does not load a program.
+const ABSENT: &str = "–";
+
+/// Where it does not take it.
+const REFUSED: &str = "refused";
+
+/// What a figure may always grow by: of a program of a few dozen instructions one branch is half.
+const SLACK: u64 = 16;
+
+/// Options of `cargo xtask verifier`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Write the table anew, of this machine's kernel and those of the lab
+    #[arg(long)]
+    renew: bool,
+}
+
+/// What `uncore-trace doctor --verifier --json` prints.
+#[derive(Debug, Deserialize)]
+struct Report {
+    kernel: String,
+    arch: String,
+    programs: Vec<Line>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Line {
+    program: String,
+    instructions: Option<u64>,
+    states: Option<u64>,
+    peak_states: Option<u64>,
+}
+
+/// Instructions, states, and the most states at one time; none of a program that is refused.
+type Figures = Option<[u64; 3]>;
+
+/// A kernel of the table: its series and its machine as `uname -m` names it.
+type Kernel = (Series, String);
+
+/// Figures by kernel and program.
+type Table = BTreeMap<Kernel, BTreeMap<String, Figures>>;
+
+/// Compares, or renews.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let own = of_this_machine()?;
+    if !args.renew {
+        let wrong = problems(&own)?;
+        ensure!(wrong.is_empty(), "{}", wrong.join("; "));
+        println!("verifier: {} programs on Linux {}: ok", own.programs.len(), own.kernel);
+        return Ok(());
+    }
+    let mut table = Table::new();
+    enter(&mut table, &own)?;
+    lab::on_each_kernel("verifier", |step| enter(&mut table, &read(step)?))?;
+    let path = path();
+    let text =
+        fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    fs::write(&path, with_table(&text, &table)?)
+        .with_context(|| format!("cannot write {}", path.display()))?;
+    println!("verifier: wrote {} kernels into {TABLE}", table.len());
+    Ok(())
+}
+
+/// What is wrong with what a guest of the lab said, whose step left its output in `step`; one line each.
+pub(crate) fn of_step(step: &Path) -> Result<Vec<String>> {
+    problems(&read(step)?)
+}
+
+fn path() -> PathBuf {
+    workspace_root().join(TABLE)
+}
+
+fn of_this_machine() -> Result<Report> {
+    let mut command = Command::new(target::debug()?);
+    command.args(["doctor", "--verifier", "--json"]);
+    let output = command.output().context("cannot run uncore-trace doctor --verifier")?;
+    if output.stdout.is_empty() {
+        bail!("doctor --verifier failed: {}", String::from_utf8_lossy(&output.stderr).trim());
+    }
+    serde_json::from_slice(&output.stdout).context("cannot read what doctor --verifier said")
+}
+
+fn read(step: &Path) -> Result<Report> {
+    let file = step.join("log.txt");
+    let text =
+        fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
+    let json = text.find('{').and_then(|begin| text.get(begin..=text.rfind('}')?));
+    let json = json.with_context(|| format!("doctor --verifier said: {}", text.trim()))?;
+    serde_json::from_str(json).with_context(|| format!("{} is of no report", file.display()))
+}
+
+fn kernel(report: &Report) -> Result<Kernel> {
+    Ok((Series::of(&report.kernel).context("its kernel has no version")?, report.arch.clone()))
+}
+
+fn figures(line: &Line) -> Figures {
+    Some([line.instructions?, line.states?, line.peak_states?])
+}
+
+fn enter(table: &mut Table, report: &Report) -> Result<()> {
+    let of = report.programs.iter().map(|line| (line.program.clone(), figures(line)));
+    table.insert(kernel(report)?, of.collect());
+    Ok(())
+}
+
+fn problems(report: &Report) -> Result<Vec<String>> {
+    let path = path();
+    let text =
+        fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    compare(&parse(&text)?, report)
+}
+
+/// A figure may grow by half; a program must be in the table, and be taken where it was.
+fn compare(table: &Table, report: &Report) -> Result<Vec<String>> {
+    let kernel = kernel(report)?;
+    let name = named(&kernel);
+    let Some(known) = table.get(&kernel) else {
+        println!("verifier: {TABLE} has no Linux {name}: nothing is compared ({RENEW} adds it)");
+        return Ok(Vec::new());
+    };
+    let mut wrong = Vec::new();
+    for line in &report.programs {
+        let program = &line.program;
+        let renew = format!("if that is as it should be, {RENEW} renews the table");
+        match (known.get(program), figures(line)) {
+            (None, _) => wrong.push(format!(
+                "{program} is not in {TABLE} for Linux {name}: {RENEW} renews the table"
+            )),
+            (Some(Some(_)), None) => {
+                wrong.push(format!("Linux {name} refuses {program}, which it took: {renew}"));
+            }
+            (Some(None), _) => {}
+            (Some(Some(known)), Some(found)) => {
+                let names = ["instructions", "states", "states at one time"];
+                for ((what, known), found) in names.into_iter().zip(known).zip(found) {
+                    if found > known + (known / 2).max(SLACK) {
+                        wrong.push(format!(
+                            "verifying {program} takes {found} {what} on Linux {name}, more than \
+                             half more than the {known} in {TABLE}: {renew}"
+                        ));
+                    }
+                }
+            }
+        }
+    }
+    Ok(wrong)
+}
+
+fn named((series, arch): &Kernel) -> String {
+    format!("{series} {arch}")
+}
+
+/// The text with this table in place of the one that it has.
+fn with_table(text: &str, table: &Table) -> Result<String> {
+    let is_table = |line: &&str| line.starts_with('|');
+    let begin = text.find(HEAD).with_context(|| format!("{TABLE} has no line {HEAD}"))?;
+    let old: usize = text[begin..].split_inclusive('\n').take_while(is_table).map(str::len).sum();
+    Ok(format!("{}{}{}", &text[..begin], render(table), &text[begin + old..]))
+}
+
+fn render(table: &Table) -> String {
+    let mut programs: Vec<&String> = table.values().flat_map(BTreeMap::keys).collect();
+    programs.sort();
+    programs.dedup();
+    let kernels = table.keys().map(|kernel| format!(" {} |", named(kernel)));
+    let mut out = format!("{HEAD}{}\n|---|", kernels.collect::<String>());
+    out.push_str(&"---|".repeat(table.len()));
+    out.push('\n');
+    for program in programs {
+        // Writing to a String cannot fail.
+        let _ok = write!(out, "| `{program}` |");
+        for of in table.values() {
+            let _ok = match of.get(program) {
+                Some(Some([instructions, states, peak])) => {
+                    write!(out, " {instructions} / {states} / {peak} |")
+                }
+                Some(None) => write!(out, " {REFUSED} |"),
+                None => write!(out, " {ABSENT} |"),
+            };
+        }
+        out.push('\n');
+    }
+    out
+}
+
+fn parse(text: &str) -> Result<Table> {
+    let mut lines = text.lines().skip_while(|line| !line.starts_with(HEAD));
+    let cells = |line: &str| -> Vec<String> {
+        line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect()
+    };
+    let head = cells(lines.next().with_context(|| format!("{TABLE} has no line {HEAD}"))?);
+    let kernels: Vec<Kernel> = head[1..]
+        .iter()
+        .map(|name| {
+            let (series, arch) = name.split_once(' ').context("a kernel has no machine")?;
+            Ok((series.parse()?, arch.to_owned()))
+        })
+        .collect::<Result<_>>()?;
+    let mut table: Table =
+        kernels.iter().cloned().map(|kernel| (kernel, BTreeMap::new())).collect();
+    for line in lines.skip(1).take_while(|line| line.starts_with('|')) {
+        let row = cells(line);
+        ensure!(row.len() == head.len(), "{TABLE} has another number of columns in: {line}");
+        let program = row[0].trim_matches('`');
+        for (kernel, cell) in kernels.iter().zip(&row[1..]) {
+            let found = match cell.as_str() {
+                ABSENT => continue,
+                REFUSED => None,
+                numbers => Some(three(numbers).with_context(|| format!("{TABLE} has: {line}"))?),
+            };
+            table.entry(kernel.clone()).or_default().insert(program.to_owned(), found);
+        }
+    }
+    Ok(table)
+}
+
+fn three(cell: &str) -> Option<[u64; 3]> {
+    let numbers: Option<Vec<u64>> = cell.split(" / ").map(|it| it.parse().ok()).collect();
+    numbers?.try_into().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lab::machine::Machine;
+
+    const TEXT: &str = "# The verifier\n\nBefore.\n\n\
+        | program | 6.1 x86_64 | 7.2 aarch64 |\n|---|---|---|\n\
+        | `arm` | refused | 1000 / 400 / 100 |\n| `probe` | 8 / 0 / 0 | – |\n\nAfter.\n";
+
+    fn report(kernel: &str, arch: &str, programs: &[(&str, Figures)]) -> Report {
+        let line = |&(program, figures): &(&str, Figures)| Line {
+            program: program.to_owned(),
+            instructions: figures.map(|it| it[0]),
+            states: figures.map(|it| it[1]),
+            peak_states: figures.map(|it| it[2]),
+        };
+        let programs = programs.iter().map(line).collect();
+        Report { kernel: kernel.to_owned(), arch: arch.to_owned(), programs }
+    }
+
+    /// What is wrong on Linux 7.2.
+    fn wrong(programs: &[(&str, Figures)]) -> Vec<String> {
+        compare(&parse(TEXT).unwrap(), &report("7.2.13+deb14-arm64", "aarch64", programs)).unwrap()
+    }
+
+    #[test]
+    fn half_more_is_wrong_and_less_is_not() {
+        assert!(wrong(&[("arm", Some([1500, 600, 150]))]).is_empty());
+        assert!(wrong(&[("arm", Some([10, 4, 1]))]).is_empty());
+        for figures in [[1501, 400, 100], [1000, 601, 100], [1000, 400, 151]] {
+            let said = wrong(&[("arm", Some(figures))]);
+            assert_eq!(said.len(), 1, "{said:?}");
+            assert!(said[0].starts_with("verifying arm takes ") && said[0].contains(RENEW));
+        }
+        // One branch of a small program.
+        let small = report("6.1.0-50", "x86_64", &[("probe", Some([24, 3, 3]))]);
+        assert!(compare(&parse(TEXT).unwrap(), &small).unwrap().is_empty());
+    }
+
+    #[test]
+    fn what_is_not_in_the_table_or_is_refused_is_wrong() {
+        let said = wrong(&[("new", Some([1, 1, 1])), ("probe", Some([1, 1, 1])), ("arm", None)]);
+        assert_eq!(said.len(), 3, "{said:?}");
+        assert!(said.iter().all(|line| line.contains(RENEW)), "{said:?}");
+        assert!(said[2].starts_with("Linux 7.2 aarch64 refuses arm"), "{said:?}");
+        let table = parse(TEXT).unwrap();
+        let old = report("6.1.0-50", "x86_64", &[("arm", None)]);
+        assert!(compare(&table, &old).unwrap().is_empty());
+        // Nothing is known of this kernel.
+        let other = report("6.6.1", "x86_64", &[("new", None)]);
+        assert!(compare(&table, &other).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_table_is_read_as_it_was_written() {
+        let table = parse(TEXT).unwrap();
+        assert_eq!(with_table(TEXT, &table).unwrap(), TEXT);
+        assert_eq!(table.values().map(BTreeMap::len).collect::<Vec<_>>(), [2, 1]);
+    }
+
+    #[test]
+    fn the_table_has_every_kernel_that_the_lab_verifies_on() {
+        let table = parse(&fs::read_to_string(path()).unwrap()).unwrap();
+        let lab = workspace_root().join("tests/lab");
+        let mut kernels = 0;
+        for name in Machine::names(&lab).unwrap() {
+            let machine = Machine::read(&lab, &name).unwrap();
+            if machine.scenarios.iter().any(|name| name == "verifier") {
+                for &series in &machine.series {
+                    let kernel = (series, machine.arch.uname().to_owned());
+                    assert!(table.contains_key(&kernel), "{kernel:?}: {RENEW}");
+                    kernels += 1;
+                }
+            }
+        }
+        assert!(kernels > 1);
+    }
+}
