@@ -294,8 +294,12 @@ impl Open {
         // Those that came after a CPU's last switch before it went offline, or before its first
         // when it came back: its time begins and ends with a switch.
         let around = told.saturating_sub(inside_slots + in_pieces).min(offline);
+        // Those that came in slices whose record was lost: they are of the time that nothing else is
+        // known of.
+        let lost = len.saturating_sub(covered + offline);
         offline -= around;
-        let fits = inside_slots + in_pieces + around;
+        let in_lost = told.saturating_sub(inside_slots + in_pieces + around).min(lost);
+        let fits = inside_slots + in_pieces + around + in_lost;
         let excess = certain.saturating_sub(fits);
         if excess > 0 {
             scale(&mut irqs, fits, certain);
@@ -530,6 +534,18 @@ mod tests {
         let run = Run { cpu: 0, begin: 1080, last: 1100, end: 1100, slots: vec![slot(1, 20, 0)] };
         assert_eq!(track.run(&run, &mut names()), Some((1000, 1080)));
         assert_eq!(track.close(1100).unknown, 80);
+    }
+
+    #[test]
+    fn interrupts_of_lost_slices_are_of_the_unknown_time() {
+        let mut track = CpuTrack::new(1000, 100);
+        let run = Run { cpu: 0, begin: 1060, last: 1100, end: 1100, slots: vec![slot(1, 40, 5)] };
+        assert_eq!(track.run(&run, &mut names()), Some((1000, 1060)));
+        let slots = vec![IrqSlot { source: Context::Irq(9), ns: 25, count: 2 }];
+        track.irq(&Irq { cpu: 0, boundary: 1100, span: None, slots });
+        let bin = track.close(1100);
+        assert_eq!((bin.irq_ns(false), bin.unknown, bin.excess), (25, 40, 0));
+        assert_eq!(total(&bin), 100);
     }
 
     #[test]
