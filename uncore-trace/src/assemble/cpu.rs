@@ -179,9 +179,17 @@ impl CpuTrack {
     }
 
     /// Adds what the CPU has not sent, up to `end`, which lies before the peek was taken.
-    /// `running` is the task that runs since the CPU's last switch.
-    pub fn peek(&mut self, peek: &Peek, running: &Task, end: u64, names: &mut Names) {
+    /// `running` is the task that runs since the CPU's last switch. Returns the time before it that no
+    /// record told of.
+    pub fn peek(
+        &mut self,
+        peek: &Peek,
+        running: &Task,
+        end: u64,
+        names: &mut Names,
+    ) -> Option<(u64, u64)> {
         let run = &peek.run;
+        let gap = (run.begin > self.accounted).then_some((self.accounted, run.begin));
         if run.begin >= self.accounted && run.begin < run.end {
             let bin = self.bin(run.begin);
             bin.slots.extend(&run.slots);
@@ -198,6 +206,7 @@ impl CpuTrack {
                 self.irq(irq);
             }
         }
+        gap
     }
 
     /// Closes the first bin, which ends at `end`; the CPU must be accounted until then, or what is
@@ -517,7 +526,7 @@ mod tests {
         let mut names = names();
         let run = Run { cpu: 0, begin: 1000, last: 1040, end: 1040, slots: vec![slot(1, 40, 0)] };
         let peek = Peek { run: run.clone(), next_tid: 2, irqs: Vec::new(), io: None };
-        track.peek(&peek, &task(2), 1200, &mut names);
+        assert_eq!(track.peek(&peek, &task(2), 1200, &mut names), None);
         assert_eq!(track.close(1100).tasks, [slot(1, 40, 0), slot(2, 60, 0)]);
         assert_eq!(track.close(1200).tasks, [slot(2, 100, 0)]);
         // The same slots arrive with the slice that ends at last.
@@ -526,6 +535,14 @@ mod tests {
         let third = track.close(1300);
         assert_eq!(third.tasks, [slot(2, 50, 0)]);
         assert_eq!(third.unknown, 50);
+    }
+
+    #[test]
+    fn a_lost_record_before_a_peek_is_a_gap() {
+        let mut track = CpuTrack::new(1000, 100);
+        let run = Run { cpu: 0, begin: 1030, last: 1050, end: 1050, slots: vec![slot(1, 20, 0)] };
+        let gap = track.peek(&peek(run), &task(2), 1100, &mut names());
+        assert_eq!((gap, track.close(1100).unknown), (Some((1000, 1030)), 30));
     }
 
     #[test]

@@ -63,6 +63,17 @@ const GAP_NS: u64 = 1_000_000_000;
 /// a machine can have thousands when a recording begins.
 const FRESH_AT_ONCE: usize = 32;
 
+/// What a bin that is not complete still waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wait {
+    /// Records that the ring may hold.
+    ForRecords,
+    /// Switches that are under way: the ring was emptied since, so a record of an earlier one was dropped.
+    ForSwitches,
+    /// Nothing: what is missing is a gap.
+    Over,
+}
+
 /// What a recording is about.
 #[derive(Debug)]
 pub struct Setup<'a> {
@@ -381,8 +392,12 @@ impl Timeline {
             {
                 return;
             }
-            let lost = emptied && horizon > end + GAP_NS && self.waited >= end;
-            if !self.account(end, lost, &mut peeked, peek) {
+            let wait = match emptied && self.waited >= end {
+                false => Wait::ForRecords,
+                true if horizon <= end + GAP_NS => Wait::ForSwitches,
+                true => Wait::Over,
+            };
+            if !self.account(end, wait, &mut peeked, peek) {
                 if emptied {
                     self.waited = horizon;
                 }
@@ -396,10 +411,11 @@ impl Timeline {
     fn account(
         &mut self,
         end: u64,
-        lost: bool,
+        wait: Wait,
         peeked: &mut BTreeMap<u32, Look>,
         peek: &mut dyn FnMut(u32) -> Option<Peek>,
     ) -> bool {
+        let lost = wait == Wait::Over;
         for (&cpu, track) in &mut self.tracks {
             if track.accounted() >= end {
                 continue;
@@ -431,10 +447,14 @@ impl Timeline {
             if let Some(look) = peeked.get(&cpu)
                 && look.peek.run.end < end
             {
-                if !look.surely && !lost {
+                let record_missing = look.peek.run.begin > track.accounted();
+                if !look.surely && !lost || record_missing && wait == Wait::ForRecords {
                     return false;
                 }
-                track.peek(&look.peek, &look.task, end, &mut self.names);
+                let gap = track.peek(&look.peek, &look.task, end, &mut self.names);
+                if let Some((begin, end)) = gap {
+                    self.ledger.add(Cause::RunGap, end, end - begin, Some(cpu), None, 1);
+                }
                 if let Some((io, moved)) = self.io.as_mut().zip(look.peek.io.as_ref()) {
                     io.peek(moved, end, &mut self.names);
                 }
