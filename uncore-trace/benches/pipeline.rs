@@ -248,7 +248,9 @@ fn record(size: Size, method: Choice, run: &Path) -> Result<(u64, u64)> {
             timeline.stop_at(stop);
         }
         if tick % DRAIN == 0 || tick == stop {
-            timeline.advance(begin + TICK_NS, true, &mut sink, &mut |_| None);
+            while !timeline.advance(begin + TICK_NS, true, &mut sink, &mut |_| None) {
+                sink.hand_over(&mut writer)?;
+            }
             sink.hand_over(&mut writer)?;
         }
         if tick % SEAL == 0 {

@@ -5,12 +5,14 @@
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use libfuzzer_sys::fuzz_target;
 use uncore_trace::drain::Comm;
 use uncore_trace::log::{Consumer as _, Entry, Moved, Owner, Reading, Trigger, Value};
 use uncore_trace::plan::Direction;
+use uncore_trace::schema::cgroups::Place;
 use uncore_trace::schema::columns::{f64s, get, i32s, i64s};
 use uncore_trace::schema::fabric;
 
@@ -72,6 +74,7 @@ fuzz_target!(|input: &[u8]| {
     let plan = plan();
     let mut attributor = attributor(&plan);
     let mut rows = fabric::Builder::default();
+    let root = Arc::new(Place { path: "/".into(), ..Place::default() });
     let mut tick = START;
     for entry in input.as_chunks::<6>().0 {
         let [kind, which, place, later, amount, whose] = *entry;
@@ -87,7 +90,7 @@ fuzz_target!(|input: &[u8]| {
             0..=2 => Entry::Reading(reading(*entry, tick)),
             3 => Entry::Usage { cpu: u32::from(place % 4), parts: &parts },
             4 => Entry::Moved(&moved),
-            5 => Entry::Cgroup { id: u64::from(which), path: "/a", container: None, pod: None },
+            5 => Entry::Cgroup { id: u64::from(which), place: &root },
             6 => Entry::Interrupt { number: u32::from(which), name: "nic" },
             _ => {
                 // Back in time, and far ahead.

@@ -362,7 +362,8 @@ impl Timeline {
         }
     }
 
-    /// Closes all bins and windows that end by `horizon`. `peek` tells what a CPU has not sent;
+    /// Closes all bins and windows that end by `horizon`; `false` if there is no room in `sink` for them
+    /// all: its rows must be handed over, and the same be asked again. `peek` tells what a CPU has not sent;
     /// `emptied` says that everything sent before this call began has been fed.
     ///
     /// A CPU that switches between that and the peek has sent what is missing, so time is given up
@@ -373,7 +374,7 @@ impl Timeline {
         emptied: bool,
         sink: &mut Sink,
         peek: &mut dyn FnMut(u32) -> Option<Peek>,
-    ) {
+    ) -> bool {
         let lag = if self.io.is_some() { io::LAG_NS } else { 0 };
         let horizon = horizon.saturating_sub(lag);
         let mut peeked: BTreeMap<u32, Look> = BTreeMap::new();
@@ -383,14 +384,17 @@ impl Timeline {
                 end = end.min(stop);
             }
             if end > horizon || self.is_done() {
-                return;
+                return true;
+            }
+            if sink.is_full() {
+                return false;
             }
             let late = horizon > end + GRACE_NS;
             let tick = end / self.tick_ns;
             let is_last = self.span.stop == Some(end);
             if (is_last || self.consumer.needs_readings(tick)) && !late && !self.readers.have(tick)
             {
-                return;
+                return true;
             }
             let wait = match emptied && self.waited >= end {
                 false => Wait::ForRecords,
@@ -401,7 +405,7 @@ impl Timeline {
                 if emptied {
                     self.waited = horizon;
                 }
-                return;
+                return true;
             }
             self.close(end, sink);
         }

@@ -1,9 +1,11 @@
 //! Where entries of a live recording go: to the consumer of the log, and to the raw tables that keep them.
 
+use std::sync::Arc;
+
 use super::readers;
 use super::sink::Sink;
-use crate::identity::cgroups::Place;
 use crate::log::{Columns, Consumer, Entry, Reading};
+use crate::schema::cgroups::Place;
 use crate::schema::readings;
 
 /// The consumer and the tables.
@@ -28,10 +30,8 @@ impl Output<'_> {
     }
 
     /// The path of a cgroup is known from the bin on that ends at `end`.
-    pub(super) fn cgroup(&mut self, id: u64, place: &Place, end: u64) {
-        let (path, container, pod) =
-            (place.path.as_str(), place.container.as_deref(), place.pod.as_deref());
-        self.entry(Entry::Cgroup { id, path, container, pod });
+    pub(super) fn cgroup(&mut self, id: u64, place: &Arc<Place>, end: u64) {
+        self.entry(Entry::Cgroup { id, place });
         if self.raw {
             self.sink.cgroup(id, place, end);
         }

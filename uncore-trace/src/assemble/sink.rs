@@ -9,16 +9,16 @@ use arrow::compute::{max, min};
 use arrow::datatypes::Int64Type;
 
 use crate::drain::Task;
-use crate::identity::cgroups::Place;
+use crate::schema::cgroups::Place;
 use crate::schema::origin::Origin;
 use crate::schema::{Builders, Store, TableDef, cgroups, fabric, slices, tasks};
 
-/// Rows of a table that go to the writer at once: a batch of `slices` of 6 MB. Every batch may become
+/// Rows of a table that go to the writer at once: a batch of `fabric` of 8 MB. Every batch may become
 /// a segment, and many small segments cost the writer more time than few.
 ///
-/// More rows than this wait here only if they come between two calls of [`Sink::hand_over`], which is
-/// called at least once for each drain of the ring.
-pub(super) const BATCH_ROWS: usize = 131_072;
+/// More rows than this wait here only if they come between two calls of [`Sink::hand_over`]: those of
+/// one window, or of the slices of one drain of the ring.
+pub(super) const BATCH_ROWS: usize = 65_536;
 
 /// Collects rows of every table.
 #[derive(Debug, Default)]
@@ -70,6 +70,11 @@ impl Sink {
     /// Whether rows of this table are kept.
     pub fn wants(&self, table: &TableDef) -> bool {
         self.wanted.contains(&table.name)
+    }
+
+    /// Whether a table has rows enough for [`Sink::hand_over`].
+    pub(super) fn is_full(&self) -> bool {
+        self.rows.most() >= BATCH_ROWS
     }
 
     /// Hands the rows of each table that has [`BATCH_ROWS`] of them to the writer.

@@ -7,11 +7,12 @@ use super::counter::{self, Close, Track};
 use super::history::Histories;
 use super::names::Names;
 use super::pool::Pools;
+use super::rows::Rows;
 use super::series::Clock;
 use super::usage::{self, CpuSet, TickUse, Usage};
 use super::waiting::{Ended, Schedule, Slot, Waiting};
 use super::witnesses::Witnesses;
-use super::{Method, Methods, rows};
+use super::{Method, Methods};
 use crate::clock::Snapshot;
 use crate::log::{Consumer, Disorder, Entry, Missing, Reading, Sum};
 use crate::plan::Plan;
@@ -75,9 +76,7 @@ impl Consumer for Attributor {
             Entry::Usage { cpu, parts } => self.usage.add(cpu, parts),
             Entry::Reading(reading) => self.reading(reading)?,
             Entry::Moved(moved) => self.moved.add(moved),
-            Entry::Cgroup { id, path, container, pod } => {
-                self.names.cgroup(id, path, container, pod);
-            }
+            Entry::Cgroup { id, place } => self.names.cgroup(id, place),
             Entry::Interrupt { number, name } => self.names.interrupt(number, name),
             Entry::EndOfTick { tick, is_last } => {
                 if tick <= self.ended {
@@ -275,20 +274,14 @@ impl Attributor {
 
     /// Appends the rows of the windows that all counters have divided.
     fn append(&mut self, fabric: &mut fabric::Builder) {
+        let (origin, names) = (&self.origin, &self.names);
+        let rows = Rows { tick_ns: self.clock.tick_ns, wall: self.wall, origin, names };
         while let Some(window) = self.waiting.pop() {
-            for (track, slot) in self.tracks.iter().zip(&window.slots) {
-                if let Slot::Divided(divided) = slot {
-                    rows::append(
-                        &track.counter,
-                        divided,
-                        self.clock.tick_ns,
-                        self.wall,
-                        &self.origin,
-                        &self.names,
-                        fabric,
-                    );
-                }
-            }
+            let divided = self.tracks.iter().zip(&window.slots).filter_map(|(track, slot)| {
+                let Slot::Divided(divided) = slot else { return None };
+                Some((&track.counter, divided))
+            });
+            rows.append(&divided.collect::<Vec<_>>(), fabric);
         }
     }
 }

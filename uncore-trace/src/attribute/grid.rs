@@ -6,18 +6,19 @@
 //!
 //! # The step
 //!
-//! A power of two, from 1/4096 to 1/2048 of the total. So a share changes by less than 2/2048 of the total,
-//! below the 0.1 % that a reader may see, and is a number with few bits: doubles of one step differ in their
-//! first 20 bits only, and the others are 0.
+//! A power of two, from 1/2048 to 1/1024 of the total. A share changes by less than a step, which is below
+//! the 0.1 % that a reader may see, and is a number with few bits: doubles of one step differ in their first 20
+//! bits only, and the others are 0.
 //!
-//! Rounding is by largest remainder: all shares are rounded down, and those with the largest rests get a step
-//! more, until what is left is less than a step. That rest is of the largest share. All numbers are multiples
-//! of the last bit of the total and at most as large, so every sum of them is exact (IEEE 754).
+//! Rounding is by largest remainder: all shares but the largest are rounded down, and those with the largest
+//! rests get a step more, until what is left is less than a step. That rest is of the largest share. All
+//! numbers are multiples of the last bit of the total and at most as large, so every sum of them is exact
+//! (IEEE 754).
 
 use super::Share;
 
 /// Steps of a total, at least.
-const STEPS: f64 = 2048.0;
+const STEPS: f64 = 1024.0;
 
 /// Rounds the shares of a window whose total is positive; they sum to it, but for rounding of doubles.
 pub(super) fn round(total: f64, shares: &mut [Share]) {
@@ -26,24 +27,23 @@ pub(super) fn round(total: f64, shares: &mut [Share]) {
     if !step.is_normal() || shares.len() < 2 || shares.iter().any(|share| !is_part(share, total)) {
         return;
     }
+    let by_value = |a: &(usize, &Share), b: &(usize, &Share)| a.1.value.total_cmp(&b.1.value);
+    let Some((largest, _)) = shares.iter().enumerate().max_by(by_value) else { return };
     let mut rests: Vec<(f64, usize)> = Vec::with_capacity(shares.len());
     let mut whole = 0.0;
-    for (place, share) in shares.iter_mut().enumerate() {
-        let steps = (share.value / step).floor();
-        rests.push((share.value / step - steps, place));
-        share.value = steps * step;
+    for (place, share) in shares.iter_mut().enumerate().filter(|(place, _)| *place != largest) {
+        let steps = share.value / step;
+        rests.push((steps.fract(), place));
+        share.value = steps.floor() * step;
         whole += share.value;
     }
     rests.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
-    let left = ((total - whole) / step).floor().max(0.0) as usize;
+    let left = rests.iter().map(|(rest, _)| rest).sum::<f64>().floor() as usize;
     for (_, place) in rests.iter().take(left) {
         shares[*place].value += step;
         whole += step;
     }
-    let largest = shares.iter_mut().max_by(|a, b| a.value.total_cmp(&b.value));
-    if let Some(largest) = largest {
-        largest.value += total - whole;
-    }
+    shares[largest].value = total - whole;
 }
 
 /// The step of a total.
@@ -78,7 +78,7 @@ mod tests {
     fn shares_have_few_bits_and_the_largest_has_the_rest() {
         let mut shares = shares(&[1000.0 / 3.0, 2000.0 / 3.0 + 0.125]);
         round(1000.125, &mut shares);
-        assert_eq!([shares[0].value, shares[1].value], [333.25, 666.875]);
+        assert_eq!([shares[0].value, shares[1].value], [333.0, 667.125]);
     }
 
     #[test]

@@ -34,7 +34,6 @@ use self::history::{Histories, Use};
 use self::io::Io;
 pub use self::learner::Effort;
 use self::misses::Misses;
-pub use self::names::Place;
 use self::regression::Regression;
 use self::residency::Residency;
 use self::source::Source;

@@ -2,25 +2,17 @@
 
 use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use crate::schema::cgroups::Place;
 
 /// Cgroups that are kept, the newest: short-lived ones may come by the million.
 const MOST_CGROUPS: usize = 1 << 16;
 
-/// Where a cgroup is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// Path below the mount point of the hierarchy.
-    pub path: String,
-    /// The container it is in.
-    pub container: Option<String>,
-    /// The pod it is in.
-    pub pod: Option<String>,
-}
-
 /// All names so far.
 #[derive(Debug, Default)]
 pub(super) struct Names {
-    cgroups: HashMap<u64, Place>,
+    cgroups: HashMap<u64, Arc<Place>>,
     /// Their ids, the oldest first.
     order: VecDeque<u64>,
     interrupts: HashMap<u32, String>,
@@ -28,16 +20,8 @@ pub(super) struct Names {
 
 impl Names {
     /// A cgroup has this path from now on.
-    pub(super) fn cgroup(
-        &mut self,
-        id: u64,
-        path: &str,
-        container: Option<&str>,
-        pod: Option<&str>,
-    ) {
-        let [container, pod] = [container, pod].map(|name| name.map(str::to_owned));
-        let place = Place { path: path.to_owned(), container, pod };
-        if self.cgroups.insert(id, place).is_none() {
+    pub(super) fn cgroup(&mut self, id: u64, place: &Arc<Place>) {
+        if self.cgroups.insert(id, Arc::clone(place)).is_none() {
             self.order.push_back(id);
         }
         if self.order.len() > MOST_CGROUPS
@@ -49,7 +33,7 @@ impl Names {
 
     /// Where a cgroup is, if the log has told.
     pub(super) fn place(&self, id: u64) -> Option<&Place> {
-        self.cgroups.get(&id)
+        self.cgroups.get(&id).map(Arc::as_ref)
     }
 
     /// An interrupt has this name.
@@ -71,8 +55,9 @@ mod tests {
     #[test]
     fn memory_is_bounded() {
         let mut names = Names::default();
+        let place = Arc::new(Place { path: "/".into(), ..Place::default() });
         for id in 0..=MOST_CGROUPS as u64 {
-            names.cgroup(id, "/", None, None);
+            names.cgroup(id, &place);
         }
         assert_eq!(names.cgroups.len(), MOST_CGROUPS);
         assert!(names.place(0).is_none() && names.place(1).is_some());

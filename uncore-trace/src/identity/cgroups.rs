@@ -9,10 +9,11 @@ use std::collections::{HashMap, VecDeque};
 use std::fs;
 use std::os::unix::fs::DirEntryExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::containers::{Inside, label};
 use super::runtimes::{Named, Runtimes};
-use crate::schema::cgroups::ancestor;
+use crate::schema::cgroups::{Place, ancestor};
 
 /// How long a removed cgroup keeps its path: longer than a recorder lags behind.
 const KEEP_NS: u64 = 30_000_000_000;
@@ -22,13 +23,8 @@ const WALK_AGAIN_NS: u64 = 1_000_000_000;
 
 /// A cgroup.
 #[derive(Debug)]
-pub struct Place {
-    /// Its path from the root of the hierarchy.
-    pub path: String,
-    /// `NAME@ID` or id of the container it is in.
-    pub container: Option<String>,
-    /// `NAMESPACE/NAME@UID` or uid of the pod it is in.
-    pub pod: Option<String>,
+struct Known {
+    place: Arc<Place>,
     /// Whether names were looked for.
     named: bool,
     /// Whether [`Cgroups::take_unlogged`] gave it.
@@ -40,7 +36,7 @@ pub struct Place {
 pub struct Cgroups {
     mount: Option<PathBuf>,
     runtimes: Runtimes,
-    places: HashMap<u64, Place>,
+    places: HashMap<u64, Known>,
     removed: VecDeque<(u64, u64)>,
     walked_at: Option<u64>,
     /// Ids whose path was learnt and not taken yet.
@@ -72,20 +68,20 @@ impl Cgroups {
 
     /// A cgroup with its container and pod. Their names are looked for once, so that they do not
     /// change within a recording.
-    pub fn place(&mut self, id: u64, now: u64) -> Option<&Place> {
+    pub fn place(&mut self, id: u64, now: u64) -> Option<&Arc<Place>> {
         if !self.places.contains_key(&id) {
             self.path(id, now)?;
         }
-        let place = self.places.get_mut(&id)?;
-        if !place.named {
-            place.name(&self.runtimes);
+        let known = self.places.get_mut(&id)?;
+        if !known.named {
+            known.name(&self.runtimes);
         }
-        Some(place)
+        Some(&known.place)
     }
 
     /// A path that is known already.
     pub fn known(&self, id: u64) -> Option<&str> {
-        self.places.get(&id).map(|place| place.path.as_str())
+        self.places.get(&id).map(|known| &*known.place.path)
     }
 
     /// The ancestor at `depth` components below the root; the cgroup itself if it is no deeper, or
@@ -111,15 +107,16 @@ impl Cgroups {
 
     /// A cgroup was made or used under this path.
     pub fn learn(&mut self, id: u64, path: String) {
-        let place = Place { path, container: None, pod: None, named: false, logged: false };
+        let place = Arc::new(Place { path: path.into(), ..Place::default() });
+        let learnt = Known { place, named: false, logged: false };
         match self.places.entry(id) {
-            Entry::Occupied(known) if known.get().path == place.path => {}
+            Entry::Occupied(known) if known.get().place.path == learnt.place.path => {}
             Entry::Occupied(mut known) => {
-                *known.get_mut() = place;
+                *known.get_mut() = learnt;
                 self.fresh.push_back(id);
             }
             Entry::Vacant(new) => {
-                new.insert(place);
+                new.insert(learnt);
                 self.fresh.push_back(id);
             }
         }
@@ -127,18 +124,18 @@ impl Cgroups {
 
     /// Whether [`Cgroups::untold`] has returned its place.
     pub fn is_logged(&self, id: u64) -> bool {
-        self.places.get(&id).is_some_and(|place| place.logged)
+        self.places.get(&id).is_some_and(|known| known.logged)
     }
 
     /// The place of a cgroup if it is known and was not returned before.
-    pub fn take_unlogged(&mut self, id: u64, now: u64) -> Option<&Place> {
+    pub fn take_unlogged(&mut self, id: u64, now: u64) -> Option<&Arc<Place>> {
         if self.is_logged(id) {
             return None;
         }
         self.place(id, now)?;
-        let place = self.places.get_mut(&id)?;
-        place.logged = true;
-        Some(place)
+        let known = self.places.get_mut(&id)?;
+        known.logged = true;
+        Some(&known.place)
     }
 
     /// A cgroup was removed; its path stays known for a while, its last records may still come.
@@ -184,24 +181,27 @@ impl Cgroups {
     }
 }
 
-impl Place {
+impl Known {
     fn name(&mut self, runtimes: &Runtimes) {
         self.named = true;
-        let inside = Inside::parse(&self.path);
-        let mut pod_name = None;
+        let inside = Inside::parse(&self.place.path);
+        let (mut container, mut pod) = (None, None);
         if let Some(id) = inside.container.as_deref() {
             // A user may call a cgroup of their session after anybody's container.
             let named = if inside.of_user { Named::default() } else { runtimes.container(id) };
-            self.container = Some(label(named.container.as_deref(), id));
-            pod_name = named.pod;
+            container = Some(label(named.container.as_deref(), id));
+            pod = named.pod;
         }
         if let Some(uid) = inside.pod.as_deref() {
             if !inside.of_user {
-                pod_name = pod_name.or_else(|| runtimes.pod(uid));
+                pod = pod.or_else(|| runtimes.pod(uid));
             }
-            self.pod = Some(label(pod_name.as_deref(), uid));
-        } else {
-            self.pod = pod_name;
+            pod = Some(label(pod.as_deref(), uid));
+        }
+        if container.is_some() || pod.is_some() {
+            let place = Arc::make_mut(&mut self.place);
+            place.container = container.map(Into::into);
+            place.pod = pod.map(Into::into);
         }
     }
 }

@@ -24,10 +24,12 @@ mod moved;
 mod owner;
 
 use std::fmt;
+use std::sync::Arc;
 
 pub use self::consumer::{Consumer, Lack, Missing};
 pub use self::moved::{Moved, Sum};
 pub use self::owner::{Columns, Owner, softirq};
+use crate::schema::cgroups::Place;
 
 /// One entry.
 #[derive(Clone, Copy, Debug)]
@@ -47,12 +49,8 @@ pub enum Entry<'a> {
     Cgroup {
         /// Its id.
         id: u64,
-        /// Path below the mount point of the hierarchy.
-        path: &'a str,
-        /// The container it is in.
-        container: Option<&'a str>,
-        /// The pod it is in.
-        pod: Option<&'a str>,
+        /// Where it is.
+        place: &'a Arc<Place>,
     },
     /// The name of an interrupt.
     Interrupt {

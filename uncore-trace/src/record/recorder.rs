@@ -286,7 +286,9 @@ impl Recorder<'_> {
             })
         };
         for part in self.parts.open() {
-            part.timeline.advance(horizon, emptied, &mut part.sink, &mut look);
+            while !part.timeline.advance(horizon, emptied, &mut part.sink, &mut look) {
+                part.sink.hand_over(&mut part.writer)?;
+            }
             part.sink.hand_over(&mut part.writer)?;
         }
         failed.map_or(Ok(emptied), Err)

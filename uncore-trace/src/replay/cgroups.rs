@@ -1,12 +1,15 @@
 //! Paths of cgroups: the rows of `cgroups`, tick by tick.
 
+use std::sync::Arc;
+
 use anyhow::Result;
 use arrow::array::RecordBatch;
 
 use super::Log;
 use super::rows::Rows;
 use crate::log::Entry;
-use crate::schema::{cgroups, columns};
+use crate::schema::cgroups::{self, Place};
+use crate::schema::columns;
 use crate::tables::reader::Recording;
 
 /// The table, as far as it was taken.
@@ -18,9 +21,7 @@ pub(super) struct Cgroups(Rows<Row>);
 struct Row {
     end: u64,
     id: u64,
-    path: String,
-    container: Option<String>,
-    pod: Option<String>,
+    place: Arc<Place>,
 }
 
 impl Cgroups {
@@ -34,8 +35,7 @@ impl Cgroups {
     /// Hands on the paths that are known from the tick on that ends at `end`.
     pub(super) fn feed(&mut self, end: u64, log: &mut Log) -> Result<()> {
         while let Some(row) = self.0.next_if(|row| row.end <= end)? {
-            let (container, pod) = (row.container.as_deref(), row.pod.as_deref());
-            log.take(Entry::Cgroup { id: row.id, path: &row.path, container, pod })?;
+            log.take(Entry::Cgroup { id: row.id, place: &row.place })?;
         }
         Ok(())
     }
@@ -48,9 +48,11 @@ fn decode(batch: &RecordBatch) -> Result<Vec<Row>> {
     let row = |row| Row {
         end: end.value(row) as u64,
         id: id.value(row),
-        path: path.value(row).to_owned(),
-        container: container.get(row).map(str::to_owned),
-        pod: pod.get(row).map(str::to_owned),
+        place: Arc::new(Place {
+            path: path.value(row).into(),
+            container: container.get(row).map(Into::into),
+            pod: pod.get(row).map(Into::into),
+        }),
     };
     Ok((0..batch.num_rows()).map(row).collect())
 }

@@ -16,6 +16,17 @@ table! {
     mono_ns: I64 => Plain, "End of the first tick in which `fabric` has the path, `CLOCK_MONOTONIC`, ns.";
 }
 
+/// Where a cgroup is. There may be 10^5: who keeps one shares it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// Path below the mount point of the hierarchy.
+    pub path: Box<str>,
+    /// `NAME@ID` or id of the container it is in.
+    pub container: Option<Box<str>>,
+    /// `NAMESPACE/NAME@UID` or uid of the pod it is in.
+    pub pod: Option<Box<str>>,
+}
+
 /// The ancestor of depth `depth` of a cgroup, or itself where it is not as deep; 0 is the root.
 /// A text that is not a path stays as it is.
 pub fn ancestor(path: &str, depth: usize) -> &str {

@@ -4,6 +4,8 @@
 //! all come from one list, so they cannot disagree; a column is nullable exactly when its kind is
 //! [`Null`].
 
+#![expect(single_use_lifetimes, reason = "`impl Trait` needs lifetimes with names")]
+
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -41,6 +43,22 @@ pub trait Kind {
     fn append(builder: &mut Self::Builder, value: Self::Value<'_>);
     /// Appends a null.
     fn append_null(builder: &mut Self::Builder);
+    /// Appends values or nulls, in order.
+    fn append_options<'a>(
+        builder: &mut Self::Builder,
+        values: impl Iterator<Item = Option<Self::Value<'a>>>,
+    ) {
+        for value in values {
+            match value {
+                Some(value) => Self::append(builder, value),
+                None => Self::append_null(builder),
+            }
+        }
+    }
+    /// Appends values, in order.
+    fn append_all<'a>(builder: &mut Self::Builder, values: impl Iterator<Item = Self::Value<'a>>) {
+        Self::append_options(builder, values.map(Some));
+    }
     /// Takes the array out, leaving the builder empty.
     fn finish(builder: &mut Self::Builder) -> ArrayRef;
 }
@@ -146,8 +164,37 @@ impl Kind for Word {
     fn append_null(builder: &mut Self::Builder) {
         builder.append_null();
     }
+    /// A string that repeats the one before it in the same memory is looked up once.
+    fn append_options<'a>(
+        builder: &mut Self::Builder,
+        values: impl Iterator<Item = Option<&'a str>>,
+    ) {
+        let mut run: Option<(Option<&str>, usize)> = None;
+        for value in values {
+            match &mut run {
+                Some((same, rows)) if is_same(*same, value) => *rows += 1,
+                _ => {
+                    if let Some((before, rows)) = run.replace((value, 1)) {
+                        builder.append_options(before, rows);
+                    }
+                }
+            }
+        }
+        if let Some((last, rows)) = run {
+            builder.append_options(last, rows);
+        }
+    }
     fn finish(builder: &mut Self::Builder) -> ArrayRef {
         Arc::new(builder.finish())
+    }
+}
+
+/// Whether both are one string in memory, or none.
+fn is_same(one: Option<&str>, other: Option<&str>) -> bool {
+    match (one, other) {
+        (Some(one), Some(other)) => std::ptr::eq(one, other),
+        (None, None) => true,
+        _ => false,
     }
 }
 
@@ -213,6 +260,15 @@ impl<K: Kind> Kind for Null<K> {
     fn append_null(builder: &mut K::Builder) {
         K::append_null(builder);
     }
+    fn append_options<'a>(
+        builder: &mut K::Builder,
+        values: impl Iterator<Item = Option<Self::Value<'a>>>,
+    ) {
+        K::append_options(builder, values.map(Option::flatten));
+    }
+    fn append_all<'a>(builder: &mut K::Builder, values: impl Iterator<Item = Self::Value<'a>>) {
+        K::append_options(builder, values);
+    }
     fn finish(builder: &mut K::Builder) -> ArrayRef {
         K::finish(builder)
     }
@@ -271,6 +327,13 @@ macro_rules! table {
                 self.rows += 1;
             }
 
+            /// Adds rows, column by column: strings that are the same in many rows are looked up once.
+            pub fn append_all(&mut self, rows: &[Row<'_>]) {
+                use $crate::schema::kind::Kind;
+                $(<$kind>::append_all(&mut self.$field, rows.iter().map(|row| row.$field));)+
+                self.rows += rows.len();
+            }
+
             /// Rows since the last `finish`.
             pub fn len(&self) -> usize {
                 self.rows
@@ -311,10 +374,24 @@ pub(crate) use table;
 
 #[cfg(test)]
 mod tests {
-    use arrow::array::AsArray as _;
+    use arrow::array::{Array as _, AsArray as _, StringArray};
     use arrow::datatypes::TimestampMicrosecondType;
 
     use super::*;
+
+    #[test]
+    fn runs_of_one_string_are_rows_like_any_others() {
+        let (here, there) = ("a".to_owned(), "a".to_owned());
+        let values = [None, Some(&*here), Some(&*here), Some(&*there), Some("b"), None, None];
+        let mut builder = <Null<Word> as Kind>::Builder::default();
+        Null::<Word>::append_all(&mut builder, values.into_iter());
+        Word::append_all(&mut builder, values.into_iter().flatten());
+        let array = Word::finish(&mut builder);
+        let words = array.as_dictionary::<Int32Type>().downcast_dict::<StringArray>().unwrap();
+        let expected = values.into_iter().chain(values.into_iter().flatten().map(Some));
+        assert!(words.into_iter().eq(expected), "{array:?}");
+        assert_eq!(words.values().len(), 2);
+    }
 
     #[test]
     fn all_64_bits_are_kept() {

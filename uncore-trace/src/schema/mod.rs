@@ -55,6 +55,11 @@ macro_rules! tables {
         }
 
         impl Builders {
+            /// The rows of the table that has most.
+            pub fn most(&self) -> usize {
+                [$(self.$name.len(),)*].into_iter().max().unwrap_or_default()
+            }
+
             /// Hands the rows of each table that has at least `least` of them, and any, to `write`;
             /// their builders start anew.
             pub fn finish(
