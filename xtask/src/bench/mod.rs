@@ -7,6 +7,7 @@ mod attribution;
 mod machine;
 mod overhead;
 mod pipeline;
+mod profile;
 mod running;
 mod sampling;
 mod stats;
@@ -20,6 +21,8 @@ pub(crate) enum Bench {
     Sampling(sampling::Args),
     /// Time how records become files, and measure the memory, for machines of many sizes
     Pipeline(pipeline::Args),
+    /// Say where the recorder's own time goes
+    Profile(profile::Args),
     /// Hold what each method says of mixes of tenants in the lab against what they moved
     Attribution(attribution::Args),
 }
@@ -30,6 +33,7 @@ pub(crate) fn run(bench: &Bench) -> Result<()> {
         Bench::Overhead(args) => overhead::run(args),
         Bench::Sampling(args) => sampling::run(args),
         Bench::Pipeline(args) => pipeline::run(args),
+        Bench::Profile(args) => profile::run(args),
         Bench::Attribution(args) => attribution::run(args),
     }
 }

@@ -136,6 +136,36 @@ impl Drop for Recorder {
     }
 }
 
+/// A script for [`Load`]: computes for some 0.3 ms and sleeps for 1 ms, again and again.
+pub(super) const RUN_AND_SLEEP: &str =
+    "import time\nwhile True:\n    sum(range(20000)); time.sleep(0.001)";
+
+/// Processes that run a Python script; dropping it ends them.
+pub(super) struct Load(Vec<Child>);
+
+impl Load {
+    /// Starts `count` of them.
+    pub(super) fn start(count: usize, python: &Path, script: &str) -> Result<Self> {
+        let mut load = Self(Vec::new());
+        for _ in 0..count {
+            let mut command = Command::new(python);
+            command.args(["-c", script]).stdin(Stdio::null());
+            load.0.push(command.spawn().with_context(|| format!("cannot run {command:?}"))?);
+        }
+        Ok(load)
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            // Both fail only where the process is gone already, which is what is wanted.
+            let _gone = child.kill();
+            let _gone = child.wait();
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ use serde::Deserialize;
 use uncore_trace_ebpf::stamp::workspace_root;
 
 use super::machine;
-use super::running::{Recorder, Running as _};
+use super::running::{Load, RUN_AND_SLEEP, Recorder, Running as _};
 use super::stats::Summary;
 use crate::command::quietly;
 use crate::{setup, target};
@@ -32,9 +32,8 @@ const INTERVALS: [&str; 2] = ["1", "10"];
 const TICKS: [(&str, u64); 3] = [("10ms", 10_000_000), ("1ms", 1_000_000), ("100us", 100_000)];
 /// Time for a recorder to attach and to print its first rows.
 const SETTLE: Duration = Duration::from_secs(2);
-/// Processes of the load; each computes for some 0.3 ms and sleeps for 1 ms.
+/// Processes of the load.
 const TENANTS: usize = 6;
-const TENANT: &str = "import time\nwhile True:\n    sum(range(20000)); time.sleep(0.001)";
 /// Clock ticks a second of `/proc/PID/stat` (`USER_HZ`, 100 on every platform).
 const USER_HZ: f64 = 100.0;
 
@@ -105,7 +104,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let mut costs = vec![[const { Vec::new() }; VARIANTS.len()]; cases.len()];
     for round in 1..=args.rounds {
         for (&(is_loaded, ms), costs) in cases.iter().zip(&mut costs) {
-            let _load = Load::start(if is_loaded { TENANTS } else { 0 }, &python)?;
+            let _load = Load::start(if is_loaded { TENANTS } else { 0 }, &python, RUN_AND_SLEEP)?;
             for ((name, command), costs) in VARIANTS.iter().zip(costs) {
                 let cost = cost(command(&bin, ms), span).context(*name)?;
                 eprintln!("round {round}: {name}, {ms} ms, {}: {cost:?}", word(is_loaded));
@@ -123,7 +122,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
         "\n| tick | machine | ticks | missing | p50, us | p99, us | max, us |\n|---|---|---|---|---|---|---|"
     );
     for is_loaded in [false, true] {
-        let _load = Load::start(if is_loaded { TENANTS } else { 0 }, &python)?;
+        let _load = Load::start(if is_loaded { TENANTS } else { 0 }, &python, RUN_AND_SLEEP)?;
         for (tick, ns) in TICKS {
             let Late { ticks, missing, p50, p99, max } = late(&bin, (tick, ns), span, &python)?;
             let us = [p50, p99, max].map(|ns| format!("{:.1}", ns as f64 / 1e3)).join(" | ");
@@ -232,31 +231,6 @@ impl Drop for BpfTimes {
     fn drop(&mut self) {
         if let Err(error) = fs::write(Self::FILE, self.before.trim()) {
             eprintln!("cannot write {}: {error}", Self::FILE);
-        }
-    }
-}
-
-/// Processes that run and sleep, killed when dropped.
-struct Load(Vec<Child>);
-
-impl Load {
-    fn start(count: usize, python: &Path) -> Result<Self> {
-        let mut load = Self(Vec::new());
-        for _ in 0..count {
-            let mut command = Command::new(python);
-            command.args(["-c", TENANT]).stdin(Stdio::null());
-            load.0.push(command.spawn().with_context(|| format!("cannot run {command:?}"))?);
-        }
-        Ok(load)
-    }
-}
-
-impl Drop for Load {
-    fn drop(&mut self) {
-        for child in &mut self.0 {
-            // Both fail only where the process is gone already, which is what is wanted.
-            let _gone = child.kill();
-            let _gone = child.wait();
         }
     }
 }

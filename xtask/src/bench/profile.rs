@@ -1,0 +1,198 @@
+//! `cargo xtask bench profile`: where the recorder's own time goes, by stage.
+//!
+//! `perf record` samples the recorder on the CPU clock, with the stack of each sample. A sample is of the
+//! innermost function that belongs to a stage: what a stage calls in a library is the stage's.
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "the table is the result")]
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use jiff::Zoned;
+
+use super::machine;
+use super::running::{Load, RUN_AND_SLEEP, Recorder, Running as _};
+use crate::command::quietly;
+use crate::{setup, target};
+
+/// Time for a recorder to attach, and to end its start.
+const SETTLE: Duration = Duration::from_secs(4);
+/// Samples a second. It has no common factor with the ticks.
+const FREQUENCY: u32 = 499;
+/// Copied of each stack, bytes.
+const STACK: &str = "dwarf,16384";
+
+/// The machine that is recorded: its name, its processes, what each runs.
+const MACHINES: [(&str, usize, &str); 3] = [
+    ("idle", 0, ""),
+    ("12 processes run and sleep", 12, RUN_AND_SLEEP),
+    ("10000 threads sleep for 1 s", 100, SLEEPERS),
+];
+
+/// A hundred threads that do next to nothing.
+const SLEEPERS: &str = "
+import threading, time
+def nap():
+    while True:
+        time.sleep(1)
+for _ in range(100):
+    threading.Thread(target=nap).start()";
+
+/// What a function belongs to, by parts of its name; the first that fits.
+const STAGES: [(&str, &[&str]); 10] = [
+    ("tables: merge segments", &["encode::merged", "Partial::merge"]),
+    ("tables: write segments", &["uncore_trace::tables"]),
+    ("rows: into columns", &["uncore_trace::schema", "attribute::rows"]),
+    ("attribute: learn", &["attribute::learner", "attribute::history", "attribute::solve"]),
+    ("attribute: divide", &["uncore_trace::attribute"]),
+    ("assemble: names and cgroups", &["uncore_trace::identity"]),
+    ("assemble: time line", &["uncore_trace::assemble"]),
+    ("drain: read and decode the ring", &["uncore_trace::drain"]),
+    ("open: sessions", &["uncore_trace::open"]),
+    ("record: the rest", &["uncore_trace::"]),
+];
+
+/// What has no function of the recorder in its stack: threads as they wake and sleep.
+const NONE: &str = "outside of it: wake-ups";
+
+/// Options of `cargo xtask bench profile`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Seconds of each profile
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..))]
+    seconds: u64,
+    /// Profile the uncore-trace at PATH instead of building it
+    #[arg(long, value_name = "PATH")]
+    bin: Option<PathBuf>,
+}
+
+/// Samples by stage.
+type Profile = BTreeMap<&'static str, u64>;
+
+/// Measures and prints the table.
+pub(super) fn run(args: &Args) -> Result<()> {
+    let bin = match &args.bin {
+        Some(bin) => std::path::absolute(bin).context("--bin is no path")?,
+        None => target::release()?,
+    };
+    let python = setup::python()?;
+    let mut columns = Vec::new();
+    for (name, count, script) in MACHINES {
+        let _load = Load::start(count, &python, script)?;
+        for method in ["residency", "auto"] {
+            let profile = profile(&bin, method, args.seconds).context(name)?;
+            eprintln!("{name}, {method}: {} samples", profile.values().sum::<u64>());
+            columns.push((format!("{name}, `{method}`"), profile));
+        }
+    }
+    println!("{}", table(&columns, args.seconds));
+    println!("\n{}, {}.", Zoned::now().strftime("%Y-%m-%d"), machine::describe());
+    Ok(())
+}
+
+fn profile(bin: &Path, method: &str, seconds: u64) -> Result<Profile> {
+    let dir = tempfile::tempdir().context("cannot make a directory")?;
+    let mut command = Command::new(bin);
+    command.args(["record", "-q", "-p", "host", "--method", method, "-o", "run/"]);
+    command.current_dir(&dir);
+    let recorder = Recorder::start(command, &dir.path().join("log"), SETTLE)?;
+    let data = dir.path().join("perf.data");
+    let mut perf = Command::new("perf");
+    perf.args([
+        "record",
+        "-q",
+        "-e",
+        "cpu-clock",
+        "-F",
+        &FREQUENCY.to_string(),
+        "--call-graph",
+        STACK,
+    ]);
+    perf.arg("-p").arg(recorder.id().to_string()).arg("-o").arg(&data);
+    perf.args(["--", "sleep", &seconds.to_string()]);
+    quietly(&mut perf)?;
+    Box::new(recorder).stop()?;
+    // Inlined functions would take addr2line minutes, and belong to the stage of their caller.
+    let mut script = Command::new("perf");
+    script.args(["script", "--no-inline", "-F", "comm,ip,sym", "-i"]).arg(&data);
+    let profile = count(&quietly(&mut script)?);
+    ensure!(!profile.is_empty(), "perf has no sample of the recorder");
+    Ok(profile)
+}
+
+/// Counts the samples of what `perf script` prints: a line with the name of the thread, one for each
+/// function from the inside out, an empty one.
+fn count(text: &str) -> Profile {
+    let mut profile = Profile::new();
+    for sample in text.split("\n\n") {
+        let functions: Vec<&str> = sample.lines().filter(|line| line.starts_with('\t')).collect();
+        if functions.is_empty() {
+            continue;
+        }
+        let stage = functions.iter().find_map(|function| stage(function)).unwrap_or(NONE);
+        // A merge writes through the functions that write a segment.
+        let is_merge = functions.iter().any(|function| stage_of(0, function));
+        let stage = if is_merge { STAGES[0].0 } else { stage };
+        *profile.entry(stage).or_default() += 1;
+    }
+    profile
+}
+
+fn stage(function: &str) -> Option<&'static str> {
+    (0..STAGES.len()).find(|at| stage_of(*at, function)).map(|at| STAGES[at].0)
+}
+
+fn stage_of(at: usize, function: &str) -> bool {
+    STAGES[at].1.iter().any(|part| function.contains(part))
+}
+
+/// A row for each stage: percent of the samples of each column.
+fn table(columns: &[(String, Profile)], seconds: u64) -> String {
+    let names: Vec<&str> = columns.iter().map(|(name, _)| name.as_str()).collect();
+    let mut lines = vec![
+        format!("| share of the samples, % | {} |", names.join(" | ")),
+        format!("|---{}|", "|---".repeat(columns.len())),
+    ];
+    for stage in STAGES.map(|(stage, _)| stage).into_iter().chain([NONE]) {
+        let cell = |(_, profile): &(String, Profile)| {
+            let all: u64 = profile.values().sum();
+            let own = profile.get(stage).copied().unwrap_or_default();
+            format!("{:.0}", own as f64 * 100.0 / all as f64)
+        };
+        let cells: Vec<String> = columns.iter().map(cell).collect();
+        lines.push(format!("| {stage} | {} |", cells.join(" | ")));
+    }
+    let rate = |(_, profile): &(String, Profile)| {
+        let all: u64 = profile.values().sum();
+        format!("{:.1}", all as f64 * 100.0 / (f64::from(FREQUENCY) * seconds as f64))
+    };
+    let rates: Vec<String> = columns.iter().map(rate).collect();
+    lines.push(format!("| all, % of one CPU | {} |", rates.join(" | ")));
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sample_is_of_the_innermost_stage() {
+        let sample = |functions: &[&str]| {
+            let lines: Vec<String> =
+                functions.iter().map(|name| format!("\t   1f {name}\n")).collect();
+            format!("tables \n{}\n", lines.concat())
+        };
+        let text = [
+            sample(&["intern", "uncore_trace::tables::encode::New::write", "start_thread"]),
+            sample(&["uncore_trace::tables::encode::rows", "uncore_trace::tables::encode::merged"]),
+            sample(&["memmove", "uncore_trace::schema::fabric", "uncore_trace::attribute::x"]),
+            sample(&["futex_wait", "clone3"]),
+        ];
+        let counted = count(&text.concat());
+        let names =
+            ["tables: write segments", "tables: merge segments", "rows: into columns", NONE];
+        assert_eq!(counted, names.map(|name| (name, 1)).into());
+    }
+}
