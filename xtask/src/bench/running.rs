@@ -29,25 +29,31 @@ impl Running for Nothing {
     }
 }
 
-/// A BPF program on a typed tracepoint, detached and unloaded on drop.
+/// A BPF program on typed tracepoints, detached and unloaded on drop.
 pub(super) struct Attached {
-    _programs: Ebpf,
+    _programs: Vec<Ebpf>,
 }
 
 impl Attached {
-    /// Loads the object and attaches its program `name` to `tracepoint`.
-    pub(super) fn new(object: &Path, name: &str, tracepoint: &str) -> Result<Self> {
-        let mut programs =
-            Ebpf::load_file(object).with_context(|| format!("cannot load {}", object.display()))?;
+    /// Loads the object once for each of these tracepoints, and attaches its program `name` there.
+    pub(super) fn new(object: &Path, name: &str, tracepoints: &[&str]) -> Result<Self> {
         let btf = Btf::from_sys_fs().context("cannot read /sys/kernel/btf/vmlinux")?;
-        let program: &mut BtfTracePoint = programs
-            .program_mut(name)
-            .with_context(|| format!("{} has no program {name}", object.display()))?
-            .try_into()
-            .with_context(|| format!("{name} is not a typed tracepoint program"))?;
-        program.load(tracepoint, &btf).with_context(|| format!("the kernel refused {name}"))?;
-        program.attach().with_context(|| format!("cannot attach {name} to {tracepoint}"))?;
-        Ok(Self { _programs: programs })
+        let mut all = Vec::new();
+        for tracepoint in tracepoints {
+            let mut programs = Ebpf::load_file(object)
+                .with_context(|| format!("cannot load {}", object.display()))?;
+            let program: &mut BtfTracePoint = programs
+                .program_mut(name)
+                .with_context(|| format!("{} has no program {name}", object.display()))?
+                .try_into()
+                .with_context(|| format!("{name} is not a typed tracepoint program"))?;
+            program
+                .load(tracepoint, &btf)
+                .with_context(|| format!("the kernel refused {name} on {tracepoint}"))?;
+            program.attach().with_context(|| format!("cannot attach {name} to {tracepoint}"))?;
+            all.push(programs);
+        }
+        Ok(Self { _programs: all })
     }
 }
 

@@ -1,0 +1,196 @@
+//! What runs while recorders run beside it, and what it says of its speed.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use serde_json::Value;
+
+use super::disk::Disk;
+use super::tools;
+
+/// A load, by the name that `--load` takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Load {
+    /// Two processes that hand each other a byte on one CPU
+    Pipe,
+    /// `perf bench sched messaging`, which is hackbench: many senders and receivers on all CPUs
+    Messaging,
+    /// fio on a block device without a disk
+    Disk,
+}
+
+/// Requests that fio has under way: with one, half of the time is that of the switches between them.
+const DEPTH: &str = "--iodepth=32";
+/// Groups of 20 senders and 20 receivers each.
+const GROUPS: &str = "4";
+
+/// How much of each load is run, and where.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Amount {
+    /// CPU that `Pipe` and `Disk` are pinned to.
+    pub(super) cpu: u32,
+    /// Loops of `Pipe`; each is two context switches.
+    pub(super) loops: u32,
+    /// Messages from each sender to each receiver of its group.
+    pub(super) messages: u32,
+    /// Requests of 4 KiB.
+    pub(super) requests: u32,
+}
+
+impl Load {
+    pub(super) const ALL: [Load; 3] = [Load::Pipe, Load::Messaging, Load::Disk];
+
+    /// Head of the first column.
+    pub(super) const fn title(self) -> &'static str {
+        match self {
+            Load::Pipe => "beside `perf bench sched pipe` on one CPU",
+            Load::Messaging => "beside `perf bench sched messaging` (hackbench) on all CPUs",
+            Load::Disk => "beside `fio`, random reads of 4 KiB",
+        }
+    }
+
+    /// What a sample is in.
+    pub(super) const fn unit(self) -> &'static str {
+        match self {
+            Load::Pipe => "us/switch",
+            Load::Messaging => "ms",
+            Load::Disk => "us/request",
+        }
+    }
+
+    /// Hooks of the recorder that the load runs through: what the floor has an empty program on.
+    pub(super) const fn hooks(self) -> &'static [&'static str] {
+        match self {
+            Load::Pipe | Load::Messaging => &["sched_switch"],
+            Load::Disk => &["sched_switch", "block_io_start", "block_rq_complete"],
+        }
+    }
+
+    /// Makes sure that what it runs is there.
+    pub(super) fn prepare(self) -> Result<Prepared> {
+        let (tool, package) = match self {
+            Load::Pipe | Load::Messaging => ("perf", "linux-perf"),
+            Load::Disk => ("fio", "fio"),
+        };
+        tools::install(tool, package)?;
+        let disk = if self == Load::Disk { Some(Disk::new()?) } else { None };
+        Ok(Prepared { load: self, disk })
+    }
+}
+
+/// A load that can be run.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    load: Load,
+    disk: Option<Disk>,
+}
+
+impl Prepared {
+    /// How much is run and on what, for the line below the table.
+    pub(super) fn about(&self, amount: Amount) -> String {
+        let Amount { loops, messages, requests, .. } = amount;
+        match self.load {
+            Load::Pipe => format!("{loops} loops"),
+            Load::Messaging => format!("{GROUPS} groups, {messages} messages"),
+            Load::Disk => {
+                let disk = self.disk.as_ref().map(Disk::about).unwrap_or_default();
+                format!("{requests} requests, 32 under way, to {disk}")
+            }
+        }
+    }
+
+    /// Runs it once; returns what it took, in its unit.
+    pub(super) fn run(&self, amount: Amount) -> Result<f64> {
+        let Amount { cpu, loops, messages, requests } = amount;
+        match (self.load, &self.disk) {
+            (Load::Messaging, _) => {
+                let text = messaging(messages)?;
+                Ok(seconds(&text)? * 1e3)
+            }
+            (Load::Disk, Some(disk)) => per_request(&fio(disk.path(), cpu, requests)?),
+            _ => Ok(seconds(&pipe(cpu, loops)?)? * 1e6 / (2.0 * f64::from(loops))),
+        }
+    }
+}
+
+fn pipe(cpu: u32, loops: u32) -> Result<String> {
+    let mut command = Command::new("taskset");
+    command
+        .args(["-c", &cpu.to_string()])
+        .args(["perf", "bench", "--format", "simple", "sched", "pipe"])
+        .args(["--loop", &loops.to_string()]);
+    output(command)
+}
+
+fn messaging(messages: u32) -> Result<String> {
+    let mut command = Command::new("perf");
+    command
+        .args(["bench", "--format", "simple", "sched", "messaging", "--group", GROUPS])
+        .args(["--nr_loops", &messages.to_string()]);
+    output(command)
+}
+
+fn fio(device: &PathBuf, cpu: u32, requests: u32) -> Result<String> {
+    let mut filename = std::ffi::OsString::from("--filename=");
+    filename.push(device);
+    let mut command = Command::new("fio");
+    command
+        .args(["--name=bench", "--rw=randread", "--bs=4k", "--direct=1", "--readonly"])
+        .args(["--ioengine=libaio", DEPTH, "--norandommap", "--output-format=json"])
+        .arg(filename)
+        .arg(format!("--cpus_allowed={cpu}"))
+        .arg(format!("--io_size={}", u64::from(requests) * 4096));
+    output(command)
+}
+
+/// What a command writes to standard output; an error has the last of standard error.
+fn output(mut command: Command) -> Result<String> {
+    let ended = command.output().with_context(|| format!("cannot run {command:?}"))?;
+    if !ended.status.success() {
+        let error = String::from_utf8_lossy(&ended.stderr);
+        bail!("{command:?} failed: {}", error.trim().lines().last().unwrap_or_default());
+    }
+    Ok(String::from_utf8_lossy(&ended.stdout).into_owned())
+}
+
+/// Reads what `perf bench --format simple` prints: the seconds it took, alone on a line.
+fn seconds(text: &str) -> Result<f64> {
+    let seconds = text.lines().find_map(|line| line.trim().parse::<f64>().ok());
+    let seconds = seconds.filter(|seconds| *seconds > 0.0);
+    seconds.with_context(|| format!("perf bench printed no time: {text:?}"))
+}
+
+/// Microseconds a request, of what `fio --output-format=json` prints.
+fn per_request(text: &str) -> Result<f64> {
+    // It may print a line for people before.
+    let json = text.find('{').map_or("", |begin| &text[begin..]);
+    let report: Value = serde_json::from_str(json).context("cannot read what fio printed")?;
+    let number = |path: &str| report.pointer(path).and_then(Value::as_f64);
+    let requests = number("/jobs/0/read/total_ios").context("fio said no number of requests")?;
+    let rate = number("/jobs/0/read/iops").context("fio said no rate")?;
+    ensure!(requests > 0.0 && rate > 0.0, "fio has read nothing");
+    Ok(1e6 / rate)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_of_perf_bench() {
+        assert!((seconds("0.400\n").unwrap() - 0.4).abs() < 1e-9);
+        assert!(seconds("# Running\n\n").is_err());
+        assert!(seconds("0.000\n").is_err());
+    }
+
+    #[test]
+    fn the_rate_of_fio() {
+        let text = "note\n{\"jobs\": [{\"read\": {\"total_ios\": 1000, \"iops\": 250000.0}}]}";
+        assert!((per_request(text).unwrap() - 4.0).abs() < 1e-9);
+        assert!(
+            per_request("{\"jobs\": [{\"read\": {\"total_ios\": 0, \"iops\": 0.0}}]}").is_err()
+        );
+        assert!(per_request("fio: failed").is_err());
+    }
+}

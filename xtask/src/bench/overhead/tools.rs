@@ -1,0 +1,19 @@
+//! Programs that only this benchmark needs, installed when it runs.
+#![expect(clippy::print_stderr, reason = "a task tells what it does")]
+
+use anyhow::{Context as _, Result};
+
+use crate::apt::Apt;
+use crate::command::version;
+
+/// Makes sure that `tool` is there.
+///
+/// # Errors
+///
+/// It is not, and `package` cannot be installed.
+pub(super) fn install(tool: &str, package: &str) -> Result<()> {
+    let Err(error) = version(tool) else { return Ok(()) };
+    eprintln!("installing {package} ({error:#})");
+    Apt::new().install(&[package]).with_context(|| format!("no {tool}"))?;
+    version(tool).map(drop).with_context(|| format!("{tool} is still not usable"))
+}

@@ -1,0 +1,222 @@
+//! What is compared beside each load.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+
+use super::super::running::{Attached, Nothing, Recorder, Running};
+use super::loads::Load;
+use super::tools;
+
+/// What runs beside the workload: a name for the table and how it is started.
+#[derive(Debug)]
+pub(super) struct Variant {
+    pub(super) name: &'static str,
+    start: Start,
+}
+
+/// How a variant is started.
+#[derive(Clone, Copy, Debug)]
+enum Start {
+    Nothing,
+    /// An empty program on each hook of the load.
+    Floor,
+    /// `uncore-trace record -q` with these arguments.
+    Record(&'static [&'static str]),
+    /// `perf record -q -a` with these arguments.
+    Perf(&'static [&'static str]),
+    /// bpftrace with this program.
+    Bpftrace(&'static str),
+}
+
+/// What the others are compared with.
+pub(super) const BASE: usize = 0;
+pub(super) const FLOOR: usize = 1;
+const NOTHING: Variant = Variant { name: "nothing", start: Start::Nothing };
+const EMPTY: Variant = Variant { name: "empty program (the floor)", start: Start::Floor };
+
+/// Beside loads of context switches.
+const SWITCHES: &[Variant] = &[
+    NOTHING,
+    EMPTY,
+    // A counter that counts nothing at a switch, as those of a fabric do.
+    Variant {
+        name: "record -e page-faults",
+        start: Start::Record(&["-e", "page-faults", "-o", "run.parquet"]),
+    },
+    // One that is read at every switch, as those of misses are: what it costs beside the other.
+    Variant {
+        name: "record -e page-faults at every switch",
+        start: Start::Record(&[
+            "-e",
+            "page-faults",
+            "--sample-on",
+            "sched",
+            "--min-gap",
+            "0",
+            "-o",
+            "run.parquet",
+        ]),
+    },
+    // Nearly without the timer, which only reader CPUs have: the switches alone.
+    Variant {
+        name: "record -e page-faults --tick 10ms",
+        start: Start::Record(&["-e", "page-faults", "--tick", "10ms", "-o", "run.parquet"]),
+    },
+    Variant {
+        name: "record -e page-faults --slices",
+        start: Start::Record(&["-e", "page-faults", "--slices", "-o", "run/"]),
+    },
+    // With `context-switches`, which the kernel itself counts at every switch.
+    Variant { name: "record -p host", start: Start::Record(&["-p", "host", "-o", "run.parquet"]) },
+    // The least that tells how often each process of each cgroup ran.
+    Variant {
+        name: "bpftrace, switches by pid and cgroup",
+        start: Start::Bpftrace("tracepoint:sched:sched_switch { @[pid, cgroup] = count(); }"),
+    },
+    Variant {
+        name: "perf record -e sched:sched_switch -a",
+        start: Start::Perf(&["-e", "sched:sched_switch"]),
+    },
+];
+
+/// Beside loads of block requests.
+const REQUESTS: &[Variant] = &[
+    NOTHING,
+    EMPTY,
+    Variant {
+        name: "record -e page-faults",
+        start: Start::Record(&["-e", "page-faults", "-o", "run/"]),
+    },
+    Variant {
+        name: "record -e page-faults --io",
+        start: Start::Record(&["-e", "page-faults", "--io", "-o", "run/"]),
+    },
+    Variant {
+        name: "bpftrace, bytes by pid and cgroup",
+        start: Start::Bpftrace(
+            "tracepoint:block:block_io_start { @[pid, cgroup] = sum(args->bytes); }",
+        ),
+    },
+    Variant {
+        name: "perf record -e block:block_io_start,block:block_rq_complete -a",
+        start: Start::Perf(&["-e", "block:block_io_start,block:block_rq_complete"]),
+    },
+];
+
+/// All variants of a load; the first two are always measured.
+pub(super) const fn of(load: Load) -> &'static [Variant] {
+    match load {
+        Load::Pipe | Load::Messaging => SWITCHES,
+        Load::Disk => REQUESTS,
+    }
+}
+
+/// The variants to measure: all, or the first two and those that are named; none where a load has
+/// none of them.
+pub(super) fn choose(load: Load, only: &[String]) -> Vec<&'static Variant> {
+    let named = |variant: &Variant| only.iter().any(|text| variant.name.contains(text.as_str()));
+    let all = of(load);
+    if !only.is_empty() && !all.iter().any(named) {
+        return Vec::new();
+    }
+    let wanted = |(index, variant): &(usize, &'static Variant)| {
+        *index <= FLOOR || only.is_empty() || named(variant)
+    };
+    all.iter().enumerate().filter(wanted).map(|(_, variant)| variant).collect()
+}
+
+/// That each text names a variant.
+pub(super) fn require_known(only: &[String], loads: &[Load]) -> Result<()> {
+    let names = || loads.iter().flat_map(|load| of(*load)).map(|variant| variant.name);
+    for text in only {
+        ensure!(
+            names().any(|name| name.contains(text.as_str())),
+            "--only {text}: no such variant; there are: {}",
+            names().collect::<Vec<_>>().join(", ")
+        );
+    }
+    Ok(())
+}
+
+impl Variant {
+    /// Whether it is our recorder.
+    pub(super) const fn is_record(&self) -> bool {
+        matches!(self.start, Start::Record(_))
+    }
+
+    /// Makes sure that what it runs is there.
+    pub(super) fn prepare(&self) -> Result<()> {
+        match self.start {
+            Start::Nothing | Start::Floor | Start::Record(_) => Ok(()),
+            Start::Perf(_) => tools::install("perf", "linux-perf"),
+            Start::Bpftrace(_) => tools::install("bpftrace", "bpftrace"),
+        }
+    }
+
+    /// Starts it beside a load.
+    pub(super) fn start(&self, bench: &Bench, load: Load) -> Result<Box<dyn Running>> {
+        match self.start {
+            Start::Nothing => Ok(Box::new(Nothing)),
+            Start::Floor => Ok(Box::new(Attached::new(&bench.object, "floor", load.hooks())?)),
+            Start::Record(args) => {
+                let mut command = Command::new(&bench.bin);
+                command.args(["record", "-q"]).args(args);
+                bench.recorder(command)
+            }
+            Start::Perf(args) => {
+                let mut command = Command::new("perf");
+                command.args(["record", "-q", "-a", "-o", "perf.data"]).args(args);
+                bench.recorder(command)
+            }
+            Start::Bpftrace(program) => {
+                let mut command = Command::new("bpftrace");
+                command.args(["-e", program]);
+                bench.recorder(command)
+            }
+        }
+    }
+}
+
+/// What a run of a variant needs.
+#[derive(Debug)]
+pub(super) struct Bench {
+    /// The uncore-trace that is measured.
+    pub(super) bin: PathBuf,
+    /// The object of the empty program.
+    pub(super) object: PathBuf,
+    /// Where recorders write; a new one for each run.
+    pub(super) scratch: tempfile::TempDir,
+    pub(super) settle: Duration,
+}
+
+impl Bench {
+    fn recorder(&self, mut command: Command) -> Result<Box<dyn Running>> {
+        command.current_dir(self.scratch.path());
+        let log = self.scratch.path().join("stderr");
+        Ok(Box::new(Recorder::start(command, &log, self.settle)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_and_the_floor_are_always_measured() {
+        let names = |load, only: &str| {
+            let chosen = choose(load, &[only.to_owned()]);
+            chosen.iter().map(|variant| variant.name).collect::<Vec<_>>()
+        };
+        for load in Load::ALL {
+            assert_eq!(choose(load, &[]).len(), of(load).len());
+        }
+        assert_eq!(names(Load::Pipe, "slices")[2..], ["record -e page-faults --slices"]);
+        assert_eq!(names(Load::Disk, "slices"), Vec::<&str>::new());
+        require_known(&["slices".to_owned()], &Load::ALL).unwrap();
+        let unknown = require_known(&["strace".to_owned()], &Load::ALL).unwrap_err();
+        assert!(format!("{unknown:#}").contains("there are: nothing"));
+    }
+}
