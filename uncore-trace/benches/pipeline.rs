@@ -3,12 +3,12 @@
 //! The records are made up here, the only place where that is done: of CPUs that switch twice a tick
 //! between processes of many cgroups, and of counters that one CPU of each socket reads. They go through
 //! the time line, the attributor and the writer as those of a live recording do. Prints one line of JSON.
-//! `cargo xtask bench pipeline` runs it for many sizes.
+//! `cargo xtask bench pipeline` runs it for many sizes, and `cargo xtask bench read` reads what it made.
 #![expect(clippy::print_stdout, reason = "the line is the result")]
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context as _, Result};
@@ -39,13 +39,15 @@ const START: u64 = 1_000_000;
 /// CPUs of a socket at most.
 const SOCKET: u32 = 128;
 
-/// The size of the machine, and for how long it is recorded.
+/// The size of the machine, and for how long it is recorded: until either is reached.
 #[derive(Clone, Copy)]
 struct Size {
     cpus: u32,
     cgroups: u64,
     counters: u32,
     seconds: u64,
+    /// Of `fabric`; a few windows more come.
+    rows: u64,
 }
 
 impl Size {
@@ -76,9 +78,13 @@ impl Random {
 
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
-    let [cpus, cgroups, counters, seconds, method] = args.as_slice() else {
+    let (machine, kept) = match args.as_slice() {
+        [machine @ .., rows, dir] if machine.len() == 5 => (machine, Some((rows, dir))),
+        all => (all, None),
+    };
+    let [cpus, cgroups, counters, seconds, method] = machine else {
         // As `cargo test --benches` and `cargo bench` without arguments run it.
-        println!("usage: pipeline CPUS CGROUPS COUNTERS SECONDS residency|auto");
+        println!("usage: pipeline CPUS CGROUPS COUNTERS SECONDS residency|auto [ROWS DIR]");
         return Ok(());
     };
     let number = |text: &str| text.parse::<u64>().with_context(|| format!("{text} is no number"));
@@ -87,10 +93,11 @@ fn main() -> Result<()> {
         cgroups: number(cgroups)?,
         counters: number(counters)? as u32,
         seconds: number(seconds)?,
+        rows: kept.map_or(Ok(u64::MAX), |(rows, _)| number(rows))?,
     };
     let method = if method == "auto" { Choice::Auto } else { Choice::Residency };
     let dir = tempfile::tempdir().context("cannot make a directory")?;
-    let run = dir.path().join("run");
+    let run = kept.map_or_else(|| dir.path().join("run"), |(_, dir)| PathBuf::from(dir));
     let begin = Instant::now();
     let (records, rows) = record(size, method, &run)?;
     let wall_s = begin.elapsed().as_secs_f64();
@@ -208,8 +215,11 @@ fn record(size: Size, method: Choice, run: &Path) -> Result<(u64, u64)> {
     let mut random = Random(1);
     let mut values: HashMap<u32, u64> = HashMap::new();
     let mut records = 0;
-    let stop = START + size.seconds * 1000;
-    for tick in START..=stop {
+    let mut stop = START + size.seconds * 1000;
+    for tick in START.. {
+        if tick > stop {
+            break;
+        }
         let begin = tick * TICK_NS;
         for (&cpu, layout) in &layouts {
             let readings = layout.counters.iter().map(|placed| {
@@ -252,6 +262,9 @@ fn record(size: Size, method: Choice, run: &Path) -> Result<(u64, u64)> {
                 sink.hand_over(&mut writer)?;
             }
             sink.hand_over(&mut writer)?;
+            if sink.fabric_rows() >= size.rows {
+                stop = stop.min(tick + 2);
+            }
         }
         if tick % SEAL == 0 {
             sink.flush(&mut writer)?;

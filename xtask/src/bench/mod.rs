@@ -8,6 +8,7 @@ mod machine;
 mod overhead;
 mod pipeline;
 mod profile;
+mod read;
 mod running;
 mod sampling;
 mod stats;
@@ -15,7 +16,7 @@ mod stats;
 /// What to measure.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Bench {
-    /// Time a context switch under nothing, an empty program, and the recorders
+    /// Time context switches and requests under nothing, an empty program, and the recorders
     Overhead(overhead::Args),
     /// Hold the recorder's own CPU time against that of perf stat, and say how late its readings are
     Sampling(sampling::Args),
@@ -23,6 +24,8 @@ pub(crate) enum Bench {
     Pipeline(pipeline::Args),
     /// Say where the recorder's own time goes
     Profile(profile::Args),
+    /// Time how recordings are read beside `DuckDB`, and measure the memory of both
+    Read(read::Args),
     /// Hold what each method says of mixes of tenants in the lab against what they moved
     Attribution(attribution::Args),
 }
@@ -34,6 +37,7 @@ pub(crate) fn run(bench: &Bench) -> Result<()> {
         Bench::Sampling(args) => sampling::run(args),
         Bench::Pipeline(args) => pipeline::run(args),
         Bench::Profile(args) => profile::run(args),
+        Bench::Read(args) => read::run(args),
         Bench::Attribution(args) => attribution::run(args),
     }
 }

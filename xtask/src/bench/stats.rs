@@ -31,10 +31,14 @@ pub(super) fn cost(series: &[f64], base: &[f64]) -> Option<f64> {
     Some(summary.median)
 }
 
-/// The same in percent of the base.
+/// How many times the base the series is, round by round.
+pub(super) fn ratio(series: &[f64], base: &[f64]) -> Option<f64> {
+    Some(Summary::of(series.iter().zip(base).map(|(value, base)| value / base))?.median)
+}
+
+/// What the series costs over the base, in percent of the base.
 pub(super) fn percent(series: &[f64], base: &[f64]) -> Option<f64> {
-    let relative = series.iter().zip(base).map(|(value, base)| (value / base - 1.0) * 100.0);
-    Some(Summary::of(relative)?.median)
+    Some((ratio(series, base)? - 1.0) * 100.0)
 }
 
 /// How many times the floor's cost the series costs; `None` where the floor's is lost in noise.

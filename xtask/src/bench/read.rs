@@ -1,0 +1,214 @@
+//! `cargo xtask bench read`: how fast a recording is read, and in how much memory, beside `DuckDB`.
+//!
+//! The recordings are made up by `uncore-trace/benches/pipeline.rs`. `report` has one thread, and so has
+//! the `DuckDB` that groups the same rows by the same columns; the sums of both must be the same.
+//! `attribute` makes all rows anew from the raw tables. Nothing else does that, so it stands beside a
+//! `DuckDB` that only copies its rows. Each round measures everything once.
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "the table is the result")]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result};
+use jiff::Zoned;
+use serde::Deserialize;
+use uncore_trace_ebpf::stamp::workspace_root;
+
+use super::machine;
+use super::stats::{self, Summary};
+use crate::command::quietly;
+use crate::{setup, target};
+
+/// CPUs, cgroups and counters of the machine that is made up.
+const MACHINE: [&str; 3] = ["64", "1000", "10"];
+/// Rows of the recording that shows whether memory depends on the length.
+const FEW: u64 = 1_000_000;
+
+/// Options of `cargo xtask bench read`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Rows of `fabric` in the larger recording; the other has a million
+    #[arg(long, default_value_t = 10_000_000, value_parser = clap::value_parser!(u64).range(1..))]
+    rows: u64,
+    /// Rounds: each measures every variant once
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// Measure the uncore-trace at PATH instead of building it
+    #[arg(long, value_name = "PATH")]
+    bin: Option<PathBuf>,
+}
+
+/// What is measured: its name in the table, and which of these it is compared with.
+const VARIANTS: [(&str, Option<usize>); 5] = [
+    ("`report --csv`", None),
+    ("DuckDB, sum of `value`", Some(REPORT)),
+    ("DuckDB, nine columns of `report`", Some(REPORT)),
+    ("`attribute --method residency`", None),
+    ("DuckDB copies the rows", Some(ATTRIBUTE)),
+];
+const REPORT: usize = 0;
+const ATTRIBUTE: usize = 3;
+
+/// What a run took.
+#[derive(Clone, Copy, Debug, Deserialize)]
+struct Spent {
+    wall_s: f64,
+    cpu_s: f64,
+    peak_kib: u64,
+}
+
+/// What the maker of a recording says of it.
+#[derive(Debug, Deserialize)]
+struct Recorded {
+    rows: u64,
+    fabric_bytes: u64,
+    bytes: u64,
+}
+
+/// What the variants need.
+struct Bench {
+    bin: PathBuf,
+    python: PathBuf,
+    /// Holds the recording, and what is made of it.
+    scratch: tempfile::TempDir,
+}
+
+/// Measures and prints the table.
+pub(super) fn run(args: &Args) -> Result<()> {
+    let bin = match &args.bin {
+        Some(bin) => std::path::absolute(bin).context("--bin is no path")?,
+        None => target::release()?,
+    };
+    let python = setup::python()?;
+    let mut lines = Vec::new();
+    for rows in [FEW, args.rows] {
+        let scratch = tempfile::tempdir().context("cannot make a scratch directory")?;
+        let bench = Bench { bin: bin.clone(), python: python.clone(), scratch };
+        let recorded = bench.make(rows)?;
+        eprintln!("{recorded:?}");
+        let mut samples = [const { Vec::new() }; VARIANTS.len()];
+        for round in 1..=args.rounds {
+            for (index, ((name, _), samples)) in VARIANTS.iter().zip(&mut samples).enumerate() {
+                let spent = bench.measure(index).with_context(|| format!("{name}, {rows} rows"))?;
+                eprintln!("round {round}: {name}: {spent:?}");
+                samples.push(spent);
+            }
+        }
+        let compared = [bench.path("report.csv"), bench.path("sums.json")];
+        bench.script("same", &compared).context("not the same answer")?;
+        lines.extend(table(&recorded, &samples)?);
+    }
+    println!(
+        "| rows of `fabric` | MB of it, of all | | wall time, s | min-max | CPU time, s | peak memory \
+         | ours to this: wall | CPU |"
+    );
+    println!("|---|---|---|---|---|---|---|---|---|");
+    println!("{}", lines.join("\n"));
+    let date = Zoned::now().strftime("%Y-%m-%d");
+    println!("\n{date}, {}; {} interleaved rounds.", machine::describe(), args.rounds);
+    Ok(())
+}
+
+impl Bench {
+    fn path(&self, name: &str) -> PathBuf {
+        self.scratch.path().join(name)
+    }
+
+    /// Makes a recording of so many rows.
+    fn make(&self, rows: u64) -> Result<Recorded> {
+        let mut command = target::cargo();
+        command.args(["bench", "--locked", "--quiet", "--package=uncore-trace"]);
+        command.args(["--bench=pipeline", "--"]).args(MACHINE);
+        // The rows end it; a day has more than any disk.
+        command.args(["86400", "residency", &rows.to_string()]).arg(self.path("run"));
+        eprintln!("making {rows} rows");
+        parse(&quietly(&mut command)?)
+    }
+
+    fn measure(&self, variant: usize) -> Result<Spent> {
+        let fabric = self.path("run/fabric.parquet");
+        let own = |args: &[&str], out: &Path| {
+            let mut all = vec![out.to_owned(), self.bin.clone()];
+            all.extend(args.iter().map(PathBuf::from));
+            all
+        };
+        let run = self.path("run");
+        let run = run.to_str().context("the scratch directory has no UTF-8 name")?;
+        let (verb, args) = match variant {
+            REPORT => ("run", own(&["report", "--csv", run], &self.path("report.csv"))),
+            1 => ("ask", vec!["sums".into(), fabric, self.path("sums.json")]),
+            2 => ("ask", vec!["columns".into(), fabric, self.path("columns.json")]),
+            ATTRIBUTE => {
+                let again = self.path("again.parquet");
+                let again = again.to_str().context("the scratch directory has no UTF-8 name")?;
+                let args = ["attribute", "--method", "residency", "--force", run, "-o", again];
+                ("run", own(&args, &self.path("attribute.txt")))
+            }
+            _ => ("copy", vec![fabric, self.path("copy.parquet")]),
+        };
+        parse(&self.script(verb, &args)?)
+    }
+
+    /// Runs a command of `read.py`.
+    fn script(&self, verb: &str, args: &[PathBuf]) -> Result<String> {
+        let script = workspace_root().join("xtask/src/bench/read.py");
+        quietly(Command::new(&self.python).arg(script).arg(verb).args(args))
+    }
+}
+
+fn parse<T: for<'de> Deserialize<'de>>(text: &str) -> Result<T> {
+    let line = text.lines().find(|line| line.starts_with('{')).context("no result")?;
+    serde_json::from_str(line).context("cannot read the result")
+}
+
+/// The lines of one recording.
+fn table(recorded: &Recorded, samples: &[Vec<Spent>]) -> Result<Vec<String>> {
+    let of = |index: usize, part: fn(&Spent) -> f64| -> Vec<f64> {
+        samples[index].iter().map(part).collect()
+    };
+    let (wall, cpu) = (|spent: &Spent| spent.wall_s, |spent: &Spent| spent.cpu_s);
+    let [fabric, all] = [recorded.fabric_bytes, recorded.bytes].map(|bytes| bytes as f64 / 1e6);
+    let mut lines = Vec::new();
+    for (index, (name, ours)) in VARIANTS.iter().enumerate() {
+        let summary = |part| Summary::of(of(index, part)).context("no rounds were measured");
+        let Summary { median, min, max } = summary(wall)?;
+        let mib = summary(|spent| spent.peak_kib as f64 / 1024.0)?.median;
+        let ratio = |part: fn(&Spent) -> f64| {
+            let ratio = ours.and_then(|ours| stats::ratio(&of(ours, part), &of(index, part)));
+            ratio.map_or_else(String::new, |ratio| format!("{ratio:.2}"))
+        };
+        lines.push(format!(
+            "| {} | {fabric:.0}, {all:.0} | {name} | {median:.2} | {min:.2}-{max:.2} | {:.2} | {mib:.0} MiB \
+             | {} | {} |",
+            recorded.rows,
+            summary(cpu)?.median,
+            ratio(wall),
+            ratio(cpu)
+        ));
+    }
+    Ok(lines)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ours_is_compared_round_by_round() {
+        let recorded = Recorded { rows: 1000, fabric_bytes: 3_000_000, bytes: 5_000_000 };
+        let spent = |wall_s| Spent { wall_s, cpu_s: wall_s / 2.0, peak_kib: 2048 };
+        let times: [[f64; 3]; VARIANTS.len()] =
+            [[2.0, 4.0, 2.0], [1.0, 2.0, 2.0], [1.0; 3], [9.0; 3], [3.0; 3]];
+        let samples = times.map(|walls| walls.map(spent).to_vec());
+        let lines = table(&recorded, &samples).unwrap();
+        assert_eq!(
+            lines[0],
+            "| 1000 | 3, 5 | `report --csv` | 2.00 | 2.00-4.00 | 1.00 | 2 MiB |  |  |"
+        );
+        assert_eq!(
+            lines[1],
+            "| 1000 | 3, 5 | DuckDB, sum of `value` | 2.00 | 1.00-2.00 | 1.00 | 2 MiB | 2.00 | 2.00 |"
+        );
+        assert!(lines[4].ends_with("| 3.00 | 3.00 |"), "{}", lines[4]);
+    }
+}
