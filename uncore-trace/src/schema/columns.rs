@@ -85,6 +85,11 @@ pub fn words<'a>(batch: &'a RecordBatch, name: &str) -> Result<Words<'a>> {
 }
 
 impl<'a> Words<'a> {
+    /// What its keys point into.
+    pub const fn dictionary(&self) -> &'a StringArray {
+        self.values
+    }
+
     /// The string of a row, none where it is null.
     pub fn get(&self, row: usize) -> Option<&'a str> {
         let key = usize::try_from(self.key(row)).ok()?;

@@ -39,6 +39,7 @@
 //! ([`super::usage::Line::interval`]).
 
 use std::collections::HashMap;
+use std::sync::LazyLock;
 
 /// A share is right within this relative error: what `confidence` is the chance of. The same as where
 /// it is made (`attribute/confidence.rs`), from which views import nothing: they read tables.
@@ -179,8 +180,21 @@ impl Width {
 /// How far nine errors in ten reach, as a part of the value; none where nothing is known.
 fn part(confidence: Option<f32>) -> Option<f64> {
     // The comparison also refuses what is not a number. The inverse of 1 is infinite: no error.
-    let confidence = f64::from(confidence.filter(|it| *it > 0.0)?).min(1.0);
-    Some(WITHIN * LEVEL.atanh() / confidence.atanh())
+    let confidence = confidence.filter(|it| *it > 0.0)?.min(1.0);
+    let hundredths = (confidence * 100.0).round();
+    // What is recorded is in hundredths, and the inverse is slow.
+    if hundredths / 100.0 == confidence {
+        return PARTS.get(hundredths as usize).copied();
+    }
+    Some(part_of(confidence))
+}
+
+/// [`part`] of each hundredth.
+static PARTS: LazyLock<[f64; 101]> =
+    LazyLock::new(|| std::array::from_fn(|hundredths| part_of(hundredths as f32 / 100.0)));
+
+fn part_of(confidence: f32) -> f64 {
+    WITHIN * LEVEL.atanh() / f64::from(confidence).atanh()
 }
 
 #[cfg(test)]

@@ -1,7 +1,9 @@
 //! What the lines of a report are by, and the columns that tell the line of a row.
 
 use anyhow::Result;
-use arrow::array::{Float32Array, Float64Array, Int16Array, Int32Array, Int64Array, RecordBatch};
+use arrow::array::{
+    Float32Array, Float64Array, Int16Array, Int32Array, Int64Array, RecordBatch, StringArray,
+};
 
 use super::links::Links;
 use crate::schema::cgroups::ancestor;
@@ -142,9 +144,9 @@ impl<'a> Divided<'a> {
     }
 }
 
-/// Numbers that tell the row's line, and the cause of its error, within one batch without touching a
-/// string.
-pub type Quick = ([i32; 3], i32, i32, i64, (i32, Option<i16>));
+/// Numbers that tell the row's line, the cause of its error and its method, without touching a string,
+/// in batches of the same dictionaries.
+pub type Quick = ([i32; 3], i32, i32, i64, (i32, Option<i16>), i32);
 
 impl<'a> Columns<'a> {
     /// The columns for lines that are by `by`, of cgroups at most `depth` deep, of each event or of
@@ -257,6 +259,14 @@ impl<'a> Columns<'a> {
         }
     }
 
+    /// The dictionaries that keys of [`Self::quick`] point into.
+    pub(super) fn dictionaries(&self) -> Vec<&'a StringArray> {
+        let always = [self.event, self.filter, self.unit, self.method];
+        let comm = self.divided.map(|of| of.comm);
+        let some = [self.owner, self.name, comm].into_iter().flatten();
+        always.into_iter().chain(some).map(|words| words.dictionary()).collect()
+    }
+
     /// See [`Quick`].
     pub fn quick(&self, row: usize) -> Quick {
         let name = self.name.map_or(0, |name| name.key(row));
@@ -271,7 +281,7 @@ impl<'a> Columns<'a> {
         };
         let owner = self.owner.map_or(0, |owner| owner.key(row));
         let cause = self.divided.map_or((0, None), |of| (of.comm.key(row), get(of.socket, row)));
-        (event, owner, name, number, cause)
+        (event, owner, name, number, cause, self.method.key(row))
     }
 }
 

@@ -15,6 +15,7 @@ mod html;
 pub mod incomplete;
 pub mod interval;
 pub mod key;
+mod known;
 pub mod latency;
 mod layout;
 pub mod links;

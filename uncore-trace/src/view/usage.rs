@@ -13,7 +13,8 @@ use anyhow::Result;
 use super::heat::{Heat, Scale};
 use super::interval::{Claim, Interval, Width};
 pub use super::key::By;
-use super::key::{Columns, Quick};
+use super::key::Columns;
+use super::known::Known;
 use super::links::Links;
 use super::span::{Moment, Span};
 use crate::schema::columns::get;
@@ -153,8 +154,12 @@ pub fn usage(recording: &Recording, question: &Question<'_>) -> Result<Usage> {
         index: HashMap::new(),
         lines: HashMap::new(),
     };
+    let mut known = Known::new();
     for batch in table.scan_within(&by.columns(), "mono_ns", span.wanted)? {
-        sums.add(&Columns::new(&batch?, by, question.cgroup_depth, question.links)?);
+        let batch = batch?;
+        let columns = Columns::new(&batch, by, question.cgroup_depth, question.links)?;
+        known.begin(&columns);
+        sums.add(&columns, &mut known);
     }
     let (start_ns, span_ns) = (span.start_ns, (span.begin_ns, span.end_ns));
     Ok(Usage { by, start_ns, span_ns, step_ns: scale.step_ns(), events: sums.finish() })
@@ -170,8 +175,7 @@ struct Sums {
 }
 
 impl Sums {
-    fn add(&mut self, columns: &Columns<'_>) {
-        let mut known: HashMap<Quick, (usize, usize, usize)> = HashMap::new();
+    fn add(&mut self, columns: &Columns<'_>, known: &mut Known<(usize, usize, usize)>) {
         let mut window = Window { end_ns: 0, length_ns: 0, place: (0.0, 0.0) };
         for row in 0..columns.rows {
             let (end_ns, length_ns) = (columns.mono_ns.value(row), columns.window_ns.value(row));
@@ -183,8 +187,7 @@ impl Sums {
                 window = Window { end_ns, length_ns, place };
             }
             let quick = columns.quick(row);
-            let (event, line, cause) =
-                *known.entry(quick).or_insert_with(|| self.find(columns, row));
+            let (event, line, cause) = known.get(quick, || self.find(columns, row));
             let event = &mut self.events[event];
             event.end_ns = event.end_ns.max(end_ns);
             event.begin_ns = event.begin_ns.min(window.begin_ns());
@@ -233,6 +236,8 @@ impl Sums {
             });
             lines.len() - 1
         });
+        // The numbers that a line is known by have the method, so that each of them comes here.
+        lines[line].methods.insert(columns.method.get(row).unwrap_or_default().to_owned());
         let cause = lines[line].width.as_mut().zip(columns.divided).map(|(width, of)| {
             width.cause(get(of.socket, row), of.comm.get(row).unwrap_or_default())
         });
@@ -293,10 +298,6 @@ impl Line {
             let average = self.confidence_avg.unwrap_or(0.0);
             let step = (f64::from(confidence) - average) / self.claims as f64;
             self.confidence_avg = Some(average + step);
-        }
-        let method = columns.method.get(row).unwrap_or_default();
-        if !self.methods.contains(method) {
-            self.methods.insert(method.to_owned());
         }
     }
 }

@@ -41,10 +41,10 @@ pub(super) fn percent(series: &[f64], base: &[f64]) -> Option<f64> {
     Some((ratio(series, base)? - 1.0) * 100.0)
 }
 
-/// How many times the floor's cost the series costs; `None` where the floor's is lost in noise.
+/// How many times the floor's cost the series costs; `None` where one of both is lost in noise.
 pub(super) fn over_floor(series: &[f64], floor: &[f64], base: &[f64]) -> Option<f64> {
     let floor = cost(floor, base).filter(|floor| *floor > 0.0)?;
-    Some(cost(series, base)? / floor)
+    Some(cost(series, base).filter(|cost| *cost > 0.0)? / floor)
 }
 
 #[cfg(test)]
@@ -72,5 +72,6 @@ mod tests {
     #[test]
     fn a_floor_within_noise_has_no_ratio() {
         assert_eq!(over_floor(&[2.0], &[0.9], &[1.0]), None);
+        assert_eq!(over_floor(&[0.9], &[2.0], &[1.0]), None);
     }
 }

@@ -11,7 +11,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use anyhow::Result;
 
-use super::key::{By, Columns, Quick};
+use super::key::{By, Columns};
+use super::known::Known;
 use super::links::{Limit, Links, limit};
 use super::span::{Moment, Span};
 use crate::schema::columns::get;
@@ -82,16 +83,16 @@ pub fn headroom(recording: &Recording, links: &Links, question: &Question) -> Re
     let (from, to) = (question.from.as_ref(), question.to.as_ref());
     let Some(span) = Span::of(recording, &table, from, to)? else { return Ok(Vec::new()) };
     let mut fill = Filling::new(links);
+    let mut known = Known::new();
     for batch in table.scan_within(&question.by.columns(), "mono_ns", span.wanted.clone())? {
         let batch = batch?;
         let columns = Columns::new(&batch, question.by, question.cgroup_depth, Some(links))?;
-        let mut known: HashMap<Quick, usize> = HashMap::new();
+        known.begin(&columns);
         for row in 0..columns.rows {
             let end_ns = columns.mono_ns.value(row);
             let Some((place, direction)) = columns.link(row) else { continue };
             if span.wanted.contains(&end_ns) {
-                let who =
-                    *known.entry(columns.quick(row)).or_insert_with(|| fill.who(columns.key(row)));
+                let who = known.get(columns.quick(row), || fill.who(columns.key(row)));
                 let value = get(columns.value, row);
                 fill.add(end_ns, columns.window_ns.value(row), (place, direction), who, value);
             }

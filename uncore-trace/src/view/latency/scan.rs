@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, HashMap};
 use anyhow::Result;
 
 use super::super::headroom::Question;
-use super::super::key::{Columns, Quick};
+use super::super::key::Columns;
+use super::super::known::Known;
 use super::super::links::Links;
 use super::super::span::Span;
 use super::classes::{Classes, Sums};
@@ -40,10 +41,11 @@ pub(super) fn scan<'a>(
         return Ok(windows.finish());
     };
     let by = question.by;
+    let mut known = Known::new();
     for batch in table.scan_within(&by.columns(), "mono_ns", span.wanted.clone())? {
         let batch = batch?;
         let columns = Columns::new(&batch, by, question.cgroup_depth, Some(links))?;
-        let mut known: HashMap<Quick, Option<usize>> = HashMap::new();
+        known.begin(&columns);
         for row in 0..columns.rows {
             let end_ns = columns.mono_ns.value(row);
             if !span.wanted.contains(&end_ns) {
@@ -53,7 +55,7 @@ pub(super) fn scan<'a>(
             let counter = columns.counter.value(row);
             windows.total(counter, columns.divided.and_then(|of| get(of.total, row)));
             if let Some((place, _)) = columns.link(row) {
-                let who = *known.entry(columns.quick(row)).or_insert_with(|| {
+                let who = known.get(columns.quick(row), || {
                     let owner = columns.owner(row);
                     WAIT.contains(&owner).then(|| windows.who(owner, columns.key(row)))
                 });

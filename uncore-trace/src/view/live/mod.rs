@@ -130,7 +130,7 @@ impl Live {
             let quick = ways
                 .iter()
                 .map(|way| way.quick(row))
-                .map(|(_, owner, name, number, _)| (owner, name, number));
+                .map(|(_, owner, name, number, ..)| (owner, name, number));
             let quick: [(i32, i32, i64); WAYS.len()] = {
                 let mut keys = [(0, 0, 0); WAYS.len()];
                 keys.iter_mut().zip(quick).for_each(|(key, quick)| *key = quick);
