@@ -3,7 +3,7 @@
 //! The loads are context switches on one CPU, context switches on all CPUs, and requests to a block
 //! device; each has a table. Every variant is measured once a round, and each round begins with another
 //! one, so that neither drift nor order favours any. A variant whose program is neither there nor can be
-//! installed has a line that says why.
+//! installed, or that fails, has a line that says why.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "the tables are the result")]
 
 mod disk;
@@ -73,6 +73,12 @@ struct Common {
     interrupted: Arc<AtomicBool>,
 }
 
+impl Common {
+    fn is_interrupted(&self) -> bool {
+        self.interrupted.load(Ordering::Relaxed)
+    }
+}
+
 /// Measures and prints a table for each load.
 pub(super) fn run(args: &Args) -> Result<()> {
     let interrupted = Arc::new(AtomicBool::new(false));
@@ -139,7 +145,18 @@ fn series(
             }
             let name = chosen[index].name;
             let sample = measure(common, load, prepared, chosen[index])
-                .with_context(|| format!("round {}, {name}", round + 1))?;
+                .with_context(|| format!("round {}, {name}", round + 1));
+            let sample = match sample {
+                Ok(sample) => sample,
+                // What others' programs do is no reason to lose the rounds that were measured.
+                Err(error) if chosen[index].is_peer() && !common.is_interrupted() => {
+                    eprintln!("{error:#}");
+                    series[index].samples.clear();
+                    series[index].absent = Some(format!("{error:#}"));
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
             eprintln!("round {}: {name}: {sample:.3} {}", round + 1, load.unit());
             series[index].samples.push(sample);
         }
@@ -157,7 +174,7 @@ fn measure(common: &Common, load: Load, prepared: &Prepared, variant: &Variant) 
     };
     let running = variant.start(&bench, load)?;
     let sample = prepared.run(common.amount);
-    if common.interrupted.load(Ordering::Relaxed) {
+    if common.is_interrupted() {
         bail!("interrupted: everything is stopped and removed");
     }
     let sample = sample?;

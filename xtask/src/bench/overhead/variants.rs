@@ -147,6 +147,11 @@ impl Variant {
         matches!(self.start, Start::Record(_))
     }
 
+    /// Whether it is a program of others.
+    pub(super) const fn is_peer(&self) -> bool {
+        matches!(self.start, Start::Perf(_) | Start::Bpftrace(_))
+    }
+
     /// Makes sure that what it runs is there.
     pub(super) fn prepare(&self) -> Result<()> {
         match self.start {
