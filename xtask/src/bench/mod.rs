@@ -4,6 +4,7 @@ use anyhow::Result;
 use clap::Subcommand;
 
 mod attribution;
+mod hook;
 mod machine;
 mod overhead;
 mod pipeline;
@@ -18,6 +19,8 @@ mod stats;
 pub(crate) enum Bench {
     /// Time context switches and requests under nothing, an empty program, and the recorders
     Overhead(overhead::Args),
+    /// Time the BPF program at `sched_switch` itself, and other ways to keep what ran
+    Hook(hook::Args),
     /// Hold the recorder's own CPU time against that of perf stat, and say how late its readings are
     Sampling(sampling::Args),
     /// Time how records become files, and measure the memory, for machines of many sizes
@@ -34,6 +37,7 @@ pub(crate) enum Bench {
 pub(crate) fn run(bench: &Bench) -> Result<()> {
     match bench {
         Bench::Overhead(args) => overhead::run(args),
+        Bench::Hook(args) => hook::run(args),
         Bench::Sampling(args) => sampling::run(args),
         Bench::Pipeline(args) => pipeline::run(args),
         Bench::Profile(args) => profile::run(args),

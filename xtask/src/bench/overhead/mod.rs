@@ -183,7 +183,7 @@ fn measure(common: &Common, load: Load, prepared: &Prepared, variant: &Variant) 
 }
 
 /// The last CPU: the first one gets most interrupts.
-fn last_cpu() -> Result<u32> {
+pub(super) fn last_cpu() -> Result<u32> {
     let cpus = std::thread::available_parallelism().context("cannot count the CPUs")?.get();
     Ok(cpus as u32 - 1)
 }
