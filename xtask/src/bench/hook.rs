@@ -1,31 +1,33 @@
 //! `cargo xtask bench hook`: what a run of the BPF program at `sched_switch` takes, by the kernel's run
-//! time statistics, beside small programs that keep what ran in other ways (`hook.bpf.c`).
+//! time statistics, and what a context switch takes with it, beside small programs that keep what ran in
+//! other ways (`hook.bpf.c`).
 //!
 //! The workload is `perf bench sched pipe` on one CPU. It has real-time priority there: whatever else
 //! runs would change what is in the caches. The statistics are two readings of a clock around each run;
-//! the empty program shows what they take.
+//! the empty program shows what they take. They are off where the switch is timed.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "the table is the result")]
 
-use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use aya::maps::RingBuf;
-use aya::programs::{BtfTracePoint, loaded_programs};
+use aya::programs::BtfTracePoint;
 use aya::sys::{Stats, enable_stats};
 use aya::{Btf, Ebpf, EbpfLoader};
 use jiff::Zoned;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use uncore_trace_ebpf::stamp::workspace_root;
 
+use super::loaded::{hook_of, is_alone, runs};
 use super::machine;
-use super::overhead::last_cpu;
+use super::overhead::{last_cpu, per_switch};
 use super::running::{Recorder, Running as _};
 use super::stats::{self, Summary};
 use crate::apt::Apt;
@@ -52,14 +54,20 @@ pub(crate) struct Args {
     settle: u64,
 }
 
-/// What is measured: a program of `hook.bpf.c`, or the hook of a recorder with these options.
+/// What runs beside the workload.
 enum Measured {
+    Nothing,
+    /// A program of `hook.bpf.c`.
     Small(&'static str),
+    /// A recorder with these options; its own hook is measured.
     Record(&'static [&'static str]),
+    /// `perf stat` with these options.
+    Stat(&'static [&'static str]),
 }
 
-/// A line of the table. The first is what the others are compared with.
+/// The lines of the table. The first two are what the others are compared with.
 const VARIANTS: &[(&str, Measured)] = &[
+    ("nothing", Measured::Nothing),
     ("empty program", Measured::Small("empty")),
     ("only `bpf_ktime_get_ns`", Measured::Small("clock")),
     ("only the run queue's clock", Measured::Small("clock_of_rq")),
@@ -67,21 +75,35 @@ const VARIANTS: &[(&str, Measured)] = &[
     ("task storage", Measured::Small("storage")),
     ("pages of 16-byte slices", Measured::Small("pages")),
     ("slots, the run queue's clock", Measured::Small("slots_of_rq")),
+    // Nearly without the timer.
+    (
+        "`record -e page-faults --tick 10ms`",
+        Measured::Record(&["-e", "page-faults", "--tick", "10ms"]),
+    ),
     ("`record -e page-faults`", Measured::Record(&["-e", "page-faults"])),
     ("`record -p host`", Measured::Record(&["-p", "host"])),
+    // The counter of `-p host` that the kernel updates at each switch, without a recorder.
+    ("`perf stat -a -e context-switches`", Measured::Stat(&["-a", "-e", "context-switches"])),
 ];
+const BASE: usize = 0;
+const EMPTY: usize = 1;
 
 /// The tracepoint of all.
 const TRACEPOINT: &str = "sched_switch";
 
+/// How long another recorder is waited for.
+const PATIENCE: Duration = Duration::from_mins(2);
+
 /// Fewer runs than this part of the switches mean that another program was measured.
 const LEAST_PART: f64 = 0.9;
 
-/// Run time in ns and runs of a program, ever.
+/// What was measured once.
 #[derive(Clone, Copy)]
-struct Runs {
-    ns: u128,
-    count: u64,
+struct Sample {
+    /// Mean ns of a run of the program, if there is one.
+    run: Option<f64>,
+    /// Ns of a switch, without run time statistics.
+    switch: f64,
 }
 
 /// What every measurement needs.
@@ -112,17 +134,17 @@ pub(super) fn run(args: &Args) -> Result<()> {
         loops: args.loops,
         settle: Duration::from_millis(args.settle),
     };
-    let _stats = enable_stats(Stats::RunTime).context("the kernel counts no run times")?;
     let mut series = vec![Vec::new(); VARIANTS.len()];
     for round in 0..args.rounds as usize {
         for turn in 0..VARIANTS.len() {
             let index = (turn + round) % VARIANTS.len();
             let (name, measured) = &VARIANTS[index];
-            let ns =
+            let sample =
                 bench.measure(measured).with_context(|| format!("round {}, {name}", round + 1))?;
             ensure!(!interrupted.load(Ordering::Relaxed), "interrupted: everything is removed");
-            eprintln!("round {}: {name}: {ns:.1} ns a run", round + 1);
-            series[index].push(ns);
+            let run = sample.run.map_or_else(String::new, |ns| format!("{ns:.1} ns a run, "));
+            eprintln!("round {}: {name}: {run}{:.0} ns a switch", round + 1, sample.switch);
+            series[index].push(sample);
         }
     }
     drain.stop();
@@ -164,94 +186,96 @@ fn load(object: &Path) -> Result<Ebpf> {
 }
 
 impl Bench {
-    /// Mean ns of a run beside the workload.
-    fn measure(&mut self, measured: &Measured) -> Result<f64> {
-        let (before, after) = match measured {
-            Measured::Small(name) => self.small(name)?,
-            Measured::Record(options) => self.recorder(options)?,
-        };
-        let count = after.count.saturating_sub(before.count);
-        let least = LEAST_PART * 2.0 * f64::from(self.loops);
-        ensure!(count as f64 >= least, "the program ran {count} times only");
-        Ok(after.ns.saturating_sub(before.ns) as f64 / count as f64)
+    fn measure(&mut self, measured: &Measured) -> Result<Sample> {
+        match measured {
+            Measured::Nothing => self.switch(),
+            Measured::Small(name) => self.small(name),
+            Measured::Record(options) => {
+                let mut command = Command::new(&self.bin);
+                command.args(["record", "-q", "-o", "run.parquet"]).args(*options);
+                self.beside(command, |bench, pid| bench.program(hook_of(pid)?))
+            }
+            Measured::Stat(options) => {
+                let mut command = Command::new("perf");
+                command.arg("stat").args(*options);
+                self.beside(command, |bench, _| bench.switch())
+            }
+        }
     }
 
-    fn small(&mut self, name: &str) -> Result<(Runs, Runs)> {
-        let program: &mut BtfTracePoint =
-            self.small.program_mut(name).context("no such program")?.try_into()?;
+    fn small(&mut self, name: &str) -> Result<Sample> {
+        let program = find(&mut self.small, name)?;
         let link = program.attach().with_context(|| format!("cannot attach {name}"))?;
         let id = program.info().context("cannot ask for a program")?.id();
-        let before = runs(id)?;
-        let piped = pipe(self.cpu, self.loops);
-        let after = runs(id)?;
+        let sample = self.program(id);
+        let program = find(&mut self.small, name)?;
         program.detach(link).with_context(|| format!("cannot detach {name}"))?;
-        piped?;
-        Ok((before, after))
+        sample
     }
 
-    fn recorder(&self, options: &[&str]) -> Result<(Runs, Runs)> {
+    fn beside(
+        &self,
+        mut command: Command,
+        measure: impl FnOnce(&Self, u32) -> Result<Sample>,
+    ) -> Result<Sample> {
         let scratch = tempfile::tempdir().context("cannot make a scratch directory")?;
-        let mut command = Command::new(&self.bin);
-        command.args(["record", "-q", "-o", "run.parquet"]).args(options);
         command.current_dir(scratch.path());
         let recorder = Recorder::start(command, &scratch.path().join("stderr"), self.settle)?;
-        let id = hook_of(recorder.id())?;
-        let before = runs(id)?;
-        pipe(self.cpu, self.loops)?;
-        let after = runs(id)?;
+        let sample = measure(self, recorder.id())?;
         Box::new(recorder).stop()?;
-        Ok((before, after))
+        Ok(sample)
+    }
+
+    /// Both figures of an attached program.
+    fn program(&self, id: u32) -> Result<Sample> {
+        alone(id, || {
+            let stats = enable_stats(Stats::RunTime).context("the kernel counts no run times")?;
+            let before = runs(id)?;
+            self.pipe()?;
+            let after = runs(id)?;
+            drop(stats);
+            let (ns, count) = (after.0 - before.0, after.1 - before.1);
+            let least = LEAST_PART * 2.0 * f64::from(self.loops);
+            ensure!(count as f64 >= least, "the program ran {count} times only");
+            Ok(Sample { run: Some(ns as f64 / count as f64), switch: self.pipe()? })
+        })
+    }
+
+    /// The switch alone.
+    fn switch(&self) -> Result<Sample> {
+        alone(0, || Ok(Sample { run: None, switch: self.pipe()? }))
+    }
+
+    /// Runs the workload with real-time priority; returns ns a switch.
+    fn pipe(&self) -> Result<f64> {
+        let (cpu, loops) = (self.cpu.to_string(), self.loops.to_string());
+        let mut command = Command::new("chrt");
+        command.args(["--fifo", "1", "taskset", "-c", &cpu]);
+        command.args(["perf", "bench", "--format", "simple", "sched", "pipe", "--loop", &loops]);
+        let text = quietly(&mut command).context("chrt and taskset are in util-linux")?;
+        Ok(per_switch(&text, self.loops)? * 1e3)
     }
 }
 
-/// The program at `sched_switch` that a recorder holds: others may run beside it.
-fn hook_of(pid: u32) -> Result<u32> {
-    let held = held_by(pid)?;
-    for program in loaded_programs() {
-        let program = program.context("cannot list BPF programs")?;
-        if held.contains(&program.id()) && program.name_as_str() == Some(TRACEPOINT) {
-            return Ok(program.id());
+/// Measures while no other recorder runs, as it is before and after: the program of another one
+/// makes every switch longer, and leaves the code of the clock in the caches.
+fn alone(own: u32, measure: impl Fn() -> Result<Sample>) -> Result<Sample> {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        if is_alone(own)? {
+            let sample = measure()?;
+            if is_alone(own)? {
+                return Ok(sample);
+            }
         }
+        ensure!(Instant::now() < until, "another recorder runs");
+        thread::sleep(Duration::from_millis(100));
     }
-    bail!("the recorder holds no program {TRACEPOINT}: is --settle long enough?")
 }
 
-/// Ids of the BPF programs of a process (`bpf_prog_show_fdinfo`, kernel/bpf/syscall.c).
-fn held_by(pid: u32) -> Result<BTreeSet<u32>> {
-    let dir = PathBuf::from(format!("/proc/{pid}/fdinfo"));
-    let entries = fs::read_dir(&dir).with_context(|| format!("cannot read {}", dir.display()))?;
-    // A descriptor may be closed meanwhile.
-    let texts = entries.filter_map(|entry| fs::read_to_string(entry.ok()?.path()).ok());
-    Ok(texts.filter_map(|text| program_id(&text)).collect())
-}
-
-/// The program that a descriptor is of; links, which name one too, have no `prog_type`.
-fn program_id(fdinfo: &str) -> Option<u32> {
-    let field = |name: &str| {
-        let (_, value) =
-            fdinfo.lines().find_map(|line| line.split_once(':').filter(|it| it.0 == name))?;
-        Some(value.trim())
-    };
-    field("prog_type")?;
-    field("prog_id")?.parse().ok()
-}
-
-fn runs(id: u32) -> Result<Runs> {
-    for program in loaded_programs() {
-        let program = program.context("cannot list BPF programs")?;
-        if program.id() == id {
-            return Ok(Runs { ns: program.run_time().as_nanos(), count: program.run_count() });
-        }
-    }
-    bail!("the program is gone")
-}
-
-/// Runs the workload with real-time priority.
-fn pipe(cpu: u32, loops: u32) -> Result<()> {
-    let mut command = Command::new("chrt");
-    command.args(["--fifo", "1", "taskset", "-c", &cpu.to_string()]);
-    command.args(["perf", "bench", "sched", "pipe", "--loop", &loops.to_string()]);
-    quietly(&mut command).map(drop).context("chrt and taskset are in util-linux")
+fn find<'a>(small: &'a mut Ebpf, name: &str) -> Result<&'a mut BtfTracePoint> {
+    let program = small.program_mut(name).with_context(|| format!("there is no program {name}"))?;
+    program.try_into().with_context(|| format!("{name} is of another type"))
 }
 
 /// Empties the ring of the small programs, as a recorder would.
@@ -282,22 +306,37 @@ impl Drain {
     }
 }
 
-fn markdown(series: &[Vec<f64>]) -> Result<String> {
+fn markdown(series: &[Vec<Sample>]) -> Result<String> {
+    const NONE: &str = "no rounds were measured";
     let mut lines = vec![
-        "| program at `sched_switch` | ns/run, median | min-max | over the empty one \
-         | times the empty one |"
+        "| beside `perf bench sched pipe` | ns/run, median | min-max | times the empty one \
+         | ns/switch, median | min-max | more than nothing | times the empty one |"
             .to_owned(),
-        "|---|---|---|---|---|".to_owned(),
+        "|---|---|---|---|---|---|---|---|".to_owned(),
     ];
-    let empty = &series[0];
-    for ((name, _), samples) in VARIANTS.iter().zip(series) {
-        let Summary { median, min, max } =
-            Summary::of(samples.iter().copied()).context("no rounds were measured")?;
-        let over = stats::cost(samples, empty).context("no rounds were measured")?;
-        let times = Summary::of(samples.iter().zip(empty).map(|(one, empty)| one / empty));
-        let times = times.context("no rounds were measured")?.median;
-        lines
-            .push(format!("| {name} | {median:.0} | {min:.0}-{max:.0} | {over:.0} | {times:.2} |"));
+    let runs = |index: usize| series[index].iter().filter_map(|it| it.run).collect::<Vec<f64>>();
+    let switches = |index: usize| series[index].iter().map(|it| it.switch).collect::<Vec<f64>>();
+    let (empty, base, floor) = (runs(EMPTY), switches(BASE), switches(EMPTY));
+    for (index, (name, _)) in VARIANTS.iter().enumerate() {
+        // Writing to a String cannot fail.
+        let mut line = format!("| {name} |");
+        let (run, switch) = (runs(index), switches(index));
+        match Summary::of(run.iter().copied()) {
+            Some(Summary { median, min, max }) => {
+                let times = run.iter().zip(&empty).map(|(one, empty)| one / empty);
+                let times = Summary::of(times).context(NONE)?.median;
+                let _ok = write!(line, " {median:.0} | {min:.0}-{max:.0} | {times:.2} |");
+            }
+            None => line.push_str("  |  |  |"),
+        }
+        let Summary { median, min, max } = Summary::of(switch.iter().copied()).context(NONE)?;
+        let _ok = write!(line, " {median:.0} | {min:.0}-{max:.0} |");
+        let over = (index != BASE).then(|| stats::cost(&switch, &base)).flatten();
+        let times = (index > EMPTY).then(|| stats::over_floor(&switch, &floor, &base)).flatten();
+        let over = over.map_or_else(String::new, |over| format!("{over:+.0}"));
+        let times = times.map_or_else(String::new, |times| format!("{times:.2}"));
+        let _ok = write!(line, " {over} | {times} |");
+        lines.push(line);
     }
     lines.push(String::new());
     Ok(lines.join("\n"))
@@ -308,19 +347,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn programs_and_not_links_are_held() {
-        let program = "pos:\t0\nflags:\t02000002\nprog_type:\t26\nprog_jited:\t1\nprog_id:\t5676\n";
-        assert_eq!(program_id(program), Some(5676));
-        assert_eq!(program_id("link_type:\traw_tracepoint\nlink_id:\t4\nprog_id:\t5676\n"), None);
-        assert_eq!(program_id("pos:\t0\n"), None);
-    }
-
-    #[test]
     fn the_table() {
-        let series: Vec<Vec<f64>> =
-            (0..VARIANTS.len()).map(|index| vec![50.0 + 30.0 * index as f64; 3]).collect();
+        let sample = |index: usize| Sample {
+            run: (index > 0).then_some(20.0 + 30.0 * index as f64),
+            switch: 3000.0 + 100.0 * index as f64,
+        };
+        let series: Vec<Vec<Sample>> =
+            (0..VARIANTS.len()).map(|index| vec![sample(index); 3]).collect();
         let text = markdown(&series).unwrap();
-        assert!(text.contains("| empty program | 50 | 50-50 | 0 | 1.00 |\n"), "{text}");
-        assert!(text.contains("| only `bpf_ktime_get_ns` | 80 | 80-80 | 30 | 1.60 |\n"), "{text}");
+        let lines: Vec<&str> = text.lines().skip(2).collect();
+        assert_eq!(lines.len(), VARIANTS.len());
+        assert_eq!(lines[0], "| nothing |  |  |  | 3000 | 3000-3000 |  |  |");
+        assert_eq!(lines[1], "| empty program | 50 | 50-50 | 1.00 | 3100 | 3100-3100 | +100 |  |");
+        assert!(lines[2].ends_with("| 80 | 80-80 | 1.60 | 3200 | 3200-3200 | +200 | 2.00 |"));
     }
 }

@@ -5,6 +5,7 @@ use clap::Subcommand;
 
 mod attribution;
 mod hook;
+mod loaded;
 mod machine;
 mod overhead;
 mod pipeline;

@@ -109,7 +109,7 @@ impl Prepared {
                 Ok(seconds(&text)? * 1e3)
             }
             (Load::Disk, Some(disk)) => per_request(&fio(disk.path(), cpu, requests)?),
-            _ => Ok(seconds(&pipe(cpu, loops)?)? * 1e6 / (2.0 * f64::from(loops))),
+            _ => per_switch(&pipe(cpu, loops)?, loops),
         }
     }
 }
@@ -152,6 +152,11 @@ fn output(mut command: Command) -> Result<String> {
         bail!("{command:?} failed: {}", error.trim().lines().last().unwrap_or_default());
     }
     Ok(String::from_utf8_lossy(&ended.stdout).into_owned())
+}
+
+/// Microseconds a switch, of what `perf bench --format simple sched pipe` prints: two switches a loop.
+pub(in super::super) fn per_switch(text: &str, loops: u32) -> Result<f64> {
+    Ok(seconds(text)? * 1e6 / (2.0 * f64::from(loops)))
 }
 
 /// Reads what `perf bench --format simple` prints: the seconds it took, alone on a line.
