@@ -24,6 +24,7 @@ use uncore_trace_ebpf::build;
 
 use super::machine;
 use crate::target;
+pub(super) use loads::per_switch;
 use loads::{Amount, Load, Prepared};
 use table::{Report, Series};
 use variants::{Bench, Variant};
