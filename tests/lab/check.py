@@ -177,9 +177,19 @@ def resumed(step, check):
     step.counter(check)
     between = Between(step.moves(check["truth"]))
     readings = good_readings(step, check["counter"])
-    stays = [list(stay) for _, stay in itertools.groupby(readings, key=lambda row: row[0])]
+    # A counter that is opened again may be read on the CPU where it was.
+    starts = [
+        row[0]
+        for row in step.rows(
+            "SELECT mono_ns FROM readings WHERE counter = ? AND trigger = 'start' ORDER BY mono_ns",
+            check["counter"],
+        )
+    ]
+    key = lambda row: (row[0], bisect.bisect_left(starts, row[1]))
+    stays = [list(stay) for _, stay in itertools.groupby(readings, key=key)]
     cpus = [stay[0][0] for stay in stays]
-    expect(len(stays) > 1, f"it was read on CPU {cpus} only")
+    ends = [stay[-1][2] for stay in stays]
+    expect(len(stays) > 1, f"it was read on CPU {cpus} only, and went on all the time")
     for stay in stays[:-1]:
         # It can still be read where it was when its driver has already taken it off the PMU. All
         # such readings are alike, and the first of them is short of what has moved by then.
@@ -197,6 +207,14 @@ def resumed(step, check):
             moved = between.until(end) - between.before(gap)
             most = min(between.until(end) - value, most + moved) + ahead
             expect(least <= most, f"CPU {cpus}: {least} to {most} were lost in the gap")
+            (invented,) = step.rows(
+                """SELECT count(*) FROM fabric WHERE counter = ? AND total IS NOT NULL
+                   AND mono_ns - window_ns > ? AND mono_ns < ?""",
+                check["counter"],
+                ends[number - 1],
+                begin,
+            )[0]
+            expect(invented == 0, f"{invented} windows have a count though it did not count")
         follows(stay, between, (least, most), ahead)
     total, truth = windows_total(step, check["counter"]), between.until(2**63)
     scale = step.rows("SELECT scale FROM counters WHERE counter = ?", check["counter"])[0][0]

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::sink::{Dropped, Sink};
 use crate::log::{Lack, Missing};
+use crate::open::Why;
 use crate::schema::loss::{Cause, Cost, Losses, Row};
 use crate::schema::origin::Origin;
 
@@ -103,11 +104,14 @@ impl Ledger {
         });
     }
 
-    /// Enters that a counter of `cpu` stopped; with the time that it did not count, that it counts
+    /// Enters that a counter of `cpu` stopped, and why; with the time that it did not count, that it counts
     /// again.
-    pub fn stopped(&mut self, time: u64, cpu: u32, counter: u32, span: Option<u64>) {
-        let detail =
-            if span.is_some() { "it counts again" } else { "it went offline with its CPU" };
+    pub fn stopped(&mut self, time: u64, cpu: u32, counter: u32, why: Why, span: Option<u64>) {
+        let detail = match (span, why) {
+            (Some(_), _) => "it counts again",
+            (None, Why::Pmu) => "its PMU is gone: the driver was unloaded or taken from its device",
+            (None, Why::Cpu | Why::Purpose) => "it went offline with its CPU",
+        };
         self.enter(Entry {
             cause: Cause::CounterStopped,
             time,
@@ -205,14 +209,14 @@ mod tests {
     fn what_is_lost_of_an_optional_counter_costs_precision() {
         let mut ledger = Ledger::default();
         ledger.set_optional([7]);
-        ledger.stopped(10, 0, 7, None);
+        ledger.stopped(10, 0, 7, Why::Cpu, None);
         ledger.explain(Cause::NotOpened, 11, Some(7), "no such event");
         ledger.add(Cause::NotScheduled, 12, 3, Some(0), Some(7), 1);
         ledger.add(Cause::NoBoundary, 12, 3, Some(0), Some(7), 1);
         assert!(ledger.losses().is_complete());
         let totals = [(Cause::NoBoundary, 1), (Cause::WitnessLost, 3)];
         assert_eq!(ledger.totals().clone(), totals.into());
-        ledger.stopped(20, 0, 8, None);
+        ledger.stopped(20, 0, 8, Why::Cpu, None);
         assert!(!ledger.losses().is_complete());
     }
 

@@ -305,9 +305,9 @@ impl Timeline {
         }
     }
 
-    /// Whether a counter could not be read where it was thought to be, since this was last asked.
-    pub const fn take_is_on_other_cpu(&mut self) -> bool {
-        self.readers.take_is_on_other_cpu()
+    /// Whether a counter was not found counting where it was thought to be, since this was last asked.
+    pub const fn take_is_astray(&mut self) -> bool {
+        self.readers.take_is_astray()
     }
 
     /// Ends the recording with this tick: windows are closed up to it, and no further.

@@ -11,8 +11,8 @@ use std::rc::Rc;
 use super::loss::Ledger;
 use crate::count::Count;
 use crate::drain::{self, Sample, Task};
-use crate::log::{Owner, Reading, Trigger, Value};
-use crate::open::{Change, Layout};
+use crate::log::{Owner, Reading, STANDS_STILL, Trigger, Value};
+use crate::open::{Change, Layout, Stopped, Why};
 use crate::plan::{Counter, Plan};
 use crate::schema::loss::Cause;
 use crate::schema::readings;
@@ -55,8 +55,10 @@ struct Progress {
     per_cpu: bool,
     /// Time and tick of its last entry.
     newest: (u64, u64),
-    /// When it stopped, ns, if it has not started again.
-    stopped_at: Option<u64>,
+    /// When it stopped, ns, and why, if it has not started again.
+    stopped: Option<(u64, Why)>,
+    /// Tick and time enabled of the timer's last reading that the kernel gave.
+    read: Option<(u64, u64)>,
 }
 
 /// All reader CPUs.
@@ -68,7 +70,7 @@ pub(super) struct Readers {
     tick_ns: u64,
     start_tick: u64,
     stop_tick: Option<u64>,
-    is_on_other_cpu: bool,
+    is_astray: bool,
 }
 
 /// Where entries of the readers go.
@@ -100,7 +102,7 @@ impl Readers {
     ) -> Self {
         let counters = plan.counters.iter().map(|counter| {
             let &Counter { id, cpu, per_cpu, .. } = counter;
-            let start = Progress { cpu, per_cpu, newest: (0, 0), stopped_at: None };
+            let start = Progress { cpu, per_cpu, newest: (0, 0), stopped: None, read: None };
             opened.contains(&id).then_some(start)
         });
         let mut readers = Self {
@@ -109,7 +111,7 @@ impl Readers {
             tick_ns: plan.tick_ns,
             start_tick,
             stop_tick: None,
-            is_on_other_cpu: false,
+            is_astray: false,
         };
         readers.lay_out(layouts);
         // Ticks count from the first.
@@ -149,9 +151,9 @@ impl Readers {
         active.all(|reader| reader.next_tick.is_some_and(|next| next > tick))
     }
 
-    /// Whether a counter could not be read where it was thought to be, since this was last asked.
-    pub(super) const fn take_is_on_other_cpu(&mut self) -> bool {
-        mem::replace(&mut self.is_on_other_cpu, false)
+    /// Whether a counter was not found counting where it was thought to be, since this was last asked.
+    pub(super) const fn take_is_astray(&mut self) -> bool {
+        mem::replace(&mut self.is_astray, false)
     }
 
     /// Logs what all counters had counted when the recording stopped them, at `now`: all samples
@@ -162,7 +164,7 @@ impl Readers {
         for &(id, count) in counts {
             let planned = self.counter(id).map(|counter| counter.cpu);
             if let Some(cpu) = readers.get(&id).copied().or(planned) {
-                self.stop(id, count, cpu, tick, now, log);
+                self.stop((id, count, Why::Purpose), cpu, (tick, now), log);
             }
         }
     }
@@ -176,12 +178,12 @@ impl Readers {
         log: &mut impl Log,
     ) {
         let before: HashMap<u32, u32> = self.placed().collect();
-        for &(id, count) in &change.stopped {
-            let reader = before.get(&id).copied();
-            if change.retired.contains(&id) {
-                self.retired(id, count, reader, now, log);
+        for stopped in &change.stopped {
+            let reader = before.get(&stopped.id).copied();
+            if stopped.why == Why::Purpose {
+                self.retired(stopped, reader, now, log);
             } else {
-                self.stopped(id, count, reader, now, ledger, log);
+                self.stopped(stopped, reader, now, ledger, log);
             }
         }
         let Some(layouts) = &change.layouts else {
@@ -198,11 +200,10 @@ impl Readers {
         }
     }
 
-    /// A counter that `reader` read, if any, went offline with its CPU.
+    /// A counter that `reader` read, if any, stopped with its CPU or its PMU.
     fn stopped(
         &mut self,
-        id: u32,
-        count: Count,
+        &Stopped { id, count, why }: &Stopped,
         reader: Option<u32>,
         now: u64,
         ledger: &mut Ledger,
@@ -213,34 +214,41 @@ impl Readers {
         };
         let next_tick = reader.and_then(|cpu| self.cpus.get(&cpu)?.next_tick);
         let cpu = reader.unwrap_or(planned);
-        self.stop(id, count, cpu, next_tick.unwrap_or(now / self.tick_ns), now, log);
+        let tick = next_tick.unwrap_or(now / self.tick_ns);
+        self.stop((id, count, why), cpu, (tick, now), log);
         // A counter that was read at the end of the recording has counted all of it.
         let is_over = next_tick.zip(self.stop_tick).is_some_and(|(next, stop)| next > stop);
         if !is_over {
-            ledger.stopped(now, cpu, id, None);
+            ledger.stopped(now, cpu, id, why, None);
         }
     }
 
     /// A counter that `reader` read, if any, was stopped on purpose.
     fn retired(
         &mut self,
-        id: u32,
-        count: Count,
+        &Stopped { id, count, why }: &Stopped,
         reader: Option<u32>,
         now: u64,
         log: &mut impl Log,
     ) {
         if let Some(planned) = self.counter(id).map(|counter| counter.cpu) {
-            self.stop(id, count, reader.unwrap_or(planned), now / self.tick_ns, now, log);
+            let tick = now / self.tick_ns;
+            self.stop((id, count, why), reader.unwrap_or(planned), (tick, now), log);
         }
     }
 
-    fn stop(&mut self, id: u32, count: Count, cpu: u32, tick: u64, now: u64, log: &mut impl Log) {
+    fn stop(
+        &mut self,
+        (id, count, why): (u32, Count, Why),
+        cpu: u32,
+        (tick, now): (u64, u64),
+        log: &mut impl Log,
+    ) {
         let value = Ok(value(count));
         let row = Row { trigger: readings::STOP, ..Row::default() };
         self.log(id, cpu, (tick, now), (Trigger::Stop, value, None), &row, log);
         if let Some(counter) = self.counter(id) {
-            counter.stopped_at = Some(now);
+            counter.stopped = Some((now, why));
         }
     }
 
@@ -257,15 +265,18 @@ impl Readers {
         let Some(counter) = self.counter(id) else {
             return;
         };
-        let (planned, stopped_at) = (counter.cpu, counter.stopped_at.take());
-        if stopped_at.is_none() && old == Some(cpu) {
+        let (planned, stopped) = (counter.cpu, counter.stopped.take());
+        if stopped.is_none() && old == Some(cpu) {
             return;
         }
         let row = Row { trigger: readings::START, ..Row::default() };
         let tick = now / self.tick_ns;
         self.log(id, cpu, (tick, now), (Trigger::Start, Err(0), None), &row, log);
-        if let Some(since) = stopped_at {
-            ledger.stopped(now, cpu, id, Some(now.saturating_sub(since)));
+        if let Some((since, why)) = stopped {
+            if let Some(counter) = self.counter(id) {
+                counter.read = None;
+            }
+            ledger.stopped(now, cpu, id, why, Some(now.saturating_sub(since)));
             return;
         }
         // A counter that nobody could read for a while was read by the CPU of its plan.
@@ -348,6 +359,12 @@ impl Readers {
         let trigger = if is_tick { Trigger::Timer } else { Trigger::Event };
         for (place, (&(id, base), reading)) in slots.iter().zip(&sample.readings).enumerate() {
             let value = match *reading {
+                drain::Reading::Counted { enabled, .. }
+                    if is_tick && self.stands_still(id, tick, enabled) =>
+                {
+                    self.is_astray = true;
+                    Err(STANDS_STILL)
+                }
                 drain::Reading::Counted { value: raw, enabled, running } => {
                     Ok(value(Count { value: raw, enabled, running }.after(base)))
                 }
@@ -355,7 +372,7 @@ impl Readers {
                     let per_cpu = self.counter(id).is_some_and(|counter| counter.per_cpu);
                     // How a counter fails that is on another CPU: `perf_event_read_local`,
                     // kernel/events/core.c, Linux 6.18.
-                    self.is_on_other_cpu |= is_tick && !per_cpu && errno == libc::EINVAL;
+                    self.is_astray |= is_tick && !per_cpu && errno == libc::EINVAL;
                     Err(errno)
                 }
             };
@@ -363,6 +380,16 @@ impl Readers {
             let when = (tick, sample.begin);
             self.log(id, sample.cpu, when, (trigger, value, owner), &row, log);
         }
+    }
+
+    /// Whether the counter did not count since the tick before: the time enabled of one that does goes
+    /// on, also while others have its hardware.
+    fn stands_still(&mut self, id: u32, tick: u64, enabled: u64) -> bool {
+        let Some(counter) = self.counter(id).filter(|counter| !counter.per_cpu) else {
+            return false;
+        };
+        let before = counter.read.replace((tick, enabled));
+        enabled > 0 && before.is_some_and(|(last, before)| last < tick && before == enabled)
     }
 
     /// Logs an entry, in a tick that has not ended.
@@ -381,7 +408,7 @@ impl Readers {
         let (last_time, last_tick) = progress.newest;
         // `readings` is sorted by time, so no two entries of a counter are of one time.
         let time = if row.task.is_none() { time.max(last_time + 1) } else { time };
-        if time <= last_time || progress.stopped_at.is_some() {
+        if time <= last_time || progress.stopped.is_some() {
             // The newer entry has all that this one counts.
             return;
         }
@@ -420,3 +447,6 @@ impl Reader {
         self.next_tick = Some(expected.max(tick + 1));
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use super::series::{Clock, End, Series};
 use super::{Attribution, Histories, Method, Methods, Share, Window, grid};
 use crate::count::Count;
-use crate::log::{Lack, Missing, Moved, Owner};
+use crate::log::{Lack, Missing, Moved, Owner, STANDS_STILL};
 use crate::plan::{Counter, Plan};
 
 /// One counter of a recording.
@@ -203,8 +203,10 @@ impl Track {
         errno: Option<i32>,
         missing: &mut Vec<Missing>,
     ) {
-        // The driver moves the counter to another CPU: the next reading has all of its count.
-        let moves = !self.counter.per_cpu && errno == Some(libc::EINVAL);
+        // The driver moves the counter to another CPU: the next reading has all of its count. Of one that
+        // has stopped the loss is told with that.
+        let moves = !self.counter.per_cpu
+            && errno.is_some_and(|errno| [libc::EINVAL, STANDS_STILL].contains(&errno));
         if let Some(errno) = errno
             && !self.is_failing
             && !moves

@@ -68,6 +68,10 @@ pub enum Entry<'a> {
     },
 }
 
+/// The errno (`ENODEV`) of a reading whose counter stood still: the kernel gives the count of an event that
+/// counts no longer without an error.
+pub const STANDS_STILL: i32 = libc::ENODEV;
+
 /// What made a reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trigger {

@@ -12,6 +12,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::mem;
 use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -23,6 +24,7 @@ use uncore_trace_common::state::CpuState;
 
 use super::open_counter::{self, Layout, OpenCounter};
 use super::perf::{Event, Request};
+use super::pmu;
 use super::programs;
 use super::sampler::{self, Running};
 use super::session::Session;
@@ -44,12 +46,36 @@ pub struct Change {
     pub gone: Vec<u32>,
     /// CPUs that came online.
     pub came: Vec<u32>,
-    /// Counters that stopped, with all they had counted.
-    pub stopped: Vec<(u32, Count)>,
+    /// Counters that stopped.
+    pub stopped: Vec<Stopped>,
     /// Counters that were stopped on purpose: they do not start again.
     pub retired: Vec<u32>,
     /// What each reader CPU reads from now on; `None` if that is as before.
     pub layouts: Option<BTreeMap<u32, Layout>>,
+}
+
+/// A counter that stopped.
+#[derive(Clone, Copy, Debug)]
+pub struct Stopped {
+    /// Its id in the plan.
+    pub id: u32,
+    /// All that it had counted.
+    pub count: Count,
+    /// What made it stop.
+    pub why: Why,
+}
+
+/// Why a counter stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// Its CPU went offline.
+    Cpu,
+    /// Its PMU went: the driver was unloaded or taken from its device, and the kernel took the events
+    /// from it (`perf_pmu_unregister`, kernel/events/core.c, since Linux 6.15). They can be read,
+    /// and stand still.
+    Pmu,
+    /// The recorder stopped it.
+    Purpose,
 }
 
 /// What is known of the CPUs.
@@ -59,12 +85,14 @@ pub(super) struct Follower {
     upper_half: bool,
     /// Something is not in its place yet; looked for until then.
     pub(super) unsettled: Option<Instant>,
+    /// The kernel did not let a counter be opened again.
+    was_refused: bool,
 }
 
 impl Follower {
     /// A recording begins with these CPUs online.
     pub(super) fn new(online: &[u32]) -> Self {
-        Self { online: online.to_vec(), upper_half: false, unsettled: None }
+        Self { online: online.to_vec(), upper_half: false, unsettled: None, was_refused: false }
     }
 
     /// The CPUs that were online at the last look.
@@ -91,7 +119,7 @@ impl Session {
         let Some(running) = &self.running else {
             return Ok(None);
         };
-        let hint = running.take_unreached() || hint;
+        let hint = running.take_unreached() | hint | self.take_returned(root);
         let as_before = self.follower.online == online;
         if self.follower.unsettled.is_some_and(|until| Instant::now() > until) {
             self.follower.unsettled = None;
@@ -140,8 +168,18 @@ impl Session {
         gone
     }
 
-    /// The counters that stopped since this was last asked, with all they had counted.
-    pub fn take_stopped(&mut self) -> Vec<(u32, Count)> {
+    /// Whether a PMU that was gone is back, since this was last asked.
+    fn take_returned(&mut self, root: &Path) -> bool {
+        let mut any = false;
+        for counter in self.opened.iter_mut().filter(|counter| counter.absent) {
+            counter.absent = counter.attr_type(root).is_none();
+            any |= !counter.absent;
+        }
+        any
+    }
+
+    /// The counters that stopped since this was last asked.
+    pub fn take_stopped(&mut self) -> Vec<Stopped> {
         let mut stopped = Vec::new();
         for counter in self.opened.iter_mut().filter(|counter| !counter.stopped) {
             if counter.event.is_enabled() {
@@ -155,20 +193,30 @@ impl Session {
             if let Ok(count) = counter.event.read() {
                 counter.base = count.after(counter.base);
             }
+            // A driver that finds no CPU for a counter leaves it where it was.
+            let has_cpu = counter.reader.is_some_and(|cpu| self.follower.online.contains(&cpu));
+            let why = if has_cpu && !counter.per_cpu { Why::Pmu } else { Why::Cpu };
             (counter.stopped, counter.reader, counter.idle) = (true, None, None);
-            stopped.push((counter.id, counter.base));
+            stopped.push(Stopped { id: counter.id, count: counter.base, why });
         }
         stopped
     }
 
     /// Opens those again for which there is a CPU, disabled. Returns which.
     fn reopen_stopped(&mut self, root: &Path) -> Vec<usize> {
-        let mut reopened = Vec::new();
+        let (mut reopened, mut refused) = (Vec::new(), false);
         for index in 0..self.opened.len() {
-            let Some(counter) = self.opened.get(index).filter(|its| its.stopped && !its.retired)
+            let Some(counter) =
+                self.opened.get_mut(index).filter(|its| its.stopped && !its.retired)
             else {
                 continue;
             };
+            let attr_type = counter.attr_type(root);
+            counter.absent = attr_type.is_none();
+            let Some(attr_type) = attr_type else {
+                continue;
+            };
+            let Some(counter) = self.opened.get(index) else { continue };
             let leader = counter.leader.and_then(|leader| self.opened.get(leader));
             let cpus = match leader {
                 Some(leader) if leader.stopped => continue,
@@ -177,10 +225,15 @@ impl Session {
                 None => counter.candidates(root),
             };
             let online = cpus.into_iter().filter(|cpu| self.follower.online.contains(cpu));
-            let mut tries = online.map(|cpu| Request { cpu, ..counter.request });
+            let mut tries = online.map(|cpu| Request { attr_type, cpu, ..counter.request });
             let opened = tries.find_map(|request| {
-                let event = Event::open(&request, leader.map(|leader| &leader.event)).ok()?;
-                Some((request, event))
+                match Event::open(&request, leader.map(|leader| &leader.event)) {
+                    Ok(event) => Some((request, event)),
+                    Err(error) => {
+                        refused |= error.raw_os_error() == Some(libc::EACCES);
+                        None
+                    }
+                }
             });
             if let Some((request, event)) = opened
                 && let Some(counter) = self.opened.get_mut(index)
@@ -189,6 +242,12 @@ impl Session {
                 (counter.request, counter.event, counter.stopped) = (request, event, false);
                 reopened.push(index);
             }
+        }
+        if refused && !mem::replace(&mut self.follower.was_refused, true) {
+            // Of Debian's kernels, by a patch to `perf_event_open` in kernel/events/core.c.
+            log::warn!(
+                "counters that stopped cannot be opened again: with kernel.perf_event_paranoid above 2 this kernel asks for CAP_SYS_ADMIN, which a recorder gives up; set it to 2"
+            );
         }
         reopened
     }
@@ -315,12 +374,22 @@ impl OpenCounter {
     fn candidates(&self, root: &Path) -> Vec<u32> {
         let mut cpus = self.past_readers.clone();
         if self.single
-            && let Some(mask) = cpumask(root, &self.pmu)
+            && let Some(mask) = pmu::cpumask(root, &self.pmu)
             && mask.len() == 1
         {
             cpus.extend(mask.iter());
         }
         cpus
+    }
+
+    /// The `type` with which it can be opened again; `None` while its PMU is gone.
+    fn attr_type(&self, root: &Path) -> Option<u32> {
+        if self.per_cpu {
+            // The kernel has numbers for the events of a core that are no PMU's `type`.
+            return Some(self.request.attr_type);
+        }
+        let attr_type = pmu::attr_type(root, &self.pmu)?;
+        (pmu::place(root, &self.pmu) == self.place).then_some(attr_type)
     }
 
     /// Whether there is nothing to wait for.
@@ -334,7 +403,7 @@ impl Follower {
     /// The CPUs on which a PMU's counter may be, the likeliest first: those of its `cpumask`, then
     /// those with numbers near that of the CPU it was opened on, which are mostly of one package.
     fn candidates(&self, root: &Path, counter: &OpenCounter) -> Vec<u32> {
-        let mask = cpumask(root, &counter.pmu);
+        let mask = pmu::cpumask(root, &counter.pmu);
         let likely = |cpu: &u32| mask.as_ref().is_some_and(|mask| mask.contains(*cpu));
         // The kernel lets any CPU of its package read some counters, and takes a CPU that is on its
         // way up or down for one of package 0 (`__perf_event_read_cpu`, kernel/events/core.c).
@@ -349,12 +418,6 @@ impl Follower {
         cpus.sort_by_key(|cpu| (!likely(cpu), cpu.abs_diff(counter.request.cpu)));
         cpus
     }
-}
-
-/// The CPUs that a PMU says it is read on.
-fn cpumask(root: &Path, pmu: &str) -> Option<CpuList> {
-    let path = root.join("sys/bus/event_source/devices").join(pmu).join("cpumask");
-    fs::read_to_string(path).ok().and_then(|text| text.trim().parse().ok())
 }
 
 fn not_in(cpus: &[u32], known: &[u32]) -> Vec<u32> {

@@ -12,6 +12,7 @@ mod io;
 mod open_counter;
 mod options;
 mod perf;
+mod pmu;
 mod programs;
 mod run_on_cpu;
 mod sampler;
@@ -22,7 +23,7 @@ mod witness;
 
 pub use self::btf::Types;
 pub use self::counting::Counting;
-pub use self::hotplug::{Change, online};
+pub use self::hotplug::{Change, Stopped, Why, online};
 pub use self::open_counter::{Layout, Placed};
 pub use self::options::{Options, Timer};
 pub use self::session::{Drops, Session, Unopened};

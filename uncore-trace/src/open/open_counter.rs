@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::path::PathBuf;
 use std::time::Instant;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -49,6 +50,10 @@ pub(super) struct OpenCounter {
     pub id: u32,
     /// The PMU instance.
     pub pmu: String,
+    /// The PMU's place in sysfs, where it has one.
+    pub place: Option<PathBuf>,
+    /// There was no such PMU at the last look.
+    pub absent: bool,
     /// Whether it counts its own CPU and nothing else.
     pub per_cpu: bool,
     /// Whether it is read at every switch of that CPU.
@@ -96,6 +101,8 @@ pub(super) fn open(counters: &[Counter]) -> (Vec<OpenCounter>, Vec<Unopened>) {
                 all.push(OpenCounter {
                     id: counter.id,
                     pmu: counter.pmu.clone(),
+                    place: None,
+                    absent: false,
                     per_cpu: counter.per_cpu,
                     at_switch: counter.at_switch,
                     request: request(counter),
@@ -188,12 +195,12 @@ pub(super) fn raise_file_limit(counters: usize) {
     }
 }
 
-/// Disables all, one right after the other, and warns of the first that cannot be: a failure, which
-/// is that of an event the kernel has revoked, does not take the counts of the others along.
+/// Disables all that count, one right after the other, and warns of the first that cannot be: a failure,
+/// which is that of an event the kernel has revoked, does not take the counts of the others along.
 pub(super) fn disable(counters: &[OpenCounter]) {
-    let failed =
-        counters.iter().filter_map(|counter| Some((counter.id, counter.event.disable().err()?)));
-    let failed: Vec<_> = failed.collect();
+    let counting = counters.iter().filter(|counter| !counter.stopped);
+    let failed: Vec<_> =
+        counting.filter_map(|its| Some((its.id, its.event.disable().err()?))).collect();
     if let Some((id, error)) = failed.first() {
         let others = failed.len() - 1;
         log::warn!("cannot disable counter {id} (and {others} more): {error}; its count may go on");

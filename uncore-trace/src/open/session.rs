@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd as _;
+use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
 use aya::maps::{Array, MapData, PerCpuArray, RingBuf};
@@ -17,7 +18,7 @@ use super::hotplug::Follower;
 use super::open_counter::{self, Layout, OpenCounter};
 use super::options::{Options, Timer};
 use super::sampler::{self, Running};
-use super::{io, programs};
+use super::{io, pmu, programs};
 use crate::count::Count;
 use crate::plan::Plan;
 
@@ -86,14 +87,24 @@ impl std::fmt::Debug for Session {
 
 impl Session {
     /// Opens the plan's counters, disabled, and loads and attaches the programs. `possible` is
-    /// one more than the highest CPU number, `online` the CPUs whose tasks are accounted.
+    /// one more than the highest CPU number, `online` the CPUs whose tasks are accounted, of the machine
+    /// whose sysfs is under `root`.
     ///
     /// # Errors
     ///
     /// No counter at all could be opened, or the kernel refuses the programs.
-    pub fn open(plan: &Plan, online: &[u32], possible: u32, options: Options) -> Result<Self> {
+    pub fn open(
+        plan: &Plan,
+        root: &Path,
+        online: &[u32],
+        possible: u32,
+        options: Options,
+    ) -> Result<Self> {
         open_counter::raise_file_limit(plan.counters.len());
         let (mut opened, unopened) = open_counter::open(&plan.counters);
+        for counter in &mut opened {
+            counter.place = pmu::place(root, &counter.pmu);
+        }
         if opened.is_empty() {
             let first = unopened.first().map(|unopened| unopened.reason.as_str());
             bail!("no counter could be opened: {}", first.unwrap_or("the plan is empty"));

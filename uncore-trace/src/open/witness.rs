@@ -7,7 +7,7 @@ use anyhow::Result;
 use aya::programs::BtfTracePoint;
 use aya::sys::{Stats, enable_stats};
 
-use super::hotplug::{Change, SETTLE};
+use super::hotplug::{Change, SETTLE, Stopped, Why};
 use super::programs;
 use super::session::Session;
 use crate::count::Count;
@@ -71,7 +71,7 @@ impl Session {
                 counter.base = count.after(counter.base);
             }
             (counter.stopped, counter.reader, counter.idle) = (true, None, None);
-            change.stopped.push((counter.id, counter.base));
+            change.stopped.push(Stopped { id: counter.id, count: counter.base, why: Why::Purpose });
         }
         let settled = self.place()?;
         change.layouts = Some(self.layouts.clone());

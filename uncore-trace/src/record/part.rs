@@ -16,9 +16,8 @@ use super::planned::{link_rows, plan_rows};
 use crate::assemble::{Setup, Sink, Timeline};
 use crate::attribute::{Attributor, Effort, Methods, RecordingFacts, order};
 use crate::clock::{Snapshot, mono_ns};
-use crate::count::Count;
 use crate::discover::Machine;
-use crate::open::{self, Change, Layout, Session, Timer};
+use crate::open::{self, Change, Layout, Session, Stopped, Timer};
 use crate::plan::Plan;
 use crate::schema::loss::Cause;
 use crate::schema::origin::Origin;
@@ -35,8 +34,8 @@ pub(super) struct Common<'a> {
     pub cpus: Vec<u32>,
     /// The counters that were opened and not given up.
     pub opened: HashSet<u32>,
-    /// Counters that stopped with their CPUs, and what they had counted.
-    pub stopped: BTreeMap<u32, Count>,
+    /// Counters that stopped and have not started again.
+    pub stopped: BTreeMap<u32, Stopped>,
     /// Witnesses that are read no longer, and why.
     pub dropped: BTreeMap<u32, String>,
 }
@@ -56,7 +55,7 @@ impl<'a> Common<'a> {
 
     /// Counters stopped, are read elsewhere, or count again.
     pub(super) fn follow(&mut self, change: &Change) {
-        self.stopped.extend(change.stopped.iter().copied());
+        self.stopped.extend(change.stopped.iter().map(|its| (its.id, *its)));
         let placed = change.layouts.iter().flat_map(|layouts| layouts.values());
         for id in placed.flat_map(Layout::ids).chain(change.retired.iter().copied()) {
             self.stopped.remove(&id);
@@ -153,7 +152,7 @@ impl Draft {
         // What changed since the recording began.
         let change = Change {
             came: missing(&common.cpus, &online),
-            stopped: common.stopped.iter().map(|(id, count)| (*id, *count)).collect(),
+            stopped: common.stopped.values().copied().collect(),
             ..Change::default()
         };
         if !change.came.is_empty() || !change.stopped.is_empty() {

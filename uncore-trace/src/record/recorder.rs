@@ -22,7 +22,7 @@ use crate::confine;
 use crate::count::Count;
 use crate::discover::Machine;
 use crate::drain::{Peek, Record, decode, peek};
-use crate::open::{self, Change, Drops, Session};
+use crate::open::{self, Change, Drops, Session, Stopped};
 use crate::plan::Plan;
 use crate::priority;
 use crate::schema::loss::{Cause, Losses};
@@ -101,7 +101,8 @@ pub async fn record(
     let draft = Draft::create(first, options, plan)?;
     let online: Vec<u32> = machine.cpus.online.iter().collect();
     let possible = machine.cpus.possible.iter().max().map_or(1, |highest| highest + 1);
-    let mut session = Session::open(plan, &online, possible, session_options(options))?;
+    let mut session =
+        Session::open(plan, &machine.root, &online, possible, session_options(options))?;
     warn_of_unopened(plan, &session, options);
     let over = delay(options, workload, signals).await?;
     let timer = session.start()?;
@@ -231,7 +232,7 @@ impl Recorder<'_> {
     /// counters had these counts at `now`.
     fn last_change(
         &mut self,
-        stopped: Vec<(u32, Count)>,
+        stopped: Vec<Stopped>,
         counts: &[(u32, Count)],
         now: u64,
     ) -> Result<()> {
@@ -376,7 +377,7 @@ impl Recorder<'_> {
     fn follow(&mut self, online: &[u32]) -> Result<bool> {
         let mut is_elsewhere = false;
         for part in self.parts.open() {
-            is_elsewhere |= part.timeline.take_is_on_other_cpu();
+            is_elsewhere |= part.timeline.take_is_astray();
         }
         let hint = is_elsewhere || self.followed < self.drops.moved;
         self.followed = self.drops.moved;

@@ -37,6 +37,10 @@ const LARGER_BUFFER: &str = "use a larger --buffer";
 /// What helps where a CPU was taken offline.
 const KEEP_ONLINE: &str = "keep all CPUs online while recording";
 
+/// What helps where a counter lost its CPU or its PMU.
+const KEEP_ALL: &str =
+    "keep all CPUs online, and the drivers of PMUs loaded and bound, while recording";
+
 /// What helps where the reason is in the row's `detail` only.
 const SEE_DETAIL: &str = "record into a directory (-o DIR/) and see `detail` in its table loss";
 
@@ -111,9 +115,10 @@ causes! {
     /// they do not count: `perf_pmu_migrate_context`, kernel/events/core.c, Linux 6.18, waits for a
     /// grace period between taking them off one CPU and putting them on the other.
     ReaderOffline = "reader_offline", Cost::Counts(KEEP_ONLINE);
-    /// A counter went offline with its CPU: what it might have counted until it was opened again.
-    /// A row with a `span_ns` says that it counts again.
-    CounterStopped = "counter_stopped", Cost::Counts(KEEP_ONLINE);
+    /// A counter stopped with its CPU, which went offline, or with its PMU, whose driver was unloaded or
+    /// taken from its device: what it might have counted until it was opened again. A row with a
+    /// `span_ns` says that it counts again.
+    CounterStopped = "counter_stopped", Cost::Counts(KEEP_ALL);
     /// A CPU came online that was offline at the start: no counter of it was planned, and no counter
     /// that several CPUs share gives its tasks a part.
     CpuNotPlanned = "cpu_not_planned", Cost::Counts("bring all CPUs online before recording");

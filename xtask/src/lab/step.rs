@@ -123,8 +123,43 @@ pub(crate) struct Burst {
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Action {
     pub after_ms: u32,
-    pub r#do: &'static str,
-    pub cpu: u32,
+    #[serde(flatten)]
+    pub change: Change,
+}
+
+/// What an action does to the machine.
+#[derive(Clone, Debug, Serialize)]
+#[serde(tag = "do", rename_all = "lowercase")]
+pub(crate) enum Change {
+    Offline {
+        cpu: u32,
+    },
+    Online {
+        cpu: u32,
+    },
+    /// Tries to unload a module, which the kernel must refuse.
+    Held {
+        module: &'static str,
+    },
+    Unload {
+        module: &'static str,
+    },
+    /// A file of `/lab/modules`.
+    Load {
+        module: &'static str,
+    },
+    /// Takes the driver from the device of a PMU.
+    Unbind {
+        pmu: String,
+    },
+    /// Gives it back.
+    Bind {
+        pmu: String,
+    },
+    /// Sets `kernel.perf_event_paranoid`.
+    Paranoid {
+        level: i32,
+    },
 }
 
 /// `struct lab_move`.
@@ -188,8 +223,9 @@ pub(crate) enum Check {
     OnReaders { pmus: Vec<ReadOn> },
     /// Rows of the loss table that must be there.
     Lost { causes: Vec<String> },
-    /// The counter with this number was read on one CPU and then on another. It counted exactly
-    /// what moved but for the time between them, in which its driver does not count.
+    /// The counter with this number was read on one CPU and then on another, or stopped and started.
+    /// It counted exactly what moved but for the time between, in which its driver does not count,
+    /// and no window between has a count.
     Resumed { counter: u32, pmu: String, event: String, truth: Truth },
     /// What made the readings.
     Timer { timer: String },

@@ -14,6 +14,7 @@ use anyhow::{Context, Result, bail};
 mod archive;
 mod cgroup;
 mod disk;
+mod drivers;
 mod flow;
 mod housekeeping;
 mod init;

@@ -75,26 +75,59 @@ pub(crate) struct Work {
 
 /// A change of the machine.
 #[derive(Debug, PartialEq, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
 pub(crate) struct Action {
     /// When, after the tenants' common start.
     #[serde(default)]
     pub after_ms: u64,
-    /// What.
-    #[serde(rename = "do")]
-    pub verb: Verb,
-    /// To which CPU.
-    pub cpu: u32,
+    /// What, and to whom.
+    #[serde(flatten)]
+    pub change: Change,
 }
 
 /// What an action does.
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Verb {
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(tag = "do", rename_all = "lowercase", deny_unknown_fields)]
+pub(crate) enum Change {
     /// Takes a CPU out.
-    Offline,
+    Offline {
+        /// Its number.
+        cpu: u32,
+    },
     /// Brings it back.
-    Online,
+    Online {
+        /// Its number.
+        cpu: u32,
+    },
+    /// Tries to unload a module, which the kernel must refuse: it is in use.
+    Held {
+        /// As the kernel calls it.
+        module: String,
+    },
+    /// Unloads a module.
+    Unload {
+        /// As the kernel calls it.
+        module: String,
+    },
+    /// Loads a module.
+    Load {
+        /// Its file in /lab/modules.
+        module: String,
+    },
+    /// Takes the driver from the device of a PMU.
+    Unbind {
+        /// The PMU.
+        pmu: String,
+    },
+    /// Gives it back.
+    Bind {
+        /// The PMU.
+        pmu: String,
+    },
+    /// Sets `kernel.perf_event_paranoid`.
+    Paranoid {
+        /// To this.
+        level: i32,
+    },
 }
 
 /// A process that uses CPU time and moves traffic in proportion to it.
@@ -352,7 +385,7 @@ mod tests {
         assert_eq!(guest.devices[0].arg, [u64::MAX, 2]);
         let step = &guest.steps[0];
         assert_eq!(step.timeout_s, 120);
-        assert_eq!(step.work.actions[0].verb, Verb::Offline);
+        assert_eq!(step.work.actions[0].change, Change::Offline { cpu: 1 });
         assert_eq!(step.work.tenants[0].flows[0].amount, 64);
         assert_eq!(step.work.tenants[0].threads, 1);
     }
@@ -360,7 +393,8 @@ mod tests {
     #[test]
     fn work_survives_being_written() {
         let text = r#"{"tenants": [{"once": [{"device": 1, "event": 2, "source": 3, "target": 4,
-                       "amount": 5}]}], "actions": [{"do": "online", "cpu": 2}]}"#;
+                       "amount": 5}]}], "actions": [{"do": "online", "cpu": 2}, {"do": "load",
+                       "module": "arm-cmn.ko"}, {"do": "unbind", "pmu": "arm_cmn_0"}]}"#;
         let work = Work::parse(text).unwrap();
         assert_eq!(Work::parse(&serde_json::to_string(&work).unwrap()).unwrap(), work);
     }
@@ -389,6 +423,15 @@ mod tests {
         ] {
             let text = format!(r#"{{"tenants": [{tenant}]}}"#);
             assert!(Work::parse(&text).is_err(), "{tenant}");
+        }
+        for action in [
+            r#"{"do": "offline"}"#,
+            r#"{"do": "offline", "cpu": 1, "pmu": "a"}"#,
+            r#"{"do": "unload", "cpu": 1}"#,
+            r#"{"do": "burn", "cpu": 1}"#,
+        ] {
+            let text = format!(r#"{{"actions": [{action}]}}"#);
+            assert!(Work::parse(&text).is_err(), "{action}");
         }
         for step in [r#"{"name": "a/b", "argv": ["x"]}"#, r#"{"name": "a", "argv": []}"#] {
             let text = format!(r#"{{"steps": [{step}]}}"#);

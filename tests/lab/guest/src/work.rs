@@ -3,14 +3,15 @@
 //! Guarantees that every tenant but those that are `late` is in its cgroup and ready before the common
 //! start is set, so that times in the file are times of the workload, however slowly processes start.
 
+use std::env;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::{env, fs};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::spec::{Action, Tenant, Verb, Work};
+use crate::drivers::Drivers;
+use crate::spec::{Action, Tenant, Work};
 use crate::{cgroup, time};
 
 const NS_PER_MS: u64 = 1_000_000;
@@ -117,10 +118,11 @@ fn happen(
     begin: u64,
     tenants: &mut Vec<(String, Child)>,
 ) -> Result<()> {
+    let mut drivers = Drivers::default();
     for (after_ms, event) in events {
         time::sleep_until(begin + after_ms * NS_PER_MS)?;
         match event {
-            Event::Act(action) => act(action)?,
+            Event::Act(action) => drivers.change(&action.change)?,
             Event::Start(number, tenant) => {
                 let (name, mut child) = start(path, *number, tenant)?;
                 tell(&name, &mut child, begin)?;
@@ -129,13 +131,4 @@ fn happen(
         }
     }
     Ok(())
-}
-
-fn act(action: &Action) -> Result<()> {
-    let path = format!("/sys/devices/system/cpu/cpu{}/online", action.cpu);
-    let online = match action.verb {
-        Verb::Offline => "0",
-        Verb::Online => "1",
-    };
-    fs::write(&path, online).with_context(|| format!("write {online} to {path}"))
 }

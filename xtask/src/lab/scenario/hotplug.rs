@@ -3,7 +3,7 @@
 
 use anyhow::Result;
 
-use super::super::step::{Action, Check, Step, Tenant, Work};
+use super::super::step::{Action, Change, Check, Step, Tenant, Work};
 use super::super::traffic;
 use super::Setting;
 
@@ -50,7 +50,7 @@ pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
             counter += 1;
         }
     }
-    let action = |after_ms, what| Action { after_ms, r#do: what, cpu: leaving };
+    let cpu = leaving;
     let tenant = Tenant {
         cgroup: "hotplug".to_owned(),
         cpus: Some(vec![0]),
@@ -59,7 +59,10 @@ pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
         duration_ms: 3000,
         ..Tenant::default()
     };
-    let actions = vec![action(800, "offline"), action(2000, "online")];
+    let actions = vec![
+        Action { after_ms: 800, change: Change::Offline { cpu } },
+        Action { after_ms: 2000, change: Change::Online { cpu } },
+    ];
     let work = Work { tenants: vec![tenant], actions, settle_ms: 100 };
     let options: Vec<&str> = options.iter().map(String::as_str).collect();
     Ok(vec![Step::record("hotplug", &options, work, checks)])

@@ -7,7 +7,7 @@
 use anyhow::{Context as _, Result};
 
 use super::super::machine::Instance;
-use super::super::step::{Action, Check, Move, Step, Tenant, Work, recording};
+use super::super::step::{Action, Change, Check, Move, Step, Tenant, Work, recording};
 use super::super::{traffic, witness};
 use super::Setting;
 
@@ -190,8 +190,10 @@ impl<'a> Lab<'a> {
     /// A CPU whose misses are not counted for a while.
     fn hotplug(&self) -> Step {
         let cpu = self.cpus.last().copied().unwrap_or_default();
-        let action = |after_ms, what| Action { after_ms, r#do: what, cpu };
-        let actions = vec![action(800, "offline"), action(1600, "online")];
+        let actions = vec![
+            Action { after_ms: 800, change: Change::Offline { cpu } },
+            Action { after_ms: 1600, change: Change::Online { cpu } },
+        ];
         let work = Work { tenants: self.tenants(), actions, ..work() };
         let divided = Check::Divided {
             event: EVENT.to_owned(),

@@ -23,6 +23,7 @@ mod seen;
 mod sockets;
 mod tenants;
 mod traps;
+mod unload;
 mod verifier;
 
 /// Where a scenario runs.
@@ -56,6 +57,7 @@ const ALL: &[Scenario] = &[
     Scenario { name: "misses", steps: misses::steps },
     Scenario { name: "broken", steps: broken::steps },
     Scenario { name: "hotplug", steps: hotplug::steps },
+    Scenario { name: "unload", steps: unload::steps },
     Scenario { name: "attribution", steps: attribution::steps },
     Scenario { name: "fabric", steps: fabric::steps },
 ];

@@ -1,0 +1,88 @@
+//! Changes of the machine while a step's command looks: CPUs, and the drivers of PMUs.
+
+use std::collections::BTreeMap;
+use std::ffi::{CString, OsStr, OsString};
+use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail};
+use rustix::io::Errno;
+use rustix::system::delete_module;
+
+use crate::modules;
+use crate::spec::Change;
+
+const PMUS: &str = "/sys/bus/event_source/devices";
+const PARANOID: &str = "/proc/sys/kernel/perf_event_paranoid";
+/// `O_NONBLOCK`: fail at once where the module is in use, which is the only way since Linux 3.13.
+const NOT_BLOCKING: i32 = 0o4000;
+
+/// Where the drivers were that PMUs were taken from.
+#[derive(Debug, Default)]
+pub(crate) struct Drivers {
+    /// By PMU: the directory of its driver, and the name of its device.
+    unbound: BTreeMap<String, (PathBuf, OsString)>,
+}
+
+impl Drivers {
+    /// Makes a change.
+    pub(crate) fn change(&mut self, change: &Change) -> Result<()> {
+        match change {
+            Change::Offline { cpu } => power(*cpu, "0"),
+            Change::Online { cpu } => power(*cpu, "1"),
+            Change::Held { module } => held(module),
+            Change::Unload { module } => unload(module).with_context(|| format!("unload {module}")),
+            Change::Load { module } => modules::load(std::slice::from_ref(module)),
+            Change::Unbind { pmu } => self.unbind(pmu),
+            Change::Bind { pmu } => self.bind(pmu),
+            Change::Paranoid { level } => {
+                write(Path::new(PARANOID), OsStr::new(&level.to_string()))
+            }
+        }
+    }
+
+    fn unbind(&mut self, pmu: &str) -> Result<()> {
+        let place = Path::new(PMUS).join(pmu);
+        let place = fs::canonicalize(&place).with_context(|| format!("find {pmu}"))?;
+        // The PMU's device is a child of the hardware's.
+        let device = place.parent().with_context(|| format!("{pmu} has no device"))?;
+        let name = device.file_name().with_context(|| format!("{pmu} has no device"))?.to_owned();
+        let driver = device.join("driver");
+        let driver = fs::canonicalize(&driver)
+            .with_context(|| format!("find the driver of {pmu}, {}", driver.display()))?;
+        write(&driver.join("unbind"), &name)?;
+        self.unbound.insert(pmu.to_owned(), (driver, name));
+        Ok(())
+    }
+
+    fn bind(&self, pmu: &str) -> Result<()> {
+        let (driver, name) =
+            self.unbound.get(pmu).with_context(|| format!("{pmu} was not unbound"))?;
+        write(&driver.join("bind"), name)
+    }
+}
+
+fn power(cpu: u32, online: &str) -> Result<()> {
+    let path = format!("/sys/devices/system/cpu/cpu{cpu}/online");
+    write(Path::new(&path), online.as_ref())
+}
+
+fn held(module: &str) -> Result<()> {
+    match unload(module) {
+        // What rmmod gets of a module whose use count is not 0.
+        Err(Errno::AGAIN) => Ok(()),
+        Err(error) => Err(error).with_context(|| format!("unload {module}, which is in use")),
+        Ok(()) => bail!("{module} was unloaded although it is in use"),
+    }
+}
+
+fn unload(module: &str) -> rustix::io::Result<()> {
+    let name = CString::new(module).map_err(|_nul| Errno::INVAL)?;
+    delete_module(&name, NOT_BLOCKING)
+}
+
+fn write(path: &Path, text: &OsStr) -> Result<()> {
+    let said = String::from_utf8_lossy(text.as_bytes());
+    fs::write(path, text.as_bytes()).with_context(|| format!("write {said} to {}", path.display()))
+}

@@ -1,0 +1,91 @@
+use super::*;
+use crate::drain::Context;
+use crate::log::STANDS_STILL;
+use crate::open::Placed;
+
+const TICK: u64 = 1_000_000;
+
+/// Trigger and value or errno of what was logged.
+#[derive(Default)]
+struct Logged(Vec<(Trigger, Result<u64, i32>)>);
+
+impl Log for Logged {
+    fn open_tick(&self) -> u64 {
+        0
+    }
+
+    fn reading(&mut self, reading: Reading, _row: &Row<'_>) {
+        self.0.push((reading.trigger, reading.value.map(|it| it.value)));
+    }
+}
+
+/// A counter that CPU 0 reads, with what its event before had counted.
+fn layouts(base: Count) -> BTreeMap<u32, Layout> {
+    let counters = vec![Placed { id: 0, base }];
+    BTreeMap::from([(0, Layout { first: 0, counters, at_switch: 0 })])
+}
+
+fn readers() -> Readers {
+    let counter = serde_json::json!({
+        "id": 0, "pmu": "mesh_0", "family": "mesh", "subsystem": "mesh", "event": "reads",
+        "filter": "", "unit": "count", "scale": 1.0, "attr_type": 9, "config": [1, 0, 0, 0, 0],
+        "cpu": 0, "socket": 0, "sees": "0", "per_cpu": false, "at_switch": false, "leader": null
+    });
+    let counters = vec![serde_json::from_value(counter).unwrap()];
+    let plan = Plan { tick_ns: TICK, window_ns: TICK, counters, ..Plan::default() };
+    Readers::new(&plan, &layouts(Count::default()), &HashSet::from([0]), 1)
+}
+
+/// The timer's sample of a tick.
+fn sample(tick: u64, value: u64, enabled: u64) -> Sample {
+    Sample {
+        cpu: 0,
+        begin: tick * TICK,
+        end: tick * TICK + 100,
+        sequence: 0,
+        trigger: drain::Trigger::Timer,
+        context: Context::Task,
+        task: Task::default(),
+        first: 0,
+        readings: vec![drain::Reading::Counted { value, enabled, running: enabled }],
+    }
+}
+
+#[test]
+fn a_counter_that_stands_still_is_not_read_and_goes_on_when_its_pmu_is_back() {
+    let (mut readers, mut ledger, mut log) = (readers(), Ledger::default(), Logged::default());
+    for (tick, value, enabled) in [(1, 100, TICK), (2, 130, 2 * TICK), (3, 150, 2 * TICK + 5)] {
+        readers.sample(&sample(tick, value, enabled), None, &mut ledger, &mut log);
+    }
+    assert!(!readers.take_is_astray());
+    // The kernel has taken the event from its PMU.
+    for tick in [4, 5] {
+        readers.sample(&sample(tick, 150, 2 * TICK + 5), None, &mut ledger, &mut log);
+    }
+    assert!(readers.take_is_astray());
+    let count = Count { value: 150, enabled: 2 * TICK + 5, running: 2 * TICK + 5 };
+    let stopped = vec![Stopped { id: 0, count, why: Why::Pmu }];
+    let gone = Change { stopped, layouts: Some(BTreeMap::new()), ..Change::default() };
+    readers.follow(&gone, 6 * TICK, &mut ledger, &mut log);
+    let back = Change { layouts: Some(layouts(count)), ..Change::default() };
+    readers.follow(&back, 10 * TICK, &mut ledger, &mut log);
+    for (tick, value, enabled) in [(11, 7, TICK), (12, 9, 2 * TICK)] {
+        readers.sample(&sample(tick, value, enabled), None, &mut ledger, &mut log);
+    }
+    assert!(!readers.take_is_astray());
+    let timer = |value| (Trigger::Timer, value);
+    let expected = [
+        timer(Ok(100)),
+        timer(Ok(130)),
+        timer(Ok(150)),
+        timer(Err(STANDS_STILL)),
+        timer(Err(STANDS_STILL)),
+        (Trigger::Stop, Ok(150)),
+        (Trigger::Start, Err(0)),
+        timer(Ok(157)),
+        timer(Ok(159)),
+    ];
+    assert_eq!(log.0, expected);
+    assert_eq!(ledger.totals().clone(), BTreeMap::from([(Cause::CounterStopped, 1)]));
+    assert!(!ledger.losses().is_complete());
+}
