@@ -169,6 +169,21 @@ pub struct Run {
     pub slots: Vec<Slot>,
 }
 
+impl Run {
+    /// Whether the slots fill the time of the record, as those of the programs do. One that does not
+    /// contradicts itself: nobody knows whose the time was.
+    fn adds_up(&self) -> bool {
+        let Self { begin, last, end, ref slots, .. } = *self;
+        let (combined, crossing) = match slots.split_last() {
+            Some((crossing, combined)) if last < end => (combined, crossing.wall_ns),
+            _ => (slots.as_slice(), 0),
+        };
+        let mut walls = combined.iter().map(|slot| slot.wall_ns);
+        let sum = walls.try_fold(0, u64::checked_add);
+        begin <= last && last <= end && sum == Some(last - begin) && crossing == end - last
+    }
+}
+
 /// The time of one interrupt source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IrqSlot {
@@ -410,10 +425,8 @@ fn run(data: &mut &[u8], cpu: u32) -> Result<Run, Undecodable> {
     let _irq_at_end = data.try_get_u64_ne()?;
     let len = data.try_get_u64_ne()?;
     let slots = (0..len).map(|_| slot(data)).collect::<Result<_, _>>()?;
-    if begin > last || last > end {
-        return Err(Undecodable::Value(KIND_RUN));
-    }
-    Ok(Run { cpu, begin, last, end, slots })
+    let run = Run { cpu, begin, last, end, slots };
+    if run.adds_up() { Ok(run) } else { Err(Undecodable::Value(KIND_RUN)) }
 }
 
 fn slot(data: &mut &[u8]) -> Result<Slot, Undecodable> {
@@ -440,11 +453,12 @@ fn irq(data: &mut &[u8], cpu: u32) -> Result<Irq, Undecodable> {
     let span = (begin != 0 && end > begin).then_some((begin, end));
     let slots = (0..len)
         .map(|_| {
-            Ok(IrqSlot {
-                source: context(data, KIND_IRQ)?,
-                ns: data.try_get_u64_ne()?,
-                count: data.try_get_u64_ne()?,
-            })
+            let source = context(data, KIND_IRQ)?;
+            // The time of a task is no interrupt's, and has no row in `irqs`.
+            if source == Context::Task {
+                return Err(Undecodable::Value(KIND_IRQ));
+            }
+            Ok(IrqSlot { source, ns: data.try_get_u64_ne()?, count: data.try_get_u64_ne()? })
         })
         .collect::<Result<_, Undecodable>>()?;
     Ok(Irq { cpu, boundary, span, slots })
@@ -585,6 +599,92 @@ mod tests {
         let bytes = bytes_of_a_sample();
         for len in 0..bytes.len() {
             assert_eq!(decode(&bytes[..len]), Err(Undecodable::Short), "at {len}");
+        }
+    }
+
+    /// From `begin` to `end`; the last slot goes on from `last`.
+    fn bytes_of_a_run([begin, last, end]: [u64; 3], walls: &[u64]) -> Vec<u8> {
+        let mut bytes = [KIND_RUN, 3].map(u32::to_ne_bytes).concat();
+        for word in [begin, last, end, 0, 0, 0, walls.len() as u64] {
+            bytes.extend(word.to_ne_bytes());
+        }
+        for wall in walls {
+            bytes.extend([11u32, 10].map(u32::to_ne_bytes).concat());
+            bytes.extend(42u64.to_ne_bytes());
+            bytes.extend(b"name\0\0\0\0\0\0\0\0\0\0\0\0");
+            bytes.extend([*wall, 7].map(u64::to_ne_bytes).concat());
+            bytes.extend([2u32, 11].map(u32::to_ne_bytes).concat());
+        }
+        bytes
+    }
+
+    #[test]
+    fn reads_who_ran() {
+        let Ok(Record::Run(run)) = decode(&bytes_of_a_run([1000, 1030, 1100], &[10, 20, 70]))
+        else {
+            panic!("not a run");
+        };
+        assert_eq!((run.cpu, run.begin, run.last, run.end), (3, 1000, 1030, 1100));
+        let task = Task { tid: 11, pid: 10, cgroup_id: 42, comm: Comm::from_bytes(b"name") };
+        let slot = |wall_ns| Slot { task, wall_ns, irq_ns: 7, slices: 2 };
+        assert_eq!(run.slots, [10, 20, 70].map(slot));
+    }
+
+    #[test]
+    fn slots_that_do_not_fill_the_time_of_their_record_are_an_error() {
+        let adds_up = |times, walls: &[u64]| match decode(&bytes_of_a_run(times, walls)) {
+            Ok(_) => true,
+            Err(error) => {
+                assert_eq!(error, Undecodable::Value(KIND_RUN));
+                false
+            }
+        };
+        assert!(adds_up([1000, 1030, 1030], &[10, 20]));
+        assert!(adds_up([1000, 1000, 1030], &[30]));
+        assert!(adds_up([1000, 1000, 1000], &[]));
+        assert!(!adds_up([1000, 1030, 1030], &[10, 19]), "too little");
+        assert!(!adds_up([1000, 1030, 1030], &[10, 21]), "too much");
+        assert!(!adds_up([1000, 1010, 1030], &[11, 19]), "in all it is right");
+        assert!(!adds_up([1000, 1010, 1030], &[10, 19]), "too little at the end");
+        assert!(!adds_up([1000, 1000, 1030], &[]), "nobody");
+        assert!(!adds_up([1000, 1030, 1020], &[30]), "back at the end");
+        assert!(!adds_up([1000, 990, 1030], &[40]), "back at the begin");
+        assert!(!adds_up([1000, 1030, 1030], &[u64::MAX, 31]), "more than there is");
+    }
+
+    /// Of 40 ns in this context.
+    fn bytes_of_an_interrupt([begin, end]: [u64; 2], context: u32) -> Vec<u8> {
+        let mut bytes = [KIND_IRQ, 3].map(u32::to_ne_bytes).concat();
+        bytes.extend([2000, begin, end, 1].map(u64::to_ne_bytes).concat());
+        bytes.extend([context, 9].map(u32::to_ne_bytes).concat());
+        bytes.extend([40u64, 5].map(u64::to_ne_bytes).concat());
+        bytes
+    }
+
+    #[test]
+    fn reads_interrupts_and_those_that_cross_the_end_of_a_tick() {
+        for (context, source) in
+            [(CONTEXT_IRQ, Context::Irq(9)), (CONTEXT_SOFTIRQ, Context::Softirq(9))]
+        {
+            for (times, span) in [
+                ([0, 0], None),
+                ([1990, 2030], Some((1990, 2030))),
+                ([0, 2030], None),
+                ([2030, 2030], None),
+                ([2031, 2030], None),
+            ] {
+                let slots = vec![IrqSlot { source, ns: 40, count: 5 }];
+                let read = Irq { cpu: 3, boundary: 2000, span, slots };
+                assert_eq!(decode(&bytes_of_an_interrupt(times, context)), Ok(Record::Irq(read)));
+            }
+        }
+    }
+
+    #[test]
+    fn a_task_is_no_interrupt() {
+        for context in [CONTEXT_TASK, CONTEXT_NOBODY] {
+            let bytes = bytes_of_an_interrupt([0, 0], context);
+            assert_eq!(decode(&bytes), Err(Undecodable::Value(KIND_IRQ)));
         }
     }
 
