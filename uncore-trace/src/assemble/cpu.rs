@@ -104,7 +104,7 @@ impl CpuTrack {
             let run = &peek.run;
             if run.begin >= self.accounted && run.begin < run.end && run.end <= self.stop {
                 gap = (run.begin > self.accounted).then_some((self.accounted, run.begin));
-                self.bin(run.begin).slots.extend(&run.slots);
+                self.combined(&run.slots, run.begin, run.end);
                 self.accounted = run.end;
             }
             for irq in &peek.irqs {
@@ -154,11 +154,8 @@ impl CpuTrack {
         let gap = (run.begin > self.accounted).then_some((self.accounted, run.begin));
         let crossing = usize::from(run.last < run.end);
         let combined = run.slots.len().saturating_sub(crossing);
-        // The combined slots lie within one tick, so they are wholly new or wholly known.
-        if run.begin >= self.accounted && run.begin < run.last && run.last <= self.stop {
-            let bin = self.bin(run.begin);
-            bin.slots.extend(run.slots.iter().take(combined));
-        }
+        let slots = run.slots.get(..combined).unwrap_or_default();
+        self.combined(slots, run.begin, run.last);
         if crossing == 1
             && let Some(slice) = run.slots.last()
         {
@@ -190,10 +187,7 @@ impl CpuTrack {
     ) -> Option<(u64, u64)> {
         let run = &peek.run;
         let gap = (run.begin > self.accounted).then_some((self.accounted, run.begin));
-        if run.begin >= self.accounted && run.begin < run.end {
-            let bin = self.bin(run.begin);
-            bin.slots.extend(&run.slots);
-        }
+        self.combined(&run.slots, run.begin, run.end);
         let begin = run.end.max(self.accounted);
         if begin < end {
             let wall_ns = end - begin;
@@ -218,6 +212,16 @@ impl CpuTrack {
         self.accounted = self.accounted.max(end);
         self.irq_accounted = self.irq_accounted.max(end);
         open.close(end, len)
+    }
+
+    /// Slots that were combined from `begin` to `end`. The programs combine within one tick, so they are
+    /// wholly new or wholly known. Of others nobody knows which part lies in which bin: that time is
+    /// unknown.
+    fn combined(&mut self, slots: &[Slot], begin: u64, end: u64) {
+        let is_new = begin >= self.accounted && begin < end && end <= self.stop;
+        if is_new && self.index(begin) == self.index(end - 1) {
+            self.bin(begin).slots.extend(slots);
+        }
     }
 
     /// A whole slice: with its interrupt time if it lies in one bin, in pieces if not.
@@ -543,6 +547,25 @@ mod tests {
         let run = Run { cpu: 0, begin: 1030, last: 1050, end: 1050, slots: vec![slot(1, 20, 0)] };
         let gap = track.peek(&peek(run), &task(2), 1100, &mut names());
         assert_eq!((gap, track.close(1100).unknown), (Some((1000, 1030)), 30));
+    }
+
+    /// The programs send no such record. In one bin it would be more than there is.
+    #[test]
+    fn slots_that_were_combined_over_the_end_of_a_bin_are_unknown_time() {
+        let run = Run { cpu: 0, begin: 1050, last: 1150, end: 1150, slots: vec![slot(1, 100, 0)] };
+        let bins = |take: &dyn Fn(&mut CpuTrack)| {
+            let mut track = CpuTrack::new(1000, 100);
+            take(&mut track);
+            let bins = [track.close(1100), track.close(1200)];
+            bins.map(|bin| (total(&bin), bin.excess, bin.tasks.len()))
+        };
+        let record = bins(&|track| drop(track.run(&run, &mut names())));
+        assert_eq!(record, [(100, 0, 0); 2]);
+        let state = peek(run.clone());
+        let look = bins(&|track| drop(track.peek(&state, &task(2), 1200, &mut names())));
+        assert_eq!(look, [(100, 0, 0), (100, 0, 1)]);
+        let offline = bins(&|track| drop(track.leave(Some(&state))));
+        assert_eq!(offline, [(100, 0, 0); 2]);
     }
 
     #[test]
