@@ -1,12 +1,15 @@
 //! What the targets of the attributor have in common: a plan whose counters are each divided by another
-//! method.
+//! method, and what holds of the rows that they make.
+#![expect(clippy::unwrap_used, reason = "a column that is missing is a mistake of the target")]
 
 use std::collections::BTreeMap;
 
+use arrow::array::RecordBatch;
 use uncore_trace::attribute::{Attributor, Choice, Effort, Methods, RecordingFacts, order};
 use uncore_trace::clock::Snapshot;
 use uncore_trace::discover::CpuList;
 use uncore_trace::plan::{Counter, Direction, IoScope, Plan, Role};
+use uncore_trace::schema::columns::{f64s, get, i32s, i64s};
 use uncore_trace::schema::origin::Origin;
 
 pub(crate) const TICK_NS: u64 = 1_000_000;
@@ -71,5 +74,22 @@ fn counter(id: u32) -> Counter {
         leader: None,
         role: Role::Counted,
         witness_bytes: None,
+    }
+}
+
+/// In each window the shares of a counter sum to what was counted, and none is below 0.
+pub(crate) fn assert_conserved(fabric: &RecordBatch) {
+    let (end, counter) = (i64s(fabric, "mono_ns").unwrap(), i32s(fabric, "counter").unwrap());
+    let (value, total) = (f64s(fabric, "value").unwrap(), f64s(fabric, "total").unwrap());
+    let mut sums: BTreeMap<_, (f64, f64)> = BTreeMap::new();
+    for row in 0..fabric.num_rows() {
+        let Some((value, total)) = get(value, row).zip(get(total, row)) else { continue };
+        let window = (end.value(row), counter.value(row));
+        assert!(value >= 0.0, "{window:?}: a share of {value}");
+        let sum = sums.entry(window).or_default();
+        *sum = (sum.0 + value, total);
+    }
+    for (window, (sum, total)) in sums {
+        assert!((sum - total).abs() <= total.abs() * 1e-9, "{window:?}: {sum} of {total}");
     }
 }

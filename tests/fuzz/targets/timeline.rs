@@ -1,13 +1,15 @@
 //! Records of any CPUs in any order, with times around now, some of which contradict each other: none
-//! makes the time line overflow, panic or go on for ever.
+//! makes the time line overflow, panic or go on for ever. The times of a CPU sum to the tick, and the shares
+//! of a window to its total.
 #![no_main]
+#![expect(clippy::unwrap_used, reason = "a column that is missing is a mistake of this target")]
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use arrow::array::RecordBatch;
 use libfuzzer_sys::fuzz_target;
-use uncore_trace::assemble::{Setup, Sink, Timeline};
+use uncore_trace::assemble::{CpuTime, Setup, Sink, Timeline};
 use uncore_trace::clock::Snapshot;
 use uncore_trace::discover::cpus::Place;
 use uncore_trace::drain::{
@@ -15,10 +17,11 @@ use uncore_trace::drain::{
     Reading, Record, Run, Sample, Slot, Task, TaskChange, TaskEvent, Trigger,
 };
 use uncore_trace::open::{Layout, Placed};
+use uncore_trace::schema::columns::{i32s, i64s};
 use uncore_trace::schema::origin::Origin;
 use uncore_trace::schema::{Store, TableDef};
 
-use self::made::{START, TICK_NS, attributor, plan};
+use self::made::{START, TICK_NS, assert_conserved, attributor, plan};
 
 mod made;
 
@@ -52,18 +55,26 @@ fn context(byte: u8) -> Context {
     }
 }
 
-/// From `begin` on, 1 to 3 slices that fill the time, or do not.
+/// From `begin` on, 1 to 3 slices that fill the time, as `decode` makes sure. One in four that cross the
+/// end of a tick are combined all the same.
 fn run(cpu: u32, begin: u64, end: u64, who: u8, amount: u8) -> Run {
-    let parts = u64::from(amount % 3) + 1;
+    let crosses = begin / TICK_NS != end / TICK_NS && !amount.is_multiple_of(4);
+    let parts = if crosses { 1 } else { u64::from(amount % 3) + 1 };
     let ns = (end - begin) / parts;
+    let rest = (end - begin) - ns * (parts - 1);
+    let last = match parts {
+        1 if crosses => begin,
+        _ if amount.is_multiple_of(2) => end,
+        1 => begin,
+        _ => end - ns,
+    };
     let irq_ns = if amount > 127 { u64::from(amount) << 8 } else { 0 };
     let slots = (0..parts).map(|part| {
         let task = task(who.wrapping_add(part as u8));
-        // One in four lies.
-        let wall_ns = if amount.is_multiple_of(4) { ns / 2 + irq_ns } else { ns };
+        // The first has the remainder, the last goes on from `last`.
+        let wall_ns = if part == 0 { rest } else { ns };
         Slot { task, wall_ns, irq_ns, slices: 1 }
     });
-    let last = if amount.is_multiple_of(2) { end } else { end - ns };
     Run { cpu, begin, last, end, slots: slots.collect() }
 }
 
@@ -77,11 +88,12 @@ fn record(bytes: [u8; 8], now: u64) -> Record {
     match kind % 6 {
         0 => Record::Run(run(cpu, begin, end, who, amount)),
         1 => {
-            let slot = IrqSlot {
-                source: context(who),
-                ns: u64::from(amount) << 10,
-                count: u64::from(number),
+            // `decode` refuses others.
+            let source = match context(who) {
+                Context::Task => Context::Irq(u32::from(who)),
+                interrupt => interrupt,
             };
+            let slot = IrqSlot { source, ns: u64::from(amount) << 10, count: u64::from(number) };
             Record::Irq(Irq { cpu, boundary, span, slots: vec![slot] })
         }
         2 => {
@@ -140,6 +152,30 @@ fn record(bytes: [u8; 8], now: u64) -> Record {
     }
 }
 
+/// The times of a CPU in a tick sum to its length: `tables` are `runtime` and `irqs`.
+fn assert_adds_up(tables: [(&RecordBatch, &str); 2]) {
+    let mut sums: BTreeMap<_, (i64, i64)> = BTreeMap::new();
+    for (rows, time) in tables {
+        let (end, cpu) = (i64s(rows, "mono_ns").unwrap(), i32s(rows, "cpu").unwrap());
+        let (ns, tick_ns) = (i64s(rows, time).unwrap(), i64s(rows, "tick_ns").unwrap());
+        for row in 0..rows.num_rows() {
+            let tick = (cpu.value(row), end.value(row));
+            assert!(ns.value(row) >= 0, "{tick:?}: {} ns", ns.value(row));
+            let sum = sums.entry(tick).or_default();
+            *sum = (sum.0 + ns.value(row), tick_ns.value(row));
+        }
+    }
+    for (tick, (sum, tick_ns)) in sums {
+        assert_eq!(sum, tick_ns, "{tick:?}");
+    }
+}
+
+fn assert_all_told(time: &CpuTime) {
+    let seen = time.task_ns + time.idle_ns + time.irq_ns + time.softirq_ns;
+    let told = seen + time.unattributed_ns + time.offline_ns;
+    assert_eq!(told, time.end_ns - time.begin_ns, "{time:?}");
+}
+
 fuzz_target!(|input: &[u8]| {
     let plan = plan();
     let placed = |id| Placed { id, base: Default::default() };
@@ -192,4 +228,8 @@ fuzz_target!(|input: &[u8]| {
         assert!(timeline.advance(horizon, true, &mut sink, &mut |_| None));
     }
     timeline.give_up(now);
+    assert!(timeline.is_done(), "time is left over");
+    timeline.cpu_time().iter().for_each(assert_all_told);
+    assert_conserved(&sink.rows.fabric.finish());
+    assert_adds_up([(&sink.rows.runtime.finish(), "run_ns"), (&sink.rows.irqs.finish(), "ns")]);
 });
