@@ -1,0 +1,328 @@
+use proptest::prelude::*;
+
+use super::*;
+
+/// A sample with two readings, the second failed with EINVAL.
+fn bytes_of_a_sample() -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for word in [KIND_SAMPLE, 3] {
+        bytes.extend(word.to_ne_bytes());
+    }
+    for word in [100u64, 130, 7] {
+        bytes.extend(word.to_ne_bytes());
+    }
+    for word in [TRIGGER_SCHED, 2, 9, 0, CONTEXT_SOFTIRQ, 3, 11, 10] {
+        bytes.extend(word.to_ne_bytes());
+    }
+    bytes.extend(42u64.to_ne_bytes());
+    bytes.extend(b"name\0\0\0\0\0\0\0\0\0\0\0\0");
+    for word in [5u64, 6, 6, 22, READ_FAILED, 0] {
+        bytes.extend(word.to_ne_bytes());
+    }
+    bytes
+}
+
+#[test]
+fn reads_a_sample() {
+    let Ok(Record::Sample(sample)) = decode(&bytes_of_a_sample()) else {
+        panic!("not a sample");
+    };
+    assert_eq!((sample.cpu, sample.begin, sample.end, sample.sequence), (3, 100, 130, 7));
+    assert_eq!(sample.trigger, Trigger::Sched);
+    assert_eq!(sample.first, 9);
+    assert_eq!(sample.context, Context::Softirq(3));
+    assert_eq!(sample.task.comm.text(), "name");
+    assert_eq!(
+        sample.readings,
+        [Reading::Counted { value: 5, enabled: 6, running: 6 }, Reading::Failed(22)]
+    );
+}
+
+#[test]
+fn every_truncation_is_too_short() {
+    let bytes = bytes_of_a_sample();
+    for len in 0..bytes.len() {
+        assert_eq!(decode(&bytes[..len]), Err(Undecodable::Short), "at {len}");
+    }
+}
+
+/// From `begin` to `end`; the last slot goes on from `last`.
+fn bytes_of_a_run([begin, last, end]: [u64; 3], walls: &[u64]) -> Vec<u8> {
+    let mut bytes = [KIND_RUN, 3].map(u32::to_ne_bytes).concat();
+    for word in [begin, last, end, 0, 0, 0, walls.len() as u64] {
+        bytes.extend(word.to_ne_bytes());
+    }
+    for wall in walls {
+        bytes.extend([11u32, 10].map(u32::to_ne_bytes).concat());
+        bytes.extend(42u64.to_ne_bytes());
+        bytes.extend(b"name\0\0\0\0\0\0\0\0\0\0\0\0");
+        bytes.extend([*wall, 7].map(u64::to_ne_bytes).concat());
+        bytes.extend([2u32, 11].map(u32::to_ne_bytes).concat());
+    }
+    bytes
+}
+
+#[test]
+fn reads_who_ran() {
+    let Ok(Record::Run(run)) = decode(&bytes_of_a_run([1000, 1030, 1100], &[10, 20, 70])) else {
+        panic!("not a run");
+    };
+    assert_eq!((run.cpu, run.begin, run.last, run.end), (3, 1000, 1030, 1100));
+    let task = Task { tid: 11, pid: 10, cgroup_id: 42, comm: Comm::from_bytes(b"name") };
+    let slot = |wall_ns| Slot { task, wall_ns, irq_ns: 7, slices: 2 };
+    assert_eq!(run.slots, [10, 20, 70].map(slot));
+}
+
+#[test]
+fn slots_that_do_not_fill_the_time_of_their_record_are_an_error() {
+    let adds_up = |times, walls: &[u64]| match decode(&bytes_of_a_run(times, walls)) {
+        Ok(_) => true,
+        Err(error) => {
+            assert_eq!(error, Undecodable::Value(KIND_RUN));
+            false
+        }
+    };
+    assert!(adds_up([1000, 1030, 1030], &[10, 20]));
+    assert!(adds_up([1000, 1000, 1030], &[30]));
+    assert!(adds_up([1000, 1000, 1000], &[]));
+    assert!(!adds_up([1000, 1030, 1030], &[10, 19]), "too little");
+    assert!(!adds_up([1000, 1030, 1030], &[10, 21]), "too much");
+    assert!(!adds_up([1000, 1010, 1030], &[11, 19]), "in all it is right");
+    assert!(!adds_up([1000, 1010, 1030], &[10, 19]), "too little at the end");
+    assert!(!adds_up([1000, 1000, 1030], &[]), "nobody");
+    assert!(!adds_up([1000, 1030, 1020], &[30]), "back at the end");
+    assert!(!adds_up([1000, 990, 1030], &[40]), "back at the begin");
+    assert!(!adds_up([1000, 1030, 1030], &[u64::MAX, 31]), "more than there is");
+}
+
+/// Of 40 ns in this context.
+fn bytes_of_an_interrupt([begin, end]: [u64; 2], context: u32) -> Vec<u8> {
+    let mut bytes = [KIND_IRQ, 3].map(u32::to_ne_bytes).concat();
+    bytes.extend([2000, begin, end, 1].map(u64::to_ne_bytes).concat());
+    bytes.extend([context, 9].map(u32::to_ne_bytes).concat());
+    bytes.extend([40u64, 5].map(u64::to_ne_bytes).concat());
+    bytes
+}
+
+#[test]
+fn reads_interrupts_and_those_that_cross_the_end_of_a_tick() {
+    for (context, source) in
+        [(CONTEXT_IRQ, Context::Irq(9)), (CONTEXT_SOFTIRQ, Context::Softirq(9))]
+    {
+        for (times, span) in [
+            ([0, 0], None),
+            ([1990, 2030], Some((1990, 2030))),
+            ([0, 2030], None),
+            ([2030, 2030], None),
+            ([2031, 2030], None),
+        ] {
+            let slots = vec![IrqSlot { source, ns: 40, count: 5 }];
+            let read = Irq { cpu: 3, boundary: 2000, span, slots };
+            assert_eq!(decode(&bytes_of_an_interrupt(times, context)), Ok(Record::Irq(read)));
+        }
+    }
+}
+
+#[test]
+fn a_task_is_no_interrupt() {
+    for context in [CONTEXT_TASK, CONTEXT_NOBODY] {
+        let bytes = bytes_of_an_interrupt([0, 0], context);
+        assert_eq!(decode(&bytes), Err(Undecodable::Value(KIND_IRQ)));
+    }
+}
+
+#[test]
+fn unknown_kinds_and_values_are_errors() {
+    let mut bytes = bytes_of_a_sample();
+    bytes[0] = 99;
+    assert_eq!(decode(&bytes), Err(Undecodable::Kind(99)));
+    let mut bytes = bytes_of_a_sample();
+    bytes[32] = 99;
+    assert_eq!(decode(&bytes), Err(Undecodable::Value(KIND_SAMPLE)));
+}
+
+/// A record of these words of 32 and then of 64 bits.
+fn bytes_of(words: &[u32], more: &[u64]) -> Vec<u8> {
+    let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    bytes.extend(more.iter().flat_map(|word| word.to_ne_bytes()));
+    bytes
+}
+
+/// The bytes of a task, and what they mean.
+fn a_task(tid: u32) -> (Vec<u8>, Task) {
+    let mut bytes = bytes_of(&[tid, 10], &[42]);
+    bytes.extend(b"name\0\0\0\0\0\0\0\0\0\0\0\0");
+    (bytes, Task { tid, pid: 10, cgroup_id: 42, comm: Comm::from_bytes(b"name") })
+}
+
+#[test]
+fn names_end_at_the_first_nul_and_are_cut_off() {
+    assert_eq!(Comm(*b"ab\0cdefghijklmno").text(), "ab");
+    assert_eq!(Comm(*b"abcdefghijklmnop").text(), "abcdefghijklmnop");
+    assert_eq!(Comm::from_bytes(b"abcdefghijklmnop").0, *b"abcdefghijklmno\0");
+    assert_eq!(format!("{:?}", Comm::from_bytes(b"a\n")), r#""a\n""#);
+}
+
+#[test]
+fn a_clean_name_gives_itself_again() {
+    let clean = |name: &[u8; 16]| Comm(*name).clean().0;
+    // What follows the end of a name that is clean stays: two that differ there are two tasks.
+    assert_eq!(clean(b"ab\0cdefghijklmno"), *b"ab\0cdefghijklmno");
+    assert_eq!(clean(b"abcdefghijklmno\0"), *b"abcdefghijklmno\0");
+    assert_eq!(clean(b"abcdefghijklmnop"), *b"abcdefghijklmno\0");
+    // Each byte that is no text becomes a character of three, of which the last do not fit.
+    assert_eq!(&clean(b"\xff\0aaaaaaaaaaaaaa"), "\u{fffd}\0\0\0\0\0\0\0\0\0\0\0\0\0".as_bytes());
+    assert_eq!(&clean(b"abcdefghijklm\xff\xff\0"), b"abcdefghijklm\0\0\0");
+    assert_eq!(&clean(b"abcdefghijkl\xff\0\0\0"), "abcdefghijkl\u{fffd}\0".as_bytes());
+}
+
+#[test]
+fn triggers_and_contexts_are_read() {
+    let triggers = [
+        (TRIGGER_TIMER, Trigger::Timer, "timer"),
+        (TRIGGER_SCHED, Trigger::Sched, "sched"),
+        (TRIGGER_IRQ, Trigger::Irq, "irq"),
+        (TRIGGER_SOFTIRQ, Trigger::Softirq, "softirq"),
+    ];
+    let contexts = [
+        (CONTEXT_TASK, Context::Task),
+        (CONTEXT_IRQ, Context::Irq(3)),
+        (CONTEXT_SOFTIRQ, Context::Softirq(3)),
+    ];
+    for (trigger, as_trigger, name) in triggers {
+        for (context, as_context) in contexts {
+            let mut bytes = bytes_of_a_sample();
+            bytes[32..36].copy_from_slice(&trigger.to_ne_bytes());
+            bytes[48..52].copy_from_slice(&context.to_ne_bytes());
+            let Ok(Record::Sample(sample)) = decode(&bytes) else {
+                panic!("not a sample");
+            };
+            assert_eq!((sample.trigger, sample.context), (as_trigger, as_context));
+            assert_eq!(sample.trigger.name(), name);
+        }
+    }
+    let mut bytes = bytes_of_a_sample();
+    bytes[48..52].copy_from_slice(&CONTEXT_NOBODY.to_ne_bytes());
+    assert_eq!(decode(&bytes), Err(Undecodable::Value(KIND_SAMPLE)));
+}
+
+#[test]
+fn reads_what_happened_to_a_task() {
+    let (of_task, task) = a_task(11);
+    for (what, change) in [
+        (TASK_EXEC, Ok(TaskChange::Exec)),
+        (TASK_EXIT, Ok(TaskChange::Exit)),
+        (TASK_EXIT + 1, Err(Undecodable::Value(KIND_TASK))),
+    ] {
+        let mut bytes = bytes_of(&[KIND_TASK, 3], &[1000]);
+        bytes.extend(bytes_of(&[what, 0], &[]));
+        bytes.extend(&of_task);
+        let read = change.map(|change| Record::Task(TaskEvent { time: 1000, change, task }));
+        assert_eq!(decode(&bytes), read);
+    }
+}
+
+#[test]
+fn reads_what_happened_to_a_cgroup() {
+    let read = |what: u32, path: &[u8]| {
+        let mut bytes = bytes_of(&[KIND_CGROUP, 3], &[1000]);
+        bytes.extend(bytes_of(&[what, 11], &[42]));
+        bytes.extend(path);
+        decode(&bytes).map(|record| match record {
+            Record::Cgroup(event) => event,
+            other => panic!("{other:?}"),
+        })
+    };
+    let path = |len: usize| {
+        let mut path = [0; MAX_PATH];
+        path[..len].fill(b'a');
+        path
+    };
+    for (what, change) in [
+        (CGROUP_MKDIR, CgroupChange::Created),
+        (CGROUP_RMDIR, CgroupChange::Removed),
+        (CGROUP_ATTACH, CgroupChange::Attached(11)),
+    ] {
+        let path_read = Some("aa".to_owned());
+        let event = CgroupEvent { time: 1000, change, cgroup_id: 42, path: path_read };
+        assert_eq!(read(what, &path(2)), Ok(event));
+    }
+    assert_eq!(read(CGROUP_ATTACH + 1, &path(2)), Err(Undecodable::Value(KIND_CGROUP)));
+    assert_eq!(read(CGROUP_MKDIR, &path(2)[1..]), Err(Undecodable::Short));
+    let len = |len| read(CGROUP_MKDIR, &path(len)).unwrap().path.map(|path| path.len());
+    assert_eq!(len(0), None);
+    assert_eq!(len(MAX_PATH - 2), Some(MAX_PATH - 2));
+    // These may have been longer.
+    assert_eq!([len(MAX_PATH - 1), len(MAX_PATH)], [None, None]);
+}
+
+#[test]
+fn reads_what_was_moved() {
+    let read = |[begin, end, sequence]: [u64; 3], what, context, tid| {
+        let (of_task, _) = a_task(tid);
+        let mut bytes = bytes_of(&[KIND_IO, 3], &[2000, begin, end, sequence, 1, 4096]);
+        bytes.extend(of_task);
+        let mut device = [0; MAX_DEVICE];
+        device[..3].copy_from_slice(b"sda");
+        bytes.extend(device);
+        bytes.extend(bytes_of(&[], &[99, 4096]));
+        bytes.extend(bytes_of(&[2, what, context, 9, 4, 5], &[]));
+        decode(&bytes).map(|record| match record {
+            Record::Io(moved) => moved,
+            other => panic!("{other:?}"),
+        })
+    };
+    let slot = |kind, mover| {
+        let device = "sda".to_owned();
+        IoSlot { kind, mover, device, interface: (5, 4), bytes: 4096, requests: 2 }
+    };
+    let task = Mover::Task(a_task(11).1);
+    for (what, kind) in [
+        (IO_READ, IoKind::Read),
+        (IO_WRITE, IoKind::Write),
+        (IO_SENT, IoKind::Sent),
+        (IO_RECEIVED, IoKind::Received),
+        (IO_TAKEN, IoKind::Taken),
+    ] {
+        let slots = vec![slot(kind, task)];
+        let moved = IoRecord { cpu: 3, boundary: 2000, span: None, sequence: None, slots };
+        assert_eq!(read([0, 0, 0], what, CONTEXT_TASK, 11), Ok(moved));
+    }
+    for (context, tid, mover) in [
+        (CONTEXT_TASK, 0, Mover::Cgroup(42)),
+        (CONTEXT_IRQ, 11, Mover::Interrupt(Context::Irq(9))),
+        (CONTEXT_SOFTIRQ, 11, Mover::Interrupt(Context::Softirq(9))),
+        (CONTEXT_NOBODY, 11, Mover::Nobody),
+    ] {
+        let moved = read([0, 0, 0], IO_READ, context, tid).unwrap();
+        assert_eq!(moved.slots, [slot(IoKind::Read, mover)]);
+    }
+    for (times, span) in [
+        ([1990, 2030, 0], Some((1990, 2030))),
+        ([0, 2030, 0], None),
+        ([2030, 2030, 0], None),
+        ([2031, 2030, 0], None),
+    ] {
+        assert_eq!(read(times, IO_READ, CONTEXT_TASK, 11).unwrap().span, span);
+    }
+    assert_eq!(read([0, 0, 7], IO_READ, CONTEXT_TASK, 11).unwrap().sequence, Some(7));
+    let no_value = Err(Undecodable::Value(KIND_IO));
+    assert_eq!(read([0, 0, 0], IO_TAKEN + 1, CONTEXT_TASK, 11), no_value);
+    assert_eq!(read([0, 0, 0], IO_READ, CONTEXT_NOBODY + 1, 11), no_value);
+}
+
+#[test]
+fn names_of_devices_end_at_the_first_nul() {
+    assert_eq!(device_name(b"sda\0b"), "sda");
+    assert_eq!(device_name(b"sda"), "sda");
+    assert_eq!(device_name(b"s\xff"), "s\u{fffd}");
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_decode_or_fail(kind in 0u32..8, rest in prop::collection::vec(any::<u8>(), 0..600)) {
+        let mut bytes = kind.to_ne_bytes().to_vec();
+        bytes.extend(rest);
+        let _either = decode(&bytes);
+    }
+}
