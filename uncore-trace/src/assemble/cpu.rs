@@ -102,7 +102,8 @@ impl CpuTrack {
         let mut gap = None;
         if let Some(peek) = peek {
             let run = &peek.run;
-            if run.begin >= self.accounted && run.begin < run.end && run.end <= self.stop {
+            // It may have sent all, and that was lost: then there are no slots.
+            if run.begin >= self.accounted && run.begin <= run.end && run.end <= self.stop {
                 gap = (run.begin > self.accounted).then_some((self.accounted, run.begin));
                 self.combined(&run.slots, run.begin, run.end);
                 self.accounted = run.end;
@@ -189,10 +190,8 @@ impl CpuTrack {
         let gap = (run.begin > self.accounted).then_some((self.accounted, run.begin));
         self.combined(&run.slots, run.begin, run.end);
         let begin = run.end.max(self.accounted);
-        if begin < end {
-            let wall_ns = end - begin;
-            let piece = Slot { task: *running, wall_ns, irq_ns: 0, slices: 1 };
-            self.divide(&piece, begin, end, names);
+        if begin <= end {
+            self.divide(running, begin, end, names);
             self.accounted = end;
         }
         for irq in &peek.irqs {
@@ -241,8 +240,8 @@ impl CpuTrack {
         }
     }
 
-    fn divide(&mut self, slot: &Slot, begin: u64, end: u64, names: &mut Names) {
-        for (task, from, to) in names.split(&slot.task, begin, end) {
+    fn divide(&mut self, task: &Task, begin: u64, end: u64, names: &mut Names) {
+        for (task, from, to) in names.split(task, begin, end) {
             self.pieces(&task, from, to);
         }
     }
@@ -452,6 +451,34 @@ mod tests {
         assert_eq!((bin.unknown, bin.offline, total(&bin)), (30, 50, 50));
     }
 
+    /// All was sent before it went, and lost on the way.
+    #[test]
+    fn what_was_sent_and_lost_before_a_cpu_went_offline_is_no_time_offline() {
+        let mut track = CpuTrack::new(1000, 100);
+        let empty = peek(Run { cpu: 0, begin: 1070, last: 1070, end: 1070, slots: Vec::new() });
+        assert_eq!(track.leave(Some(&empty)), Some((1000, 1070)));
+        assert_eq!(track.accounted(), 1070);
+        assert_eq!(track.stay_away(1100), Some((1070, 1100)));
+        assert_eq!(track.stay_away(1100), None);
+        let bin = track.close(1100);
+        assert_eq!((bin.unknown, bin.offline), (70, 30));
+    }
+
+    #[test]
+    fn an_old_state_or_one_after_the_end_says_nothing_of_a_cpu_that_went_offline() {
+        for (begin, end, stop) in [(990, 1010, 1100), (1050, 1110, 1100)] {
+            let mut track = CpuTrack::new(1000, 100);
+            track.stop_at(stop);
+            let slots = vec![slot(1, end - begin, 0)];
+            let state = peek(Run { cpu: 0, begin, last: end, end, slots });
+            assert_eq!(track.leave(Some(&state)), None);
+            assert_eq!(track.accounted(), 1000);
+            assert_eq!(track.stay_away(1200), Some((1000, 1100)));
+            let bin = track.close(1100);
+            assert_eq!((bin.offline, bin.unknown, bin.tasks.len()), (100, 0, 0));
+        }
+    }
+
     #[test]
     fn a_slice_over_several_bins_is_divided_at_their_ends() {
         let mut track = CpuTrack::new(1000, 100);
@@ -542,11 +569,54 @@ mod tests {
     }
 
     #[test]
+    fn interrupts_that_were_not_sent_are_of_the_ticks_that_have_ended() {
+        let irq = |boundary| {
+            let slots = vec![IrqSlot { source: Context::Irq(9), ns: 10, count: 1 }];
+            Irq { cpu: 0, boundary, span: None, slots }
+        };
+        let mut track = CpuTrack::new(1000, 100);
+        let run = Run { cpu: 0, begin: 1000, last: 1100, end: 1100, slots: vec![slot(1, 100, 10)] };
+        // What began before the first bin is of none, and the next tick may bring more.
+        let irqs = [1000, 1100, 1200].map(irq).to_vec();
+        let state = Peek { irqs, ..peek(run) };
+        assert_eq!(track.peek(&state, &task(2), 1100, &mut names()), None);
+        assert_eq!(track.accounted(), 1100);
+        assert_eq!(track.close(1100).irq_ns(false), 10);
+        track.stop_at(1200);
+        track.irq(&irq(1100));
+        track.irq(&irq(1200));
+        assert_eq!(track.close(1200).irq_ns(false), 10);
+    }
+
+    #[test]
     fn a_lost_record_before_a_peek_is_a_gap() {
         let mut track = CpuTrack::new(1000, 100);
         let run = Run { cpu: 0, begin: 1030, last: 1050, end: 1050, slots: vec![slot(1, 20, 0)] };
         let gap = track.peek(&peek(run), &task(2), 1100, &mut names());
         assert_eq!((gap, track.close(1100).unknown), (Some((1000, 1030)), 30));
+    }
+
+    /// Its own interrupt time is known, and is not spread over what crosses the end of a bin.
+    #[test]
+    fn a_slice_up_to_the_end_of_a_bin_is_whole() {
+        let mut track = CpuTrack::new(1000, 100);
+        let run = Run { cpu: 0, begin: 1000, last: 1000, end: 1150, slots: vec![slot(1, 150, 0)] };
+        track.run(&run, &mut names());
+        let run = Run { cpu: 0, begin: 1150, last: 1150, end: 1200, slots: vec![slot(2, 50, 10)] };
+        track.run(&run, &mut names());
+        let slots = vec![IrqSlot { source: Context::Irq(9), ns: 10, count: 1 }];
+        track.irq(&Irq { cpu: 0, boundary: 1200, span: None, slots });
+        track.close(1100);
+        assert_eq!(track.close(1200).tasks, [slot(2, 40, 10), slot(1, 50, 0)]);
+    }
+
+    #[test]
+    fn a_record_of_no_time_is_of_nobody() {
+        let mut track = CpuTrack::new(1000, 100);
+        let run = Run { cpu: 0, begin: 1050, last: 1050, end: 1050, slots: vec![slot(1, 0, 0)] };
+        assert_eq!(track.run(&run, &mut names()), Some((1000, 1050)));
+        let bin = track.close(1100);
+        assert_eq!((bin.tasks.len(), bin.unknown), (0, 100));
     }
 
     /// The programs send no such record. In one bin it would be more than there is.
