@@ -169,7 +169,7 @@ impl CpuTrack {
     /// Adds interrupt time.
     pub fn irq(&mut self, irq: &Irq) {
         if let Some((begin, end)) = irq.span {
-            self.crossing_irq(irq, begin.max(self.irq_accounted), end);
+            self.crossing_irq(&irq.slots, begin, end);
         } else if irq.boundary > self.irq_accounted && irq.boundary <= self.stop {
             let bin = self.bin(irq.boundary - 1);
             bin.irqs.extend(&irq.slots);
@@ -257,14 +257,14 @@ impl CpuTrack {
     }
 
     /// An interrupt over the end of a tick: its time is spread evenly over its span.
-    fn crossing_irq(&mut self, irq: &Irq, mut begin: u64, end: u64) {
-        let span = irq.span.map_or(0, |(from, to)| to - from);
+    fn crossing_irq(&mut self, slots: &[IrqSlot], from: u64, end: u64) {
         let stop = end.min(self.stop);
-        while begin < stop && span > 0 {
+        let mut begin = from.max(self.irq_accounted);
+        while begin < stop {
             let until = self.bin_end(begin).min(stop);
             let part = u128::from(until - begin);
-            for slot in &irq.slots {
-                let ns = (u128::from(slot.ns) * part / u128::from(span)) as u64;
+            for slot in slots {
+                let ns = (u128::from(slot.ns) * part / u128::from(end - from)) as u64;
                 // Counted where it ended.
                 let count = if until == end { slot.count } else { 0 };
                 self.bin(begin).spread.push(IrqSlot { ns, count, ..*slot });
@@ -393,6 +393,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::drain::{CgroupChange, CgroupEvent};
     use crate::identity::cgroups::Cgroups;
 
     fn names() -> Names {
@@ -611,6 +612,31 @@ mod tests {
     }
 
     #[test]
+    fn a_slice_is_of_the_cgroup_that_its_task_was_in() {
+        let (mut track, mut names) = (CpuTrack::new(1000, 100), names());
+        let of = |cgroup_id, wall_ns| Slot {
+            task: Task { cgroup_id, ..task(1) },
+            wall_ns,
+            irq_ns: 0,
+            slices: 1,
+        };
+        let mut run = |begin, slot: Slot| {
+            let end = begin + slot.wall_ns;
+            track.run(&Run { cpu: 0, begin, last: begin, end, slots: vec![slot] }, &mut names);
+            if end == 1030 {
+                let change = CgroupChange::Attached(1);
+                names.cgroup_event(CgroupEvent { time: 1080, change, cgroup_id: 8, path: None });
+            }
+        };
+        // The record of a slice has the cgroup of its end.
+        run(1000, of(7, 30));
+        run(1030, of(8, 40));
+        run(1070, of(8, 30));
+        let tasks = track.close(1100).tasks;
+        assert_eq!(tasks, [Slot { slices: 3, ..of(7, 80) }, of(8, 20)]);
+    }
+
+    #[test]
     fn a_record_of_no_time_is_of_nobody() {
         let mut track = CpuTrack::new(1000, 100);
         let run = Run { cpu: 0, begin: 1050, last: 1050, end: 1050, slots: vec![slot(1, 0, 0)] };
@@ -670,8 +696,10 @@ mod tests {
             slots: vec![IrqSlot { source: Context::Softirq(3), ns: 40, count: 1 }],
         };
         track.irq(&irq);
-        assert_eq!(track.close(1100).irq_ns(true), 10);
-        assert_eq!(track.close(1200).irq_ns(true), 30);
+        // Counted where it ended.
+        let part = |bin: Bin| (bin.irq_ns(true), bin.irqs[0].count);
+        assert_eq!(part(track.close(1100)), (10, 0));
+        assert_eq!(part(track.close(1200)), (30, 1));
     }
 
     #[test]

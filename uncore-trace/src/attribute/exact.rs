@@ -41,4 +41,11 @@ mod tests {
         assert_eq!(shares.len(), 1);
         assert_eq!(shares[0].value.to_bits(), 10f64.to_bits());
     }
+
+    #[test]
+    fn nobody_is_told_with_confidence_but_those_who_were_seen() {
+        let shares = exact(&[(Owner::Idle, 1), (Owner::Unattributed, 1)], 1.0, 0.5);
+        let told = shares.iter().map(|share| (share.who, share.confidence));
+        assert_eq!(told.collect::<Vec<_>>(), [(Owner::Idle, 0.5), (Owner::Unattributed, 0.0)]);
+    }
 }

@@ -81,6 +81,35 @@ mod tests {
         assert_eq!([shares[0].value, shares[1].value], [333.0, 667.125]);
     }
 
+    /// The step of 4096 is 2. In steps the shares are 1.25, 500.75 and 1546: one step is left.
+    #[test]
+    fn the_largest_rest_gets_the_step_that_is_left() {
+        let mut shares = shares(&[2.5, 1001.5, 3092.0]);
+        round(4096.0, &mut shares);
+        assert_eq!(
+            shares.iter().map(|share| share.value).collect::<Vec<_>>(),
+            [2.0, 1002.0, 3092.0]
+        );
+    }
+
+    #[test]
+    fn what_has_no_grid_stays_as_it_is() {
+        for (values, total) in
+            [([2e-311, 1e-310], 1.2e-310), ([-0.3, 10.3], 10.0), ([0.1, 11.1], 10.0)]
+        {
+            let mut shares = shares(&values);
+            round(total, &mut shares);
+            assert_eq!([shares[0].value, shares[1].value], values);
+        }
+    }
+
+    #[test]
+    fn a_share_may_be_all_of_the_total() {
+        let mut shares = shares(&[1e-4, 10.0]);
+        round(10.0, &mut shares);
+        assert_eq!([shares[0].value, shares[1].value], [0.0, 10.0]);
+    }
+
     #[test]
     fn a_share_alone_is_the_total() {
         let mut shares = shares(&[0.1]);

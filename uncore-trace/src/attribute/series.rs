@@ -359,6 +359,95 @@ mod tests {
     }
 
     #[test]
+    fn a_reading_within_a_window_does_not_end_it() {
+        let mut one = series([timer(10, 100), timer(12, 120)]);
+        assert_eq!(end(&mut one, 10, false), Some((100, Vec::new())));
+        assert_eq!(end(&mut one, 20, false), None);
+        let mut last = series([timer(10, 100), timer(12, 120)]);
+        assert_eq!(end(&mut last, 10, false), Some((100, Vec::new())));
+        assert_eq!(end(&mut last, 14, true), None);
+    }
+
+    /// While a counter moves to another CPU.
+    #[test]
+    fn of_two_readings_of_a_tick_the_first_that_counted_is_taken() {
+        let failed = |errno| Reading { value: Err(errno), ..timer(10, 0) };
+        let value = |readings: &[Reading]| {
+            let mut series = series(readings.iter().copied());
+            end(&mut series, 10, false).map(|(value, _)| value)
+        };
+        assert_eq!(value(&[timer(10, 5), timer(10, 6)]), Some(5));
+        assert_eq!(value(&[failed(22), timer(10, 6)]), Some(6));
+        assert_eq!(value(&[timer(10, 5), failed(22)]), Some(5));
+        let mut twice = series([failed(22), failed(5)]);
+        twice.settle(10, false);
+        let first = End::Missing { expected: true, errno: Some(22) };
+        assert_eq!(twice.end(10, Count::default()), first);
+    }
+
+    #[test]
+    fn the_first_window_begins_with_the_reading_of_the_start_tick() {
+        let owner = Some(Owner::Idle);
+        let mut series = series([
+            reading(0, Trigger::Event, 30, owner),
+            reading(0, Trigger::Timer, 40, owner),
+            reading(10, Trigger::Timer, 100, owner),
+        ]);
+        series.settle(0, false);
+        let begin = Count { value: 40, enabled: 0, running: 0 };
+        assert_eq!((series.take_begin(), series.take_begin()), (Some((0, begin)), None));
+        assert!(!series.take_restarted());
+        // What was counted before is of no window.
+        assert_eq!(end(&mut series, 10, false), Some((100, vec![(Owner::Idle, 60)])));
+    }
+
+    #[test]
+    fn each_tick_is_learnt_from_once() {
+        let owner = Some(Owner::Idle);
+        let event = |tick, value| reading(tick, Trigger::Event, value, owner);
+        let timer = |tick, value| reading(tick, Trigger::Timer, value, owner);
+        let failed = Reading { value: Err(5), ..timer(4, 0) };
+        let begin = [timer(0, 0), timer(1, 10), event(2, 13), timer(2, 20)];
+        let readings = begin.into_iter().chain([event(3, 25), failed, timer(5, 50)]);
+        let mut learns = Series::new(CLOCK, false);
+        learns.keep_ticks();
+        let mut does_not = series([]);
+        for reading in readings.clone() {
+            learns.push(reading, 0).unwrap();
+            does_not.push(reading, 0).unwrap();
+        }
+        learns.settle(5, false);
+        does_not.settle(5, false);
+        let mut of = |tick| {
+            let found = learns.of_tick(tick);
+            found.map(|(count, owners)| (count.value, owners.into_iter().collect::<Vec<_>>()))
+        };
+        assert_eq!(of(1), Some((10, vec![(Owner::Idle, 10)])));
+        assert_eq!(of(1), None);
+        assert_eq!(of(2), Some((20, vec![(Owner::Idle, 10)])));
+        assert_eq!([of(3), of(4)], [None, None]);
+        // What was counted since the last count.
+        assert_eq!(of(5), Some((50, vec![(Owner::Idle, 30)])));
+        assert_eq!(does_not.of_tick(2), None);
+        let mut late = series([]);
+        late.keep_ticks();
+        readings.for_each(|reading| late.push(reading, 0).unwrap());
+        late.settle(5, false);
+        // Ticks that were not asked for are dropped.
+        assert_eq!(late.of_tick(2).map(|(count, _)| count.value), Some(20));
+    }
+
+    #[test]
+    fn a_counter_that_stopped_before_its_last_reading_is_silent() {
+        let mut series = series([timer(10, 100), reading(12, Trigger::Stop, 100, None)]);
+        assert_eq!(end(&mut series, 10, false).map(|(value, _)| value), Some(100));
+        series.settle(20, false);
+        let before = Count { value: 100, enabled: 12 * TICK, running: 12 * TICK };
+        let silent = End::Missing { expected: false, errno: None };
+        assert_eq!(series.end(20, before), silent);
+    }
+
+    #[test]
     fn a_late_reading_keeps_its_count_and_ends_no_window() {
         let owner = Some(Owner::Irq(1));
         let late = Reading { tick: 11, ..reading(10, Trigger::Timer, 100, owner) };
@@ -367,6 +456,13 @@ mod tests {
         assert_eq!(end(&mut series, 10, false), None);
         let owners = vec![(Owner::Irq(2), 50), (Owner::Unattributed, 100)];
         assert_eq!(end(&mut series, 20, false), Some((150, owners)));
+    }
+
+    #[test]
+    fn a_late_reading_of_the_last_tick_of_a_window_does_not_end_it() {
+        let mut series = series([Reading { time: 9 * TICK, ..timer(10, 100) }, timer(20, 150)]);
+        assert_eq!(end(&mut series, 10, false), None);
+        assert_eq!(end(&mut series, 20, false), Some((150, Vec::new())));
     }
 
     #[test]
@@ -449,6 +545,11 @@ mod tests {
         let disorder = |tick| Err(Disorder::Reading { counter: 0, tick });
         assert_eq!(series.push(timer(9, 2), 0), disorder(9));
         assert_eq!(series.push(timer(12, 2), 13), disorder(12));
+        let earlier = Reading { time: 9 * TICK, ..timer(10, 2) };
+        assert_eq!(series.push(earlier, 0), disorder(10));
+        let of_before = Reading { time: 11 * TICK, ..timer(9, 2) };
+        assert_eq!(series.push(of_before, 0), disorder(9));
+        assert_eq!(series.push(timer(10, 2), 10), Ok(()));
         assert_eq!(series.push(timer(13, 2), 13), Ok(()));
     }
 
