@@ -108,7 +108,8 @@ fn container<'a>(part: &'a str, above: &str) -> Option<Cow<'a, str>> {
     service.or(machine).filter(|name| !name.is_empty()).map(unescape)
 }
 
-/// Undoes the `\x2d` escapes of unit names (systemd.unit(5)), of printable ASCII only.
+/// Undoes the `\x2d` escapes of unit names (systemd.unit(5)), of printable ASCII only. A machine's name
+/// has no separator of paths (hostname(7)), so an escaped one stays as it is.
 fn unescape(name: &str) -> Cow<'_, str> {
     if !name.contains("\\x") {
         return Cow::Borrowed(name);
@@ -118,7 +119,7 @@ fn unescape(name: &str) -> Cow<'_, str> {
     while let Some((before, after)) = rest.split_once("\\x") {
         out.push_str(before);
         let byte = after.get(..2).and_then(|digits| u8::from_str_radix(digits, 16).ok());
-        if let Some(byte) = byte.filter(u8::is_ascii_graphic) {
+        if let Some(byte) = byte.filter(|byte| byte.is_ascii_graphic() && *byte != b'/') {
             out.push(char::from(byte));
             rest = &after[2..];
         } else {
@@ -239,6 +240,7 @@ mod tests {
         ("/lxc.monitor.web", None, None),
         ("/machine.slice/systemd-nspawn@web.service/payload", Some("web"), None),
         ("/machine.slice/machine-my\\x2dweb.scope", Some("my-web"), None),
+        ("/machine.slice/systemd-nspawn@a\\x2f\\x2eb.service", Some("a\\x2f.b"), None),
         ("/machine.slice/machine-qemu\\x2d1\\x2dguest.scope", None, None),
         // Not quite.
         ("/kubepods/burstable/podPOD0/x", None, None),
