@@ -338,7 +338,6 @@ impl Open {
         }
         let tasks_ns: u64 = wall(&tasks);
         let unknown = len.saturating_sub(tasks_ns + kept + offline);
-        let excess = excess + (covered + offline).saturating_sub(len);
         Bin { end, len, tasks, irqs: merged(irqs), unknown, offline, excess }
     }
 }
@@ -682,6 +681,54 @@ mod tests {
         let bin = track.close(1100);
         assert_eq!((bin.irq_ns(false), bin.unknown, bin.excess), (25, 40, 0));
         assert_eq!(total(&bin), 100);
+    }
+
+    /// First of the slots that know of it, then of pieces, of the time offline, of unknown time; the rest is
+    /// cut off.
+    #[test]
+    fn interrupts_are_of_the_time_that_has_room_for_them() {
+        let bin = |told| {
+            let irqs = vec![IrqSlot { source: Context::Irq(9), ns: told, count: 1 }];
+            let (slots, pieces) = (vec![slot(1, 20, 5)], vec![slot(2, 10, 0)]);
+            Open { slots, pieces, irqs, offline: 30, ..Open::default() }.close(1100, 100)
+        };
+        // Told: task 1, task 2, interrupts, offline, unknown, cut off.
+        for (told, times) in [
+            (3, [15, 10, 3, 30, 42, 0]),
+            (5, [15, 10, 5, 30, 40, 0]),
+            (12, [15, 3, 12, 30, 40, 0]),
+            (25, [15, 0, 25, 20, 40, 0]),
+            (60, [15, 0, 60, 0, 25, 0]),
+            (85, [15, 0, 85, 0, 0, 0]),
+            (92, [15, 0, 85, 0, 0, 7]),
+        ] {
+            let Bin { tasks, unknown, offline, excess, .. } = &bin(told);
+            let irq_ns = bin(told).irq_ns(false);
+            let found = [tasks[0].wall_ns, tasks[1].wall_ns, irq_ns, *offline, *unknown, *excess];
+            assert_eq!(found, times, "{told}");
+        }
+    }
+
+    #[test]
+    fn a_slot_has_no_more_interrupt_time_than_time() {
+        let irqs = vec![IrqSlot { source: Context::Irq(9), ns: 30, count: 1 }];
+        let slots = vec![slot(1, 20, 30), slot(2, 80, 0), slot(1, 0, 0)];
+        let bin = Open { slots, irqs, ..Open::default() }.close(1100, 100);
+        assert_eq!(bin.tasks, [Slot { slices: 2, ..slot(1, 0, 20) }, slot(2, 80, 0)]);
+        assert_eq!((bin.irq_ns(false), bin.unknown, bin.excess), (20, 0, 10));
+    }
+
+    #[test]
+    fn the_interrupts_of_a_source_are_one() {
+        let irq = |source, ns| IrqSlot { source, ns, count: 1 };
+        let [hard, soft] = [Context::Irq(3), Context::Softirq(3)];
+        let irqs = vec![irq(hard, 30), irq(soft, 10), irq(hard, 20)];
+        let spread = vec![irq(soft, 20), irq(soft, 60)];
+        let bin = Open { irqs, spread, ..Open::default() }.close(1100, 100);
+        // 40 ns are left for the 80 that cross the end of a tick.
+        let all = [IrqSlot { count: 2, ..irq(hard, 50) }, IrqSlot { count: 3, ..irq(soft, 50) }];
+        assert_eq!(bin.irqs, all);
+        assert_eq!((bin.irq_ns(false), bin.irq_ns(true), bin.unknown), (50, 50, 0));
     }
 
     #[test]
