@@ -94,9 +94,12 @@ mod tests {
 
     #[test]
     fn what_has_no_grid_stays_as_it_is() {
-        for (values, total) in
-            [([2e-311, 1e-310], 1.2e-310), ([-0.3, 10.3], 10.0), ([0.1, 11.1], 10.0)]
-        {
+        for (values, total) in [
+            ([2e-311, 1e-310], 1.2e-310),
+            ([-0.3, 10.3], 10.0),
+            ([0.1, 10.5], 10.0),
+            ([0.1, 11.1], 10.0),
+        ] {
             let mut shares = shares(&values);
             round(total, &mut shares);
             assert_eq!([shares[0].value, shares[1].value], values);

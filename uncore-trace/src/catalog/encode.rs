@@ -337,3 +337,6 @@ fn set(config: &mut [u64; WORDS], field: &Given<'_>) {
     let bits = field.format.encode(field.value).unwrap_or_default();
     config[word] = config[word] & !field.format.mask() | bits[word];
 }
+
+#[cfg(test)]
+mod tests;
