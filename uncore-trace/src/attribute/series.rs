@@ -438,6 +438,14 @@ mod tests {
     }
 
     #[test]
+    fn a_counter_that_stops_right_after_a_reading_has_one_more_count() {
+        let stop = Reading { time: 10 * TICK + 5, ..reading(10, Trigger::Stop, 130, None) };
+        let mut series = series([timer(10, 100), stop]);
+        assert_eq!(end(&mut series, 10, false).map(|(value, _)| value), Some(100));
+        assert_eq!(end(&mut series, 20, false).map(|(value, _)| value), Some(130));
+    }
+
+    #[test]
     fn a_counter_that_stopped_before_its_last_reading_is_silent() {
         let mut series = series([timer(10, 100), reading(12, Trigger::Stop, 100, None)]);
         assert_eq!(end(&mut series, 10, false).map(|(value, _)| value), Some(100));
