@@ -648,18 +648,18 @@ mod tests {
     #[test]
     fn slots_that_were_combined_over_the_end_of_a_bin_are_unknown_time() {
         let run = Run { cpu: 0, begin: 1050, last: 1150, end: 1150, slots: vec![slot(1, 100, 0)] };
-        let bins = |take: &dyn Fn(&mut CpuTrack)| {
+        let bins = |take: &dyn Fn(&mut CpuTrack) -> Option<(u64, u64)>| {
             let mut track = CpuTrack::new(1000, 100);
-            take(&mut track);
+            assert_eq!(take(&mut track), Some((1000, 1050)));
             let bins = [track.close(1100), track.close(1200)];
             bins.map(|bin| (total(&bin), bin.excess, bin.tasks.len()))
         };
-        let record = bins(&|track| drop(track.run(&run, &mut names())));
+        let record = bins(&|track| track.run(&run, &mut names()));
         assert_eq!(record, [(100, 0, 0); 2]);
         let state = peek(run.clone());
-        let look = bins(&|track| drop(track.peek(&state, &task(2), 1200, &mut names())));
+        let look = bins(&|track| track.peek(&state, &task(2), 1200, &mut names()));
         assert_eq!(look, [(100, 0, 0), (100, 0, 1)]);
-        let offline = bins(&|track| drop(track.leave(Some(&state))));
+        let offline = bins(&|track| track.leave(Some(&state)));
         assert_eq!(offline, [(100, 0, 0); 2]);
     }
 
