@@ -656,7 +656,7 @@ mod tests {
         };
         let record = bins(&|track| track.run(&run, &mut names()));
         assert_eq!(record, [(100, 0, 0); 2]);
-        let state = peek(run.clone());
+        let state = peek(run);
         let look = bins(&|track| track.peek(&state, &task(2), 1200, &mut names()));
         assert_eq!(look, [(100, 0, 0), (100, 0, 1)]);
         let offline = bins(&|track| track.leave(Some(&state)));
