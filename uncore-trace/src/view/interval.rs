@@ -183,7 +183,7 @@ fn part(confidence: Option<f32>) -> Option<f64> {
     let confidence = confidence.filter(|it| *it > 0.0)?.min(1.0);
     let hundredths = (confidence * 100.0).round();
     // What is recorded is in hundredths, and the inverse is slow.
-    if hundredths / 100.0 == confidence {
+    if (hundredths / 100.0).to_bits() == confidence.to_bits() {
         return PARTS.get(hundredths as usize).copied();
     }
     Some(part_of(confidence))
