@@ -1,10 +1,13 @@
 //! What is compared beside each load.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::Duration;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
+use aya::programs::loaded_programs;
 
 use super::super::running::{Attached, Nothing, Recorder, Running};
 use super::loads::Load;
@@ -30,6 +33,12 @@ enum Start {
     /// bpftrace with this program.
     Bpftrace(&'static str),
 }
+
+/// `BPF_PROG_TYPE_TRACEPOINT` in include/uapi/linux/bpf.h.
+const TRACEPOINT: u32 = 5;
+
+/// How long bpftrace may take to compile and attach its program.
+const ATTACH: Duration = Duration::from_secs(30);
 
 /// What the others are compared with.
 pub(super) const BASE: usize = 0;
@@ -179,10 +188,35 @@ impl Variant {
             Start::Bpftrace(program) => {
                 let mut command = Command::new("bpftrace");
                 command.args(["-e", program]);
-                bench.recorder(command)
+                let before = tracepoint_programs()?;
+                let running = bench.recorder(command)?;
+                // Compiling takes it a second and more. One that is not attached costs nothing, and may
+                // lose the signal that stops it.
+                let since = Instant::now();
+                while tracepoint_programs()?.is_subset(&before) {
+                    ensure!(
+                        since.elapsed() < ATTACH,
+                        "bpftrace attached nothing within {ATTACH:?}"
+                    );
+                    sleep(Duration::from_millis(50));
+                }
+                sleep(bench.settle);
+                Ok(running)
             }
         }
     }
+}
+
+/// Ids of the programs on tracepoints, which neither the floor nor our recorder has.
+fn tracepoint_programs() -> Result<BTreeSet<u32>> {
+    let mut ids = BTreeSet::new();
+    for program in loaded_programs() {
+        let program = program.context("cannot list BPF programs")?;
+        if program.program_type() as u32 == TRACEPOINT {
+            ids.insert(program.id());
+        }
+    }
+    Ok(ids)
 }
 
 /// What a run of a variant needs.
