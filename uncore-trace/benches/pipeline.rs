@@ -171,21 +171,24 @@ fn layouts(plan: &Plan) -> BTreeMap<u32, Layout> {
     layouts
 }
 
+/// The metadata that `attribute` asks of a recording.
+fn pairs(plan: &Plan, clock: Snapshot) -> Result<BTreeMap<String, String>> {
+    let pairs = [
+        (metadata::SCHEMA_VERSION, SCHEMA_VERSION.to_string()),
+        (metadata::PLAN, serde_json::to_string(plan)?),
+        (metadata::CLOCKS, serde_json::to_string(&[clock])?),
+        (metadata::TICK_NS, plan.tick_ns.to_string()),
+        (metadata::INTERVAL_NS, plan.window_ns.to_string()),
+    ];
+    Ok(pairs.map(|(key, value)| (key.to_owned(), value)).into())
+}
+
 /// Records into a dataset; returns the records, and the rows of `fabric`.
 fn record(size: Size, method: Choice, run: &Path) -> Result<(u64, u64)> {
     let plan = plan(size);
     let layouts = layouts(&plan);
     let clock = Snapshot { mono_ns: 0, wall_ns: 0 };
-    // What `attribute` asks of a recording.
-    let pairs: BTreeMap<_, _> = [
-        (metadata::SCHEMA_VERSION, SCHEMA_VERSION.to_string()),
-        (metadata::PLAN, serde_json::to_string(&plan)?),
-        (metadata::CLOCKS, serde_json::to_string(&[clock])?),
-        (metadata::TICK_NS, plan.tick_ns.to_string()),
-        (metadata::INTERVAL_NS, plan.window_ns.to_string()),
-    ]
-    .map(|(key, value)| (key.to_owned(), value))
-    .into();
+    let pairs = pairs(&plan, clock)?;
     let mut writer =
         WriterHandle::create(Target::Dataset(run.to_owned()), Create::default(), &pairs)?;
     let cpus: Vec<u32> = (0..size.cpus).collect();
