@@ -13,12 +13,12 @@ use crate::schema::cgroups::Place;
 use crate::schema::origin::Origin;
 use crate::schema::{Builders, Store, TableDef, cgroups, fabric, slices, tasks};
 
-/// Rows of a table that go to the writer at once: a batch of `fabric` of 8 MB. Every batch may become
+/// Rows of a table that go to the writer at once: a batch of `fabric` of 4 MB. Every batch may become
 /// a segment, and many small segments cost the writer more time than few.
 ///
 /// More rows than this wait here only if they come between two calls of [`Sink::hand_over`]: those of
 /// one window, or of the slices of one drain of the ring.
-pub(super) const BATCH_ROWS: usize = 65_536;
+pub(super) const BATCH_ROWS: usize = 32_768;
 
 /// Collects rows of every table.
 #[derive(Debug, Default)]

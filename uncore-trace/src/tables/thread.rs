@@ -17,10 +17,10 @@ use super::writer::{Create, Finished, Target, Writer};
 use crate::schema::{ALL, Store, TableDef};
 use crate::{confine, priority};
 
-/// Bytes of rows that may wait for the thread: of the bound for the whole recorder, less than half. A
-/// storm of 1.5 million switches a second makes 70 MB of `slices` a second; then the thread may be away
-/// for a third of a second before slices are refused. Other tables come a hundred times more slowly.
-pub const WAITING_BYTES: usize = 24 << 20;
+/// Bytes of rows that may wait for the thread: half of the bound for the whole recorder. `-p host` on 4
+/// busy CPUs makes 5 MB of rows a second, so a disk may stand still for 5 s. A storm of 1.5 million switches
+/// a second makes 70 MB of `slices` a second: those are refused after half a second.
+pub const WAITING_BYTES: usize = 32 << 20;
 
 #[derive(Debug)]
 enum Verb {
