@@ -81,14 +81,14 @@ mod tests {
         assert_eq!([shares[0].value, shares[1].value], [333.0, 667.125]);
     }
 
-    /// The step of 4096 is 2. In steps the shares are 1.25, 500.75 and 1546: one step is left.
+    /// The step of 2048 is 2. In steps the shares are 1.25, 500.75 and 522: one step is left.
     #[test]
     fn the_largest_rest_gets_the_step_that_is_left() {
-        let mut shares = shares(&[2.5, 1001.5, 3092.0]);
-        round(4096.0, &mut shares);
+        let mut shares = shares(&[2.5, 1001.5, 1044.0]);
+        round(2048.0, &mut shares);
         assert_eq!(
             shares.iter().map(|share| share.value).collect::<Vec<_>>(),
-            [2.0, 1002.0, 3092.0]
+            [2.0, 1002.0, 1044.0]
         );
     }
 
