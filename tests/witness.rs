@@ -125,7 +125,7 @@ fn a_witness_that_costs_too_much_is_dropped_and_the_recording_is_complete() {
     let catalog = or_skip!(catalog(PAGE_FAULTS));
     let dir = tempfile::tempdir().unwrap();
     let run = dir.path().join("run/");
-    let said = record(&run, &catalog, "10", || {
+    let said = record(&run, &catalog, "5", || {
         // On one CPU nobody is woken elsewhere, which can take long: more switches than the budget allows,
         // and more than the recorder can drain without optimisation.
         let pipe = ["-c", "0", "perf", "bench", "sched", "pipe", "-l", "100000000"];

@@ -41,6 +41,7 @@
 pub mod clock;
 pub mod confine;
 pub mod count;
+mod heap;
 pub mod held;
 mod priority;
 pub mod signals;

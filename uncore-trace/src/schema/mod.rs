@@ -137,14 +137,36 @@ pub struct TableDef {
     pub order: &'static [&'static str],
 }
 
-/// zstd level, its own default. On 1.8 million synthetic rows each, levels 1, 3 and 9 give 3.12, 3.03
-/// and 2.93 MB of `readings` and 15.1, 15.2 and 15.1 MB of `fabric`: the encodings leave little, and
-/// level 9 takes half as long again.
-const ZSTD_LEVEL: i32 = 3;
+/// How much work goes into a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Packing {
+    /// A segment, which is written again soon.
+    Segment,
+    /// Rows that stay as they are. Of 78 698 rows of `fabric` of a busy virtual machine it makes 3.9 bytes each
+    /// in 0.48 us, the packing of segments 4.3 in 0.32 us; zstd level 9 makes 3.8 in 0.66 us (pyarrow 26, one
+    /// thread).
+    Kept,
+}
 
-/// Rows of a page at most: the encoder holds 8 bytes a row for each of some 20 dictionary columns
-/// until a page is full (`DictEncoder::indices`, parquet 60), 3 MiB with this.
-const PAGE_ROWS: usize = 20_000;
+impl Packing {
+    /// zstd level.
+    const fn level(self) -> i32 {
+        match self {
+            Packing::Segment => 3,
+            Packing::Kept => 6,
+        }
+    }
+
+    /// Rows of a page at most: the encoder holds 8 bytes a row for each of some 20 dictionary columns until
+    /// a page is full (`DictEncoder::indices`, parquet 60), 3 and 5 MiB with these.
+    const fn page_rows(self) -> usize {
+        match self {
+            Packing::Segment => 20_000,
+            Packing::Kept => 32_768,
+        }
+    }
+}
+
 /// Bytes of a page at most: held before compression for each column.
 const PAGE_BYTES: usize = 256 << 10;
 
@@ -155,13 +177,13 @@ impl TableDef {
     /// until the file is finished. Chunk statistics stay for numbers and times, DuckDB skips row groups by
     /// them. Words have none: nearly every row group has all of them, so that none is skipped, and the
     /// encoder compares every row's for the least and the greatest.
-    pub fn properties(&self) -> WriterPropertiesBuilder {
-        let level = ZstdLevel::try_new(ZSTD_LEVEL).unwrap_or_default();
+    pub fn properties(&self, packing: Packing) -> WriterPropertiesBuilder {
+        let level = ZstdLevel::try_new(packing.level()).unwrap_or_default();
         let mut builder = WriterProperties::builder()
             .set_compression(Compression::ZSTD(level))
             .set_statistics_enabled(EnabledStatistics::Chunk)
             .set_offset_index_disabled(true)
-            .set_data_page_row_count_limit(PAGE_ROWS)
+            .set_data_page_row_count_limit(packing.page_rows())
             .set_data_page_size_limit(PAGE_BYTES)
             .set_created_by(concat!("uncore-trace ", env!("CARGO_PKG_VERSION")).to_owned());
         let place = |order: &&str| self.encodings.iter().position(|(name, _)| name == order);

@@ -24,7 +24,7 @@ use parquet::file::writer::SerializedFileWriter;
 use super::digest::{self, Footer, Groups};
 use super::disk;
 use super::mode::Mode;
-use crate::schema::{TableDef, metadata};
+use crate::schema::{Packing, TableDef, metadata};
 
 /// Rows of a row group at most: DuckDB's and pandas' readers work a row group at a time.
 const GROUP_ROWS: usize = 1 << 20;
@@ -51,19 +51,20 @@ pub(super) struct Form<'a> {
 }
 
 impl Form<'_> {
-    fn properties(&self) -> WriterProperties {
+    fn properties(&self, packing: Packing) -> WriterProperties {
         self.def
-            .properties()
+            .properties(packing)
             .set_max_row_group_row_count(Some(GROUP_ROWS))
             .set_max_row_group_bytes(Some(GROUP_BYTES))
             .set_key_value_metadata(Some(metadata::to_key_values(self.pairs)))
             .build()
     }
 
-    fn create(&self, path: &Path) -> Result<New> {
+    fn create(&self, path: &Path, packing: Packing) -> Result<New> {
         let file = disk::doing("create", path, self.mode.create_file(path))?;
         let handle = disk::doing("open", path, file.try_clone())?;
-        let writer = ArrowWriter::try_new(file, (self.def.schema)(), Some(self.properties()));
+        let properties = Some(self.properties(packing));
+        let writer = ArrowWriter::try_new(file, (self.def.schema)(), properties);
         Ok(New { path: path.to_owned(), writer: disk::doing("write", path, writer)?, handle })
     }
 }
@@ -121,7 +122,7 @@ fn sort(def: &TableDef, batches: &[RecordBatch]) -> Result<Vec<RecordBatch>> {
 /// Writes the rows of `batches`, in the table's order.
 pub(super) fn rows(path: &Path, form: &Form<'_>, batches: &[RecordBatch]) -> Result<Written> {
     let sorted = sort(form.def, batches)?;
-    let mut file = form.create(path)?;
+    let mut file = form.create(path, Packing::Segment)?;
     let mut rows = 0;
     for batch in &sorted {
         file.write(batch)?;
@@ -132,7 +133,7 @@ pub(super) fn rows(path: &Path, form: &Form<'_>, batches: &[RecordBatch]) -> Res
 
 /// Decodes `parts` and encodes their rows, in order, into one file with large row groups.
 pub(super) fn merged(path: &Path, form: &Form<'_>, parts: &[PathBuf]) -> Result<()> {
-    let mut new = form.create(path)?;
+    let mut new = form.create(path, Packing::Kept)?;
     for part in parts {
         let (file, footer) = sound(part)?;
         let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(file, footer);
@@ -197,7 +198,8 @@ pub(super) fn concatenated(path: &Path, form: &Form<'_>, parts: &[PathBuf]) -> R
     let mut all = metadata::to_key_values(form.pairs);
     let arrow = first.key_value_metadata().into_iter().flatten();
     all.extend(arrow.filter(|pair| pair.key == parquet::arrow::ARROW_SCHEMA_META_KEY).cloned());
-    let props = form.properties().into_builder().set_key_value_metadata(Some(all)).build();
+    let props =
+        form.properties(Packing::Kept).into_builder().set_key_value_metadata(Some(all)).build();
     let file = disk::doing("create", path, form.mode.create_file(path))?;
     let handle = disk::doing("open", path, file.try_clone())?;
     let schema = first.schema_descr().root_schema_ptr();

@@ -19,7 +19,7 @@ use super::writer::{Create, Target, Writer, table_path};
 use super::{digest, encode, segment};
 use crate::schema::kind::Encoding;
 use crate::schema::{
-    ALL, SCHEMA_VERSION, Store as _, TableDef, fabric, metadata, readings, run, runtime,
+    ALL, Packing, SCHEMA_VERSION, Store as _, TableDef, fabric, metadata, readings, run, runtime,
 };
 
 mod cost;
@@ -593,7 +593,7 @@ fn three_groups(path: &Path, props: WriterPropertiesBuilder) -> Table {
 fn a_row_group_is_verified_before_its_rows_are_given() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("run.parquet");
-    three_groups(&path, fabric::TABLE.properties());
+    three_groups(&path, fabric::TABLE.properties(Packing::Segment));
     let (_, footer) = encode::footer(&path).unwrap();
     let column = footer.metadata().row_group(1).column(0);
     let mut bytes = fs::read(&path).unwrap();
@@ -619,7 +619,7 @@ fn a_row_group_is_verified_before_its_rows_are_given() {
 fn row_groups_outside_a_range_are_not_read() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("run.parquet");
-    let table = three_groups(&path, fabric::TABLE.properties());
+    let table = three_groups(&path, fabric::TABLE.properties(Packing::Segment));
     let rows = |table: &Table, from: i64, to: i64| -> usize {
         let wanted = from * 10_000_000..=to * 10_000_000;
         let scan = table.scan_within(&["value"], "mono_ns", wanted).unwrap();
@@ -635,7 +635,8 @@ fn row_groups_outside_a_range_are_not_read() {
         assert_eq!(rows(&table, from, to), groups * 600, "{from}..={to}");
     }
     assert_eq!(table.bounds("value"), None);
-    let without = fabric::TABLE.properties().set_statistics_enabled(EnabledStatistics::None);
+    let without =
+        fabric::TABLE.properties(Packing::Segment).set_statistics_enabled(EnabledStatistics::None);
     let table = three_groups(&path, without);
     assert_eq!((table.bounds("mono_ns"), rows(&table, 301, 400)), (None, 1800));
 }

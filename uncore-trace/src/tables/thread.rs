@@ -15,12 +15,13 @@ use arrow::array::RecordBatch;
 use super::queue::{Receiver, Refused, Sender, queue};
 use super::writer::{Create, Finished, Target, Writer};
 use crate::schema::{ALL, Store, TableDef};
-use crate::{confine, priority};
+use crate::{confine, heap, priority};
 
-/// Bytes of rows that may wait for the thread: half of the bound for the whole recorder. `-p host` on 4
-/// busy CPUs makes 5 MB of rows a second, so a disk may stand still for 5 s. A storm of 1.5 million switches
-/// a second makes 70 MB of `slices` a second: those are refused after half a second.
-pub const WAITING_BYTES: usize = 32 << 20;
+/// Bytes of rows that may wait for the thread: a quarter of the bound for the whole recorder. `-p host` on 4
+/// busy CPUs makes 5 MB of rows a second, so a disk may stand still for 3 s before the rings have to hold
+/// what comes. A storm of 1.5 million switches a second makes 70 MB of `slices` a second: those are refused
+/// after a quarter of a second.
+pub const WAITING_BYTES: usize = 16 << 20;
 
 #[derive(Debug)]
 enum Verb {
@@ -77,6 +78,7 @@ impl WriterHandle {
         create: Create,
         metadata: &BTreeMap<String, String>,
     ) -> Result<WriterHandle> {
+        heap::keep_little();
         let writer = Writer::create(target, create, metadata)?;
         let wanted =
             ALL.iter().filter(|table| writer.wants(table)).map(|table| table.name).collect();
