@@ -16,6 +16,7 @@ use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder,
 };
+use parquet::basic::Compression;
 use parquet::column::writer::ColumnCloseResult;
 use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 use parquet::file::properties::WriterProperties;
@@ -176,11 +177,19 @@ pub(super) fn sound(path: &Path) -> Result<(File, ArrowReaderMetadata)> {
     Ok((file, footer))
 }
 
+/// Whether a file is packed as those that stay ([`Packing::Kept`]).
+pub(super) fn is_kept(footer: &ParquetMetaData) -> bool {
+    let mut columns = footer.row_groups().iter().flat_map(RowGroupMetaData::columns);
+    // A footer has no zstd level.
+    columns.all(|column| matches!(column.compression(), Compression::ZSTD(_)))
+}
+
 /// Whether the row groups of a segment are large enough to be copied as they are.
 pub(super) fn is_large(footer: &ParquetMetaData) -> bool {
     let groups = footer.num_row_groups() as i64;
     let bytes: i64 = footer.row_groups().iter().map(RowGroupMetaData::compressed_size).sum();
     groups > 0
+        && is_kept(footer)
         && (footer.file_metadata().num_rows() / groups >= LARGE_ROWS
             || bytes / groups >= LARGE_BYTES)
 }

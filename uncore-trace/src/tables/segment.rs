@@ -166,7 +166,7 @@ impl Partial {
         Ok(())
     }
 
-    /// Makes the segments of `which` (indices into `segments`) one.
+    /// Makes the segments of `which` (indices into `segments`) one, packed to stay.
     pub(super) fn merge(
         &mut self,
         which: std::ops::Range<usize>,
@@ -176,12 +176,12 @@ impl Partial {
         let (Some(first), Some(last)) = (parts.first(), parts.last()) else { return Ok(()) };
         let merged = Range { first: first.first, last: last.last };
         let before = self.size_of(&parts);
-        if parts.len() < 2 {
+        if parts.len() == 1 && encode::is_kept(encode::footer(&self.path(*first))?.1.metadata()) {
             return Ok(());
         }
         let paths: Vec<PathBuf> = parts.iter().map(|range| self.path(*range)).collect();
         self.write_segment(merged, pairs, |path, form| encode::merged(path, form, &paths))?;
-        for path in &paths {
+        for path in paths.iter().filter(|path| **path != self.path(merged)) {
             let removed = disk::doing("remove", path, fs::remove_file(path));
             if removed.is_err() {
                 // As where a segment is written.

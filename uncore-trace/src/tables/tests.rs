@@ -165,6 +165,24 @@ fn row_groups_of_a_table_in_order_say_so() {
 }
 
 #[test]
+fn finished_files_are_packed_to_stay() {
+    // One segment of a table, some, and some beside one of 32.
+    for seals in [1, 5, 33] {
+        let dir = tempfile::tempdir().unwrap();
+        let target = Target::Dataset(dir.path().to_owned());
+        let mut writer = Writer::create(target, Create::default(), &pairs()).unwrap();
+        for _ in 0..seals {
+            writer.write(&readings::TABLE, &readings_of(1, 10, false)).unwrap();
+            writer.seal().unwrap();
+        }
+        writer.finish(&pairs()).unwrap();
+        let (_, footer) = encode::footer(&dir.path().join("readings.parquet")).unwrap();
+        assert_eq!(footer.metadata().file_metadata().num_rows(), seals * 60);
+        assert!(encode::is_kept(footer.metadata()), "{seals} segments");
+    }
+}
+
+#[test]
 fn what_is_written_is_read_back() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("run.parquet");
