@@ -17,7 +17,7 @@ use crate::harness::recorder::{Recorder, WORKLOAD};
 use crate::harness::{assert_checked, mono_ns, need, or_skip, root_or_skip, rows};
 
 /// How long a disk stands still.
-const STILL: Duration = Duration::from_secs(5);
+const STILL: Duration = Duration::from_secs(3);
 
 /// A ring that holds what comes while a recorder waits for its CPU, and not what comes while it waits
 /// for a disk.

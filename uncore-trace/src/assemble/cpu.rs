@@ -27,6 +27,8 @@ pub struct Bin {
     pub irqs: Vec<IrqSlot>,
     /// Nanoseconds of which nothing is known.
     pub unknown: u64,
+    /// Those of them that interrupts took, as the slots of tasks tell, whose record was lost.
+    pub untold: u64,
     /// Nanoseconds for which the CPU was offline.
     pub offline: u64,
     /// Interrupt nanoseconds beyond what the bin has room for; they were cut off. What crosses the
@@ -309,6 +311,7 @@ impl Open {
         // known of.
         let lost = len.saturating_sub(covered + offline);
         offline -= around;
+        let untold = inside_slots.saturating_sub(told);
         let in_lost = told.saturating_sub(inside_slots + in_pieces + around).min(lost);
         let fits = inside_slots + in_pieces + around + in_lost;
         let excess = certain.saturating_sub(fits);
@@ -337,7 +340,7 @@ impl Open {
         }
         let tasks_ns: u64 = wall(&tasks);
         let unknown = len.saturating_sub(tasks_ns + kept + offline);
-        Bin { end, len, tasks, irqs: merged(irqs), unknown, offline, excess }
+        Bin { end, len, tasks, irqs: merged(irqs), unknown, untold, offline, excess }
     }
 }
 
@@ -667,6 +670,19 @@ mod tests {
         track.irq(&Irq { cpu: 0, boundary: 1100, span: None, slots });
         let bin = track.close(1100);
         assert_eq!((bin.irq_ns(false), bin.unknown, bin.excess), (25, 40, 0));
+        assert_eq!(total(&bin), 100);
+    }
+
+    #[test]
+    fn interrupts_whose_record_was_lost_are_unknown_time() {
+        let mut track = CpuTrack::new(1000, 100);
+        let slots = vec![slot(1, 60, 25), slot(2, 40, 10)];
+        let run = Run { cpu: 0, begin: 1000, last: 1100, end: 1100, slots };
+        assert_eq!(track.run(&run, &mut names()), None);
+        let told = vec![IrqSlot { source: Context::Irq(9), ns: 10, count: 2 }];
+        track.irq(&Irq { cpu: 0, boundary: 1100, span: None, slots: told });
+        let bin = track.close(1100);
+        assert_eq!((bin.irq_ns(false), bin.unknown, bin.untold), (10, 25, 25));
         assert_eq!(total(&bin), 100);
     }
 

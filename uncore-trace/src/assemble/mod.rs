@@ -54,6 +54,9 @@ use crate::schema::{runtime, slices, tasks};
 /// longest delay of a pinned timer seen under hackbench on two busy CPUs.
 const GRACE_NS: u64 = 25_000_000;
 
+/// Time that interrupts took in a tick and no record tells of is a gap above this, ns. It is what
+/// `uncore-trace check` allows a tick to differ by: times that are cut at its edges are less.
+const MOST_UNTOLD_NS: u64 = 50_000;
 /// Time of a CPU that no record and no look accounts for is a gap after this long, ns. The CPU may
 /// have been stopped by its hypervisor in the middle of a switch, so this is longer than the
 /// boundary readings' grace; where a record was dropped the next one tells of the gap at once.
@@ -513,6 +516,9 @@ impl Timeline {
             raw::rows(cpu, bin, &owners, &mut self.irq_names, sink);
         }
         self.times.add(cpu, bin);
+        if bin.untold > MOST_UNTOLD_NS {
+            self.ledger.add(Cause::RunGap, bin.end, bin.untold, Some(cpu), None, 1);
+        }
         let mut parts: Vec<(Owner, u64)> =
             bin.tasks.iter().zip(owners).map(|(slot, owner)| (owner, slot.wall_ns)).collect();
         let mut output = Output { consumer: self.consumer.as_mut(), sink, raw: self.raw };

@@ -17,11 +17,11 @@ use super::writer::{Create, Finished, Target, Writer};
 use crate::schema::{ALL, Store, TableDef};
 use crate::{confine, heap, priority};
 
-/// Bytes of rows that may wait for the thread: a quarter of the bound for the whole recorder. `-p host` on 4
-/// busy CPUs makes 5 MB of rows a second, so a disk may stand still for 3 s before the rings have to hold
+/// Bytes of rows that may wait for the thread: a third of the bound for the whole recorder. `-p host` on 4
+/// busy CPUs makes 5 MB of rows a second, so a disk may stand still for 4 s before the rings have to hold
 /// what comes. A storm of 1.5 million switches a second makes 70 MB of `slices` a second: those are refused
 /// after a quarter of a second.
-pub const WAITING_BYTES: usize = 16 << 20;
+pub const WAITING_BYTES: usize = 20 << 20;
 
 #[derive(Debug)]
 enum Verb {

@@ -86,7 +86,7 @@ fn row([cpus, cgroups, counters, seconds]: [u32; 4], found: &Found) -> String {
     let bound = BASE + A_CPU * f64::from(cpus) + A_CGROUP * f64::from(cgroups);
     let recorded = f64::from(seconds);
     format!(
-        "| {cpus} | {cgroups} | {counters} | {:.0} k | {:.1} | {:.1} | {:.0} | {:.0} MiB | {:.2} |",
+        "| {cpus} | {cgroups} | {counters} | {:.0} k | {:.2} | {:.1} | {:.0} | {:.0} MiB | {:.2} |",
         found.records as f64 / found.wall_s / 1e3,
         recorded / found.wall_s,
         found.fabric_bytes as f64 / found.rows.max(1) as f64,
@@ -110,7 +110,7 @@ mod tests {
             bytes: 100_000,
             peak_kib: 32 * 1024,
         };
-        let expected = "| 2 | 0 | 10 | 30 k | 5.0 | 5.0 | 36 | 32 MiB | 0.50 |";
+        let expected = "| 2 | 0 | 10 | 30 k | 5.00 | 5.0 | 36 | 32 MiB | 0.50 |";
         assert_eq!(row([2, 0, 10, 10], &found), expected);
     }
 }
