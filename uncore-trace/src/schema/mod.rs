@@ -29,6 +29,7 @@ pub mod metric;
 pub mod origin;
 pub mod owner;
 pub mod readings;
+pub mod rollup;
 pub mod run;
 pub mod runtime;
 pub mod slices;

@@ -1,0 +1,47 @@
+//! `rollup`: `fabric` in longer windows and without processes, for many hosts and months.
+//!
+//! It is no table of a recording: `uncore-trace rollup` makes it from recordings, and the agent makes it
+//! as it records, one file an hour. One row per window, counter, owner and method, where the owner of a
+//! task's share is its cgroup.
+//!
+//! Guarantees: the `value`s of one (window, counter) sum to its `total`; a null says "not known". A window
+//! that was known in part has the counts of that part, whose length is `known_ns`. Sums over `low` and `high`
+//! of one owner hold the truth of the sum at least as often as one row does (`view/interval.rs`).
+//!
+//! Rows of a row group are sorted, so that a reader skips what it was not asked for. The words by which
+//! they are sorted have statistics, unlike those of other tables.
+
+use super::kind::{F32, F64, I16, I32, I64, Null, Time, Word, table};
+
+table! {
+    "rollup", "who got which part of each counter, in windows of a second or longer", sorted by ["event", "filter", "pmu", "owner", "cgroup", "comm", "number", "mono_ns"];
+    ts: Time => Delta, "End of the window, wall clock, in microseconds, UTC. The hour and the date of a file are those of this time.";
+    mono_ns: I64 => Delta, "End of the window on `CLOCK_MONOTONIC`, ns.";
+    window_ns: I64 => Dict, "Length of the window, ns.";
+    known_ns: I64 => Dict, "Time of the window in which the counter could be read, ns: what `value` and `total` are of. A rate is `value / known_ns`.";
+    host: Word => Dict, "Host name.";
+    boot_id: Word => Dict, "Random id of the boot (`/proc/sys/kernel/random/boot_id`): times of `CLOCK_MONOTONIC` compare within one boot.";
+    cluster: Null<Word> => Dict, "Cluster the host is in; null where it was not named.";
+    socket: Null<I16> => Dict, "Socket (NUMA node) of the PMU; null where it belongs to none.";
+    subsystem: Word => Dict, "What the user asked for: mem, cache, pcie, c2c, mesh, latency, energy, core, host.";
+    link: Null<Word> => Dict, "Link whose bytes the counter counts, its own within the host, e.g. `memory 0`; null where it is on none.";
+    direction: Null<Word> => Dict, "in (towards the CPUs of the socket), out, or both; null where there is no link.";
+    peak: Null<F64> => Dict, "Most bytes a second over the link in this direction; null where that is not known.";
+    pmu: Word => Dict, "PMU instance as sysfs names it.";
+    event: Word => Dict, "Event as planned.";
+    filter: Word => Dict, "Format terms that narrow the event; empty where there are none.";
+    unit: Word => Dict, "Unit of `value`, `low`, `high` and `total`.";
+    owner: Word => Dict, "Kind of the owner: task (all tasks of a cgroup), `other_tasks` (those of the cgroups that got least), irq, softirq, idle, device or unattributed.";
+    number: Null<I32> => Dict, "Number of the interrupt or softirq vector; null for every other owner.";
+    comm: Null<Word> => Dict, "`irq:NAME`, `softirq:VEC` or the name of a device; null for every other owner.";
+    cgroup: Null<Word> => Dict, "Cgroup path; null where the owner has none or it was never learnt.";
+    container: Null<Word> => Dict, "Container the cgroup is in, `NAME@ID` or its id alone; null where it is in none.";
+    pod: Null<Word> => Dict, "Pod the cgroup is in, `NAMESPACE/NAME@UID` or its uid alone; null where it is in none.";
+    value: Null<F64> => Plain, "This owner's part of the count in `known_ns`, in `unit`; null when nothing is known.";
+    low: Null<F64> => Plain, "Lower end of the 90 % interval of `value`; null as `value`.";
+    high: Null<F64> => Plain, "Higher end of it.";
+    total: Null<F64> => Plain, "The counter's whole count in `known_ns`, the same in each of its rows; null as `value`.";
+    running: F32 => Dict, "Time running / time enabled, 0 to 1: the mean of the windows of `fabric`.";
+    method: Word => Dict, "How these shares were made: exact, source, residency, io, misses, regression or none.";
+    confidence: Null<F32> => Dict, "Part of `value` that is expected in shares within 10 % of the truth, 0 to 1, in hundredths: the mean of their confidences, weighted by value; null where nothing is claimed.";
+}
