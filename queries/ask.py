@@ -1,0 +1,151 @@
+"""Asks the roll-ups of a fleet one of the questions here.
+
+    ask.py ENGINE QUESTION ROOT [--files PATTERN] NAME=VALUE...
+    ask.py duckdb bill /var/lib/uncore-trace/rollup cluster=north from=2026-11-01 to=2026-11-30 tenant=team-07
+
+ENGINE is duckdb, clickhouse (chdb), spark or polars; QUESTION a file of its directory, whose head says
+what it takes and what the columns of the answer are. The answer is tab separated. ROOT is the directory
+or bucket above `cluster=...`.
+"""
+
+import argparse
+import datetime
+import importlib.util
+import json
+import pathlib
+import re
+import sys
+
+HERE = pathlib.Path(__file__).parent
+FILES = "cluster=*/date=*/hour=*/*.parquet"
+
+
+def fill(text, values):
+    """A query with its parameters. Values become part of the SQL: none may end a text in it."""
+    for name, value in values.items():
+        if re.search(r"['\\{}]|--", str(value)):
+            raise SystemExit(f"ask: {name}={value}: no quotes, backslashes, braces or -- in a value")
+
+    def of(match):
+        if match[1] not in values:
+            raise SystemExit(f"ask: the question needs {match[1]}=...: see the head of its file")
+        return str(values[match[1]])
+
+    # Comments name the parameters too.
+    code = re.sub(r"^\s*--.*\n", "", text, flags=re.MULTILINE)
+    return re.sub(r"\{(\w+)\}", of, code).strip().rstrip(";")
+
+
+def question(engine, name, values):
+    path = HERE / engine / f"{name}.sql"
+    if not path.exists():
+        known = sorted(it.stem for it in path.parent.glob("*.sql") if it.stem != "rollup")
+        raise SystemExit(f"ask: no question {name} for {engine}: {', '.join(known)}")
+    return fill(path.read_text(), values)
+
+
+class DuckDb:
+    def __init__(self, root, files=FILES):
+        import duckdb
+
+        self.connection = duckdb.connect()
+        # Times are shown in UTC, as their partitions are named.
+        self.connection.execute("SET TimeZone = 'UTC'")
+        self.connection.execute(question("duckdb", "rollup", {"root": root, "files": files}))
+
+    def ask(self, query):
+        answer = self.connection.execute(query)
+        return [column[0] for column in answer.description], answer.fetchall()
+
+
+class ClickHouse:
+    def __init__(self, root, files=FILES):
+        from chdb import session
+
+        self.session = session.Session()
+        self.session.query(question("clickhouse", "rollup", {"root": root, "files": files}))
+
+    def json(self, query):
+        return json.loads(self.session.query(query, "JSONCompact").bytes())
+
+    def ask(self, query):
+        answer = self.json(query)
+        rows = [
+            [
+                number(cell) if column["type"].startswith(("Nullable(Decimal", "UInt64")) else cell
+                for cell, column in zip(row, answer["meta"])
+            ]
+            for row in answer["data"]
+        ]
+        return [column["name"] for column in answer["meta"]], rows
+
+
+class Spark:
+    def __init__(self, root, files=FILES):
+        from pyspark.sql import SparkSession
+
+        session = SparkSession.builder.master("local[*]").config("spark.ui.enabled", "false")
+        session = session.config("spark.ui.showConsoleProgress", "false")
+        session = session.config("spark.sql.session.timeZone", "UTC")
+        session = session.config("spark.driver.memory", "2g")
+        self.session = session.config("spark.sql.shuffle.partitions", "4").getOrCreate()
+        self.session.sparkContext.setLogLevel("ERROR")
+        self.session.sql(question("spark", "rollup", {"root": root}))
+
+    def ask(self, query):
+        frame = self.session.sql(query)
+        return frame.columns, [list(row) for row in frame.collect()]
+
+
+class Polars:
+    def __init__(self, root, files=FILES):
+        import polars
+
+        path = HERE / "polars/rollup.py"
+        spec = importlib.util.spec_from_file_location("rollup", path)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        self.context = polars.SQLContext(rollup=module.rollup(root, files))
+
+    def ask(self, query):
+        answer = self.context.execute(query, eager=True)
+        return answer.columns, [list(row) for row in answer.rows()]
+
+
+ENGINES = {"duckdb": DuckDb, "clickhouse": ClickHouse, "spark": Spark, "polars": Polars}
+
+
+def number(cell):
+    """ClickHouse writes what JSON's doubles cannot hold as text."""
+    return int(cell) if isinstance(cell, str) else cell
+
+
+def plain(cell):
+    """A cell as JSON has it; a time as text in UTC to the microsecond."""
+    if isinstance(cell, datetime.datetime):
+        if cell.tzinfo is None:
+            return cell.isoformat(sep=" ", timespec="microseconds")
+        return cell.astimezone(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M:%S.%f")
+    if isinstance(cell, float) and cell != cell:
+        return None
+    return cell if cell is None or isinstance(cell, (int, float, str)) else float(cell)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("engine", choices=ENGINES)
+    parser.add_argument("question")
+    parser.add_argument("root")
+    parser.add_argument("--files", default=FILES)
+    parser.add_argument("values", nargs="*", metavar="NAME=VALUE")
+    args = parser.parse_intermixed_args()
+    values = dict(value.split("=", 1) for value in args.values)
+    query = question(args.engine, args.question, values)
+    columns, rows = ENGINES[args.engine](args.root, args.files).ask(query)
+    print("\t".join(columns))
+    for row in rows:
+        print("\t".join("" if cell is None else str(plain(cell)) for cell in row))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

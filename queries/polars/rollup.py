@@ -1,0 +1,33 @@
+"""The frame that the SQL here asks: all roll-ups below a directory or a bucket.
+
+Polars' SQL has `read_parquet('...')`, and no way to say which columns there may be. So the frame is made
+here, and `pl.SQLContext(rollup=rollup(root)).execute(query)` asks it.
+"""
+
+import polars as pl
+
+TEXT = [
+    "host", "boot_id", "cluster", "subsystem", "link", "direction", "pmu", "event", "filter", "unit",
+    "owner", "comm", "cgroup", "container", "pod", "method",
+]  # fmt: skip
+SCHEMA = {
+    "ts": pl.Datetime("us", "UTC"),
+    **{name: pl.Int64 for name in ("mono_ns", "window_ns", "known_ns")},
+    **{name: pl.String for name in TEXT},
+    "socket": pl.Int16,
+    "number": pl.Int32,
+    **{name: pl.Float64 for name in ("peak", "value", "low", "high", "total")},
+    **{name: pl.Float32 for name in ("running", "confidence")},
+}
+
+
+def rollup(root, files="cluster=*/date=*/hour=*/*.parquet"):
+    """A column that a file lacks is null in its rows; one that is not in `SCHEMA` is left out."""
+    return pl.scan_parquet(
+        f"{root}/{files}",
+        schema=SCHEMA | {"date": pl.Date, "hour": pl.Int32},
+        hive_partitioning=True,
+        hive_schema={"cluster": pl.String, "date": pl.Date, "hour": pl.Int32},
+        missing_columns="insert",
+        extra_columns="ignore",
+    )
