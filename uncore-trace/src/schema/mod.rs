@@ -184,8 +184,9 @@ impl TableDef {
     /// Page indexes are left out: readers of a timeline scan it, and they would be held in memory
     /// until the file is finished. Chunk statistics stay for numbers and times, DuckDB skips row groups by
     /// them. Words have none: nearly every row group has all of them, so that none is skipped, and the
-    /// encoder compares every row's for the least and the greatest. Those by which row groups are sorted have
-    /// them.
+    /// encoder compares every row's for the least and the greatest. Where row groups are sorted for readers of
+    /// many files they have them: `host` is why a file of another host is not read, and Iceberg takes the
+    /// partition of a file from those of `cluster`.
     pub fn properties(&self, packing: Packing) -> WriterPropertiesBuilder {
         let mut builder = WriterProperties::builder()
             .set_compression(packing.compression())
@@ -215,8 +216,8 @@ impl TableDef {
             }
         }
         for field in (self.schema)().fields() {
-            let skips = self.sorts_groups && self.sort.contains(&field.name().as_str());
-            if !field.data_type().is_numeric() && !field.data_type().is_temporal() && !skips {
+            let is_word = !field.data_type().is_numeric() && !field.data_type().is_temporal();
+            if is_word && !self.sorts_groups {
                 let path = ColumnPath::from(field.name().as_str());
                 builder = builder.set_column_statistics_enabled(path, EnabledStatistics::None);
             }

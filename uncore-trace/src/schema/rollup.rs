@@ -8,8 +8,8 @@
 //! that was known in part has the counts of that part, whose length is `known_ns`. Sums over `low` and `high`
 //! of one owner hold the truth of the sum at least as often as one row does (`view/interval.rs`).
 //!
-//! Rows of a row group are sorted, so that a reader skips what it was not asked for. The words by which
-//! they are sorted have statistics, unlike those of other tables.
+//! Rows of a row group are sorted, so that a reader skips what it was not asked for. All words have
+//! statistics, unlike those of other tables.
 
 use std::collections::BTreeMap;
 
