@@ -1,9 +1,9 @@
 """Makes few large sorted files of the many small ones of an hour, in a directory of its own.
 
     compact.py ENGINE FROM TO CLUSTER DATE HOUR [--bytes 256000000]
-    compact.py duckdb s3://bucket/hosts s3://bucket/compact north 2026-11-17 10
+    compact.py duckdb /bucket/hosts /bucket/compact north 2026-11-17 10
 
-ENGINE is duckdb or spark. FROM and TO are what is above `cluster=...`; FROM is not changed. The rows are
+ENGINE is duckdb or spark. FROM and TO are directories, what is above `cluster=...`; FROM is not changed. The rows are
 the same: rows and sums of each host and event are compared, and where they differ it fails and leaves
 nothing in TO. Run it once an hour is over and uploaded. It may run again: what it wrote is replaced.
 
@@ -24,12 +24,14 @@ import shutil
 import ask
 
 ROWS = 131072
+BLOCK = 4 * 2**20
 LARGE = 256_000_000
 SORTED = "host, event, filter, pmu, owner, cgroup, comm, number, mono_ns"
 BLOOM = ["pod", "container", "cgroup"]
 # Of each host and event, what must be the same before and after.
 CHECKED = """
-SELECT host, event, count(*), sum(value), sum(low), sum(high), sum(total), min(ts), max(ts)
+SELECT host, event, count(*), sum(value), sum(low), sum(high), sum(total), min(mono_ns),
+    max(mono_ns)
 FROM {} GROUP BY host, event ORDER BY host, event"""
 
 
@@ -117,7 +119,7 @@ def spark(source, target, limit):
     session = engine.session
     session.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
     # Spark merges the schemas of the files: a column of a newer version is kept.
-    read = session.read.option("mergeSchema", "true").option("pathGlobFilter", "*.parquet")
+    read = session.read.option("mergeSchema", "true").option("pathGlobFilter", "*_*.parquet")
     read.parquet(str(source)).createOrReplaceTempView("before")
     rows = session.table("before")
     before = session.sql(CHECKED.format("before")).collect()
@@ -128,7 +130,8 @@ def spark(source, target, limit):
         .sortWithinPartitions(*order)
         .write.mode("overwrite")
         .option("compression", "zstd")
-        .option("parquet.block.row.count.limit", ROWS)
+        # Of what is not compressed yet: some 131072 rows.
+        .option("parquet.block.size", BLOCK)
         .option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
     )
     for name in BLOOM:
@@ -136,6 +139,10 @@ def spark(source, target, limit):
         write = write.option(f"parquet.bloom.filter.expected.ndv#{name}", "10000")
         write = write.option(f"parquet.enable.dictionary#{name}", "false")
     write.parquet(str(target))
+    for file in target.glob(".*.crc"):
+        file.unlink()
+    for number, file in enumerate(sorted(target.glob("part-*.parquet"))):
+        file.rename(target / f"compact_{number:04}.parquet")
     session.read.parquet(str(target)).createOrReplaceTempView("after")
     return before, session.sql(CHECKED.format("after")).collect()
 

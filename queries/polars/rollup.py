@@ -30,4 +30,6 @@ def rollup(root, files="cluster=*/date=*/hour=*/*.parquet"):
         hive_schema={"cluster": pl.String, "date": pl.Date, "hour": pl.Int32},
         missing_columns="insert",
         extra_columns="ignore",
+        # Words are in dictionaries, which Polars takes for categories.
+        cast_options=pl.ScanCastOptions(categorical_to_string="allow"),
     )

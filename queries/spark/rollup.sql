@@ -3,12 +3,12 @@
 -- {root}   /var/lib/uncore-trace/rollup, s3a://bucket/prefix
 --
 -- Files of several versions of the schema: a column that a file lacks is null in its rows. With the
--- columns in the statement no file is opened to learn them. The filter leaves out the directories of
--- unfinished hours, which a host has beside its files. Times are shown in spark.sql.session.timeZone.
+-- columns in the statement no file is opened to learn them. A host has directories of unfinished hours
+-- beside its files: what is in them has no `_` in its name. Times are shown in spark.sql.session.timeZone.
 CREATE OR REPLACE TEMPORARY VIEW rollup (
     ts TIMESTAMP, mono_ns BIGINT, window_ns BIGINT, known_ns BIGINT, host STRING, boot_id STRING,
     cluster STRING, socket SMALLINT, subsystem STRING, link STRING, direction STRING, peak DOUBLE,
     pmu STRING, event STRING, filter STRING, unit STRING, owner STRING, number INT, comm STRING,
     cgroup STRING, container STRING, pod STRING, value DOUBLE, low DOUBLE, high DOUBLE,
     total DOUBLE, running FLOAT, method STRING, confidence FLOAT, date DATE, hour INT
-) USING parquet OPTIONS (path '{root}', pathGlobFilter '*.parquet');
+) USING parquet OPTIONS (path '{root}', pathGlobFilter '*_*.parquet');

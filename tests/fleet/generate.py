@@ -31,10 +31,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 HOUR = 3600
+# Rows of a row group (uncore-trace/src/tables/encode.rs).
+GROUP_ROWS = 2**16
 NAMESPACES = 30
 # The pods of this namespace are replaced at half past.
 DEPLOYED = "team-07"
-# By which columns the rows of a file are sorted (uncore-trace/src/schema/rollup.rs), without the time.
+# By which columns the rows of a row group are sorted (uncore-trace/src/schema/rollup.rs), without the time.
 SORTED = ["event", "filter", "pmu", "owner", "cgroup", "comm", "number"]
 # What is the same in all rows of an owner and a counter.
 KEY = [
@@ -42,6 +44,7 @@ KEY = [
     "number", "comm", "cgroup", "container", "pod", "method",
 ]  # fmt: skip
 COUNTER = ["pmu", "event", "filter", "socket"]
+VERSIONS = [b"uncore_trace.rollup_version", b"uncore_trace.schema_version", b"uncore_trace.tool_version"]
 DELTA = ["ts", "mono_ns"]
 PLAIN = ["value", "low", "high", "total"]
 
@@ -51,13 +54,13 @@ class Seed:
 
     def __init__(self, path):
         file = pq.ParquetFile(path)
-        self.schema = plain(file.schema_arrow)
-        self.metadata = {
-            key.decode(): value.decode()
-            for key, value in (file.metadata.metadata or {}).items()
-            if key.startswith(b"uncore_trace.")
-        }
-        rows = file.read().cast(self.schema).to_pylist()
+        self.schema = file.schema_arrow.remove_metadata()
+        metadata = file.metadata.metadata or {}
+        self.metadata = {name: metadata[name] for name in VERSIONS if name in metadata}
+        group = file.metadata.row_group(0)
+        columns = map(group.column, range(group.num_columns))
+        self.statistics = [it.path_in_schema for it in columns if it.is_stats_set]
+        rows = file.read().to_pylist()
         length = collections.Counter(row["window_ns"] for row in rows).most_common(1)[0][0]
         # The recording's first and last window are of other lengths.
         rows = [row for row in rows if row["window_ns"] == length]
@@ -76,6 +79,8 @@ class Seed:
         self.counters = {}
         for row in rows:
             place = at[tuple(row[name] for name in KEY)], times.index(row["mono_ns"])
+            if self.present[place]:
+                raise SystemExit(f"{path}: two rows of one owner and counter: is it of one host?")
             self.present[place] = 1
             for name in self.of:
                 self.of[name][place] = row[name] or 0
@@ -94,12 +99,12 @@ class Seed:
         self.empty, self.full = order[:half], order[-half:]
 
 
-def plain(schema):
-    """The schema with text in place of dictionaries."""
-    return pa.schema(
-        field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field
-        for field in schema
-    )
+def outwards(low, high, value, total):
+    """The ends of intervals as the tool rounds them: to 10 bits, and never inwards."""
+    coarse = np.uint64(2**42 - 1)
+    down = (np.maximum(low, 0).view(np.uint64) & ~coarse).view(np.float64)
+    up = ((np.maximum(high, 0).view(np.uint64) + coarse) & ~coarse).view(np.float64)
+    return np.minimum(down, value), np.maximum(np.minimum(up, total), value)
 
 
 def tenant(key, host, deployed):
@@ -120,6 +125,16 @@ def tenant(key, host, deployed):
         "container": container,
         "pod": f"{namespace}/{name}-{release}-{uid[:5]}@{uid}",
     }
+
+
+def repeated(cells, lengths, kind):
+    """A column of each cell as often as its length."""
+    is_word = pa.types.is_dictionary(kind)
+    words = pa.array(cells, kind.value_type if is_word else kind).dictionary_encode()
+    places = np.repeat(words.indices.to_numpy(zero_copy_only=False), lengths)
+    places = pa.array(places, pa.int32(), from_pandas=True)
+    column = pa.DictionaryArray.from_arrays(places, words.dictionary)
+    return column if is_word else column.cast(kind)
 
 
 def host_hour(seed, cluster, host, begin, window, deploys):
@@ -151,17 +166,21 @@ def host_hour(seed, cluster, host, begin, window, deploys):
         for place, key in enumerate(named):
             its = np.flatnonzero(present[place])
             total, known = counters[tuple(key[name] for name in COUNTER)][:, its]
+            value, low, high = (of[name][place, its] for name in ("value", "low", "high"))
+            low, high = outwards(low, high, value, total)
             keys.append(key)
             rows.append(
                 {
                     "ts": times[first + its],
                     "mono_ns": mono[first + its],
                     "known_ns": known.astype(np.int64),
+                    "value": np.where(known > 0, value, np.nan),
+                    "low": np.where(known > 0, low, np.nan),
+                    "high": np.where(known > 0, high, np.nan),
                     "total": np.where(known > 0, total, np.nan),
                     "running": running[place, its],
                     "confidence": np.round(confidence[place, its], 2),
                 }
-                | {name: np.where(known > 0, it[place, its], np.nan) for name, it in of.items()}
             )
     order = sorted(
         range(len(keys)),
@@ -181,10 +200,7 @@ def host_hour(seed, cluster, host, begin, window, deploys):
         if name in every:
             column = pa.array(every[name], from_pandas=True).cast(field.type)
         elif name in KEY:
-            words = pa.array([keys[at][name] for at in order], field.type).dictionary_encode()
-            places = np.repeat(words.indices.to_numpy(zero_copy_only=False), lengths)
-            places = pa.array(places, pa.int32(), from_pandas=True)
-            column = pa.DictionaryArray.from_arrays(places, words.dictionary).cast(field.type)
+            column = repeated([keys[at][name] for at in order], lengths, field.type)
         else:
             same = {
                 "window_ns": window * 10**9,
@@ -192,9 +208,15 @@ def host_hour(seed, cluster, host, begin, window, deploys):
                 "boot_id": boot,
                 "cluster": cluster,
             }
-            column = pa.repeat(pa.scalar(same[name], field.type), size)
+            column = repeated([same[name]], [size], field.type)
         columns.append(column)
-    return pa.table(columns, schema=seed.schema), boot
+    # The tool sorts row groups, which follow each other in time.
+    rank = np.repeat(np.arange(len(order)), lengths)
+    by_time = np.lexsort((rank, every["mono_ns"]))
+    group = np.empty(size, np.int64)
+    group[by_time] = np.arange(size) // GROUP_ROWS
+    order = np.lexsort((every["mono_ns"], rank, group))
+    return pa.table(columns, schema=seed.schema).take(pa.array(order)), boot
 
 
 def write(seed, root, cluster, host, begin, window, deploys=False):
@@ -210,14 +232,13 @@ def write(seed, root, cluster, host, begin, window, deploys=False):
     directory.mkdir(parents=True, exist_ok=True)
     pq.write_table(
         table,
-        directory / f"{host}_{boot[:8]}_0.parquet",
+        directory / f"{host}_{boot[:8]}_000.parquet",
         compression="zstd",
         compression_level=6,
-        row_group_size=2**18,
+        row_group_size=GROUP_ROWS,
         use_dictionary=[name for name in table.column_names if name not in DELTA + PLAIN],
         column_encoding={name: "DELTA_BINARY_PACKED" for name in DELTA},
-        data_page_size=2**20,
-        store_schema=False,
+        write_statistics=seed.statistics,
     )
     return table.num_rows
 
@@ -247,10 +268,10 @@ def generate(seed, root, hosts=100, window=10, jobs=4):
         rows = sum(pool.map(job, work))
     # What a host leaves beside its files while an hour is not over.
     cluster, host, begin, _ = files[0]
-    name = f"cluster={cluster}/date={begin:%Y-%m-%d}/hour={begin:%H}/{host}_00000000_1.parquet"
+    name = f"cluster={cluster}/date={begin:%Y-%m-%d}/hour={begin:%H}/{host}_00000000_001.parquet"
     partial = root / f"{name}.partial"
     partial.mkdir(parents=True, exist_ok=True)
-    (partial / "0").write_bytes(b"not complete")
+    (partial / "000000-000000.parquet").write_bytes(b"not complete")
     return rows
 
 
