@@ -13,7 +13,7 @@ SELECT * FROM file(
     ts Nullable(DateTime64(6, ''UTC'')), mono_ns Nullable(Int64), window_ns Nullable(Int64),
     known_ns Nullable(Int64), host Nullable(String), boot_id Nullable(String), cluster String,
     socket Nullable(Int16), subsystem Nullable(String), link Nullable(String),
-    direction Nullable(String), peak Nullable(Float64), pmu Nullable(String),
+    direction Nullable(String), peak Nullable(Float64), peak_direction Nullable(String), pmu Nullable(String),
     event Nullable(String), filter Nullable(String), unit Nullable(String),
     owner Nullable(String), number Nullable(Int32), comm Nullable(String),
     cgroup Nullable(String), container Nullable(String), pod Nullable(String),

@@ -7,7 +7,7 @@ here, and `pl.SQLContext(rollup=rollup(root)).execute(query)` asks it.
 import polars as pl
 
 TEXT = [
-    "host", "boot_id", "cluster", "subsystem", "link", "direction", "pmu", "event", "filter", "unit",
+    "host", "boot_id", "cluster", "subsystem", "link", "direction", "peak_direction", "pmu", "event", "filter", "unit",
     "owner", "comm", "cgroup", "container", "pod", "method",
 ]  # fmt: skip
 SCHEMA = {

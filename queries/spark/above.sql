@@ -5,31 +5,31 @@
 -- {seconds}         60: shorter stretches are left out. A window is an average: of what is shorter than
 --                   a window nothing is seen here
 --
--- host, link, direction
+-- host, link, direction  both: the peak is of in and out together
 -- first_ts, last_ts  ends of the first and the last window of the stretch
 -- seconds            how long it was: all of its windows were above
 -- average_percent, highest_percent  of the peak, the highest of a window
 --
 -- A link without a known peak is not in the answer. A gap, or a boot, ends a stretch.
 WITH rates AS (
-    -- What all counters of a link saw in a window, as a part of its peak.
+    -- What all counters of a link saw in a window, as a part of its peak. Some peaks are of both directions.
     SELECT
         host,
         boot_id,
         link,
-        direction,
+        CASE WHEN peak_direction = 'both' THEN 'both' ELSE direction END AS way,
         mono_ns,
         max(ts) AS ts,
         max(window_ns) AS window_ns,
         100 * sum(value / known_ns) * 1e9 / max(peak) AS percent
     FROM rollup
     WHERE cluster = '{cluster}' AND date = DATE '{date}' AND unit = 'bytes' AND peak > 0 AND known_ns > 0
-    GROUP BY host, boot_id, link, direction, mono_ns
+    GROUP BY host, boot_id, link, CASE WHEN peak_direction = 'both' THEN 'both' ELSE direction END, mono_ns
 ),
 high AS (
     SELECT
         *,
-        lag(mono_ns) OVER (PARTITION BY host, boot_id, link, direction ORDER BY mono_ns) AS last
+        lag(mono_ns) OVER (PARTITION BY host, boot_id, link, way ORDER BY mono_ns) AS last
     FROM rates
     WHERE percent > {percent}
 ),
@@ -38,21 +38,21 @@ numbered AS (
     SELECT
         *,
         sum(CASE WHEN last >= mono_ns - window_ns THEN 0 ELSE 1 END)
-            OVER (PARTITION BY host, boot_id, link, direction ORDER BY mono_ns) AS stretch
+            OVER (PARTITION BY host, boot_id, link, way ORDER BY mono_ns) AS stretch
     FROM high
 ),
 stretches AS (
     SELECT
         host,
         link,
-        direction,
+        way AS direction,
         min(ts) AS first_ts,
         max(ts) AS last_ts,
         sum(window_ns) / 1e9 AS seconds,
         sum(percent * window_ns) / sum(window_ns) AS average_percent,
         max(percent) AS highest_percent
     FROM numbered
-    GROUP BY host, boot_id, link, direction, stretch
+    GROUP BY host, boot_id, link, way, stretch
 )
 SELECT * FROM stretches
 WHERE seconds > {seconds}

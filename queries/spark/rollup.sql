@@ -7,7 +7,7 @@
 -- beside its files: what is in them has no `_` in its name. Times are shown in spark.sql.session.timeZone.
 CREATE OR REPLACE TEMPORARY VIEW rollup (
     ts TIMESTAMP, mono_ns BIGINT, window_ns BIGINT, known_ns BIGINT, host STRING, boot_id STRING,
-    cluster STRING, socket SMALLINT, subsystem STRING, link STRING, direction STRING, peak DOUBLE,
+    cluster STRING, socket SMALLINT, subsystem STRING, link STRING, direction STRING, peak DOUBLE, peak_direction STRING,
     pmu STRING, event STRING, filter STRING, unit STRING, owner STRING, number INT, comm STRING,
     cgroup STRING, container STRING, pod STRING, value DOUBLE, low DOUBLE, high DOUBLE,
     total DOUBLE, running FLOAT, method STRING, confidence FLOAT, date DATE, hour INT

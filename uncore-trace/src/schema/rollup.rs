@@ -46,7 +46,8 @@ table! {
     subsystem: Word => Dict, "What the user asked for: mem, cache, pcie, c2c, mesh, latency, energy, core, host.";
     link: Null<Word> => Dict, "Link whose bytes the counter counts, its own within the host, e.g. `memory 0`; null where it is on none.";
     direction: Null<Word> => Dict, "in (towards the CPUs of the socket), out, or both; null where there is no link.";
-    peak: Null<F64> => Dict, "Most bytes a second over the link in this direction; null where that is not known.";
+    peak: Null<F64> => Dict, "Most bytes a second over the link; null where that is not known.";
+    peak_direction: Null<Word> => Dict, "Direction that `peak` is of: that of the row, or both: of the sum of in and out; null as `peak`.";
     pmu: Word => Dict, "PMU instance as sysfs names it.";
     event: Word => Dict, "Event as planned.";
     filter: Word => Dict, "Format terms that narrow the event; empty where there are none.";

@@ -36,6 +36,7 @@ fn rows(ts_us: i64) -> RecordBatch {
         link: None,
         direction: None,
         peak: None,
+        peak_direction: None,
         pmu: "p",
         event: "e",
         filter: "",

@@ -24,6 +24,7 @@ use self::window::{Line, Window};
 use super::interval::Claim;
 use super::links::{Links, limit};
 use crate::schema::columns::{self, get};
+use crate::schema::link::Direction;
 use crate::schema::origin::Origin;
 use crate::schema::owner::TASK;
 use crate::schema::rollup;
@@ -45,7 +46,7 @@ pub(super) struct Counter {
     unit: String,
     link: Option<String>,
     direction: Option<&'static str>,
-    peak: Option<f64>,
+    peak: Option<(f64, Direction)>,
 }
 
 /// Who a line is of: kind, number, name where it is no task, cgroup, container, pod.
@@ -252,7 +253,8 @@ impl Summer {
             subsystem: &counter.subsystem,
             link: counter.link.as_deref(),
             direction: counter.direction,
-            peak: counter.peak,
+            peak: counter.peak.map(|(peak, _)| peak),
+            peak_direction: counter.peak.map(|(_, direction)| direction.name()),
             pmu: &counter.pmu,
             event: &counter.event,
             filter: &counter.filter,
@@ -288,7 +290,11 @@ impl Summer {
             unit: word("unit")?,
             link: place.map(|(link, _)| link.name.clone()),
             direction: place.map(|(_, direction)| direction.name()),
-            peak: place.and_then(|(link, way)| Some(limit(link, way)?.peak.bytes_per_s)),
+            // Of a memory only the peak of both directions may be known.
+            peak: place.and_then(|(link, way)| {
+                let peak = limit(link, way).or_else(|| limit(link, Direction::Both))?.peak;
+                Some((peak.bytes_per_s, peak.direction))
+            }),
         })
     }
 }

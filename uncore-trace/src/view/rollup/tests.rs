@@ -2,9 +2,10 @@ use std::collections::BTreeSet;
 
 use arrow::array::{Float64Array, Int64Array};
 
-use super::super::sample::{INTACT, Sample, WINDOWS};
+use super::super::sample::{INTACT, Sample, WINDOWS, link, peak, plan};
 use super::*;
-use crate::schema::fabric;
+use crate::schema::link::{Peak, Source};
+use crate::schema::{fabric, metadata};
 
 const WINDOW: i64 = 10_000_000;
 
@@ -131,5 +132,27 @@ fn parts_that_overlap_in_arrival_are_counted_once() {
     }
     for (counter, (sum, total)) in totals {
         assert!((sum - total).abs() <= total * 1e-9, "{counter:?}: {sum} {total}");
+    }
+}
+
+#[test]
+fn a_peak_of_both_directions_is_there_where_no_other_is_known() {
+    let sample = Sample::new(false, &INTACT);
+    let table = sample.open().table(&fabric::TABLE).unwrap();
+    let both = Peak { direction: Direction::Both, ..peak(Source::Catalog, 5.0) };
+    let own = peak(Source::Catalog, 3.0);
+    for (peaks, expected) in [(vec![both.clone()], (5.0, "both")), (vec![both, own], (3.0, "in"))] {
+        let mut pairs = table.metadata().clone();
+        pairs.insert(metadata::PLAN.to_owned(), plan(vec![link(peaks)]));
+        let mut summer = summer(100, 100);
+        summer.metadata(&pairs).unwrap();
+        let columns: Vec<&str> = fabric::TABLE.encodings.iter().map(|(name, _)| *name).collect();
+        for batch in table.scan(&columns).unwrap() {
+            summer.fabric(0, &batch.unwrap()).unwrap();
+        }
+        let batch = summer.close().unwrap().batch;
+        let (found, ways) = (columns::f64s(&batch, "peak").unwrap(), columns::words(&batch, "peak_direction").unwrap());
+        let rows = (0..batch.num_rows()).filter_map(|row| Some((get(found, row)?, ways.get(row)?)));
+        assert_eq!(rows.collect::<Vec<_>>().first(), Some(&expected));
     }
 }
