@@ -7,7 +7,7 @@ ENGINE is duckdb or spark. FROM and TO are directories, what is above `cluster=.
 the same: rows and sums of each host and event are compared, and where they differ it fails and leaves
 nothing in TO. Run it once an hour is over and uploaded. It may run again: what it wrote is replaced.
 
-Rows are sorted by host, then as in the small files, and a row group has 131072 of them: so a question
+Rows are sorted by host, then as in the small files, and a row group has some 131072 of them: so a question
 about a host or a counter of it reads one or two. A question about a pod is about few hosts, but nothing
 that is sorted says which: for that there are bloom filters of pod, container and cgroup.
 
@@ -24,7 +24,9 @@ import shutil
 import ask
 
 ROWS = 131072
-BLOCK = 4 * 2**20
+# What Spark's row groups and pages are limited by in place of that.
+BLOCK = 6 * 2**20
+PAGE_ROWS = 10_000
 LARGE = 256_000_000
 SORTED = "host, event, filter, pmu, owner, cgroup, comm, number, mono_ns"
 BLOOM = ["pod", "container", "cgroup"]
@@ -130,8 +132,9 @@ def spark(source, target, limit):
         .sortWithinPartitions(*order)
         .write.mode("overwrite")
         .option("compression", "zstd")
-        # Of what is not compressed yet: some 131072 rows.
+        # Of pages, which are compressed, and of what is not yet a page: some 100000 to 500000 rows.
         .option("parquet.block.size", BLOCK)
+        .option("parquet.page.row.count.limit", PAGE_ROWS)
         .option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
     )
     for name in BLOOM:

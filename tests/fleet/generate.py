@@ -1,9 +1,9 @@
-"""Writes roll-ups of many hosts for an hour, from the roll-up of one recording of the lab.
+"""Writes roll-ups of many hosts for an hour, from roll-ups of recordings of the lab.
 
-    generate.py SEED.parquet DIRECTORY [--hosts 100] [--window 10] [--jobs 4]
+    generate.py SEED.parquet... DIRECTORY [--hosts 100] [--window 10] [--jobs 4]
 
-Every count is one of the recording: a window of 10 s is ten of its windows of 1 s, drawn with
-repetition, and added up as `uncore-trace rollup` adds the windows of `fabric`. What is made up are
+Hosts take the recordings in turn. Every count is one of the recording: a window of 10 s is ten of its
+windows of 1 s, drawn with repetition, and added up as `uncore-trace rollup` adds the windows of `fabric`. What is made up are
 times, hosts and the names of tenants: each cgroup of the lab becomes a pod of one of 30 namespaces,
 `team-00` to `team-29`. Numbers are drawn from the host's name: two runs write the same.
 
@@ -40,7 +40,7 @@ DEPLOYED = "team-07"
 SORTED = ["event", "filter", "pmu", "owner", "cgroup", "comm", "number"]
 # What is the same in all rows of an owner and a counter.
 KEY = [
-    "socket", "subsystem", "link", "direction", "peak", "pmu", "event", "filter", "unit", "owner",
+    "socket", "subsystem", "link", "direction", "peak", "peak_direction", "pmu", "event", "filter", "unit", "owner",
     "number", "comm", "cgroup", "container", "pod", "method",
 ]  # fmt: skip
 COUNTER = ["pmu", "event", "filter", "socket"]
@@ -61,10 +61,13 @@ class Seed:
         columns = map(group.column, range(group.num_columns))
         self.statistics = [it.path_in_schema for it in columns if it.is_stats_set]
         rows = file.read().to_pylist()
-        length = collections.Counter(row["window_ns"] for row in rows).most_common(1)[0][0]
-        # The recording's first and last window are of other lengths.
-        rows = [row for row in rows if row["window_ns"] == length]
-        times = sorted({row["mono_ns"] for row in rows})
+        length = rows[0]["window_ns"]
+        # Of the first and the last window of a recording only a part is known.
+        known = collections.defaultdict(int)
+        for row in rows:
+            known[row["mono_ns"]] = max(known[row["mono_ns"]], row["known_ns"])
+        times = sorted(time for time, its in known.items() if its > 0.95 * length)
+        rows = [row for row in rows if row["mono_ns"] in times]
         self.length, self.windows = length, len(times)
         keys = sorted(
             {tuple(row[name] for name in KEY) for row in rows},
@@ -154,7 +157,6 @@ def host_hour(seed, cluster, host, begin, window, deploys):
         choice = (seed.full if deployed else seed.empty) if moved else range(seed.windows)
         drawn = np.zeros((seed.windows, last - first))
         for place in range(last - first):
-            # Windows of a recording last longer than 1 s where the roll-up of it had longer ones.
             for one in draw.choices(list(choice), k=window * 10**9 // seed.length):
                 drawn[one, place] += 1
         counters = {name: matrix @ drawn for name, matrix in seed.counters.items()}
@@ -255,15 +257,18 @@ def plan(hosts):
 
 
 def job(args):
-    seed, root, window, files = args
-    seed = Seed(seed)
-    return sum(write(seed, root, *file[:3], window, file[3]) for file in files)
+    seeds, root, window, files = args
+    seeds = [Seed(seed) for seed in seeds]
+    return sum(
+        write(seeds[int(file[1].split("-")[1]) % len(seeds)], root, *file[:3], window, file[3])
+        for file in files
+    )
 
 
-def generate(seed, root, hosts=100, window=10, jobs=4):
+def generate(seeds, root, hosts=100, window=10, jobs=4):
     """Writes all files; gives the number of rows."""
     files = list(plan(hosts))
-    work = [(seed, root, window, files[at::jobs]) for at in range(jobs)]
+    work = [(seeds, root, window, files[at::jobs]) for at in range(jobs)]
     with concurrent.futures.ProcessPoolExecutor(jobs) as pool:
         rows = sum(pool.map(job, work))
     # What a host leaves beside its files while an hour is not over.
@@ -277,13 +282,13 @@ def generate(seed, root, hosts=100, window=10, jobs=4):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("seed", type=pathlib.Path)
+    parser.add_argument("seeds", type=pathlib.Path, nargs="+")
     parser.add_argument("root", type=pathlib.Path)
     parser.add_argument("--hosts", type=int, default=100)
     parser.add_argument("--window", type=int, default=10, help="seconds")
     parser.add_argument("--jobs", type=int, default=4)
     args = parser.parse_args()
-    rows = generate(args.seed, args.root, args.hosts, args.window, args.jobs)
+    rows = generate(args.seeds, args.root, args.hosts, args.window, args.jobs)
     print(f"{rows} rows")
 
 

@@ -25,8 +25,12 @@ use crate::venv::Venv;
 /// Relative difference of two sums that is taken for rounding: engines add in orders of their own.
 const TOLERANCE: f64 = 1e-9;
 
-/// All engines but the older Spark.
-const NEW: Venv = Venv {
+/// What is left of a difference of two equal numbers, as a part of them.
+const RESIDUE: f64 = 1e-14;
+
+/// All engines but the older Spark, and what `fleet` needs beside them: Iceberg with its catalog in a file,
+/// and the time zones that `DuckDB` gives times in.
+pub(crate) const NEW: Venv = Venv {
     name: "venv-engines",
     packages: &[
         "chdb==4.4.0",
@@ -34,9 +38,12 @@ const NEW: Venv = Venv {
         "pandas==3.1.1",
         "polars==2.1.0",
         "pyarrow==26.0.1",
+        "pyiceberg==0.12.0",
         "pyspark==4.0.1",
+        "pytz==2026.6",
+        "sqlalchemy==2.1.9",
     ],
-    modules: "chdb, duckdb, pandas, polars, pyarrow, pyspark",
+    modules: "chdb, duckdb, pandas, polars, pyarrow, pyiceberg.catalog.sql, pyspark, pytz",
 };
 /// The Spark that is most in use. It needs none of the others' packages.
 const OLD: Venv =
@@ -56,12 +63,12 @@ const ENGINES: &[(&str, &str, &Venv)] = &[
 const JAVA: &[&str] = &["openjdk-17-jre-headless"];
 
 /// What an engine answers: rows by question.
-type Answers = BTreeMap<String, Vec<Vec<Value>>>;
+pub(crate) type Answers = BTreeMap<String, Vec<Vec<Value>>>;
 
 /// Installs the engines, records and compares.
 pub(crate) fn run() -> Result<()> {
     ensure!(rustix::process::geteuid().is_root(), "it records, so it must be run as root");
-    install()?;
+    install(&[&NEW, &OLD])?;
     let dir = tempfile::tempdir().context("cannot make a directory")?;
     let run = dir.path().join("run/");
     record(&run)?;
@@ -87,13 +94,14 @@ pub(crate) fn run() -> Result<()> {
     Ok(())
 }
 
-fn install() -> Result<()> {
+/// Installs environments, and what runs Spark.
+pub(crate) fn install(venvs: &[&Venv]) -> Result<()> {
     let apt = Apt::new();
     if version_of(Command::new("java")).is_err() {
         println!("engines: installing {}", JAVA.join(" "));
         apt.install(JAVA)?;
     }
-    for venv in [&NEW, &OLD] {
+    for venv in venvs {
         if let Err(error) = venv.look() {
             println!("engines: {}: installing ({error:#})", venv.name);
             venv.install(&apt).with_context(|| format!("cannot install: {}", venv.name))?;
@@ -138,7 +146,7 @@ fn ask(venv: &Venv, args: &[&Path]) -> Result<String> {
 }
 
 /// Answers that agree about nothing prove nothing.
-fn require_something(answers: &Answers) -> Result<()> {
+pub(crate) fn require_something(answers: &Answers) -> Result<()> {
     for (question, rows) in answers {
         ensure!(!rows.is_empty(), "{question}: no rows");
     }
@@ -146,7 +154,10 @@ fn require_something(answers: &Answers) -> Result<()> {
 }
 
 /// That two engines answered the same.
-fn compare((name, wanted): (&str, &Answers), (other, found): (&str, &Answers)) -> Result<()> {
+pub(crate) fn compare(
+    (name, wanted): (&str, &Answers),
+    (other, found): (&str, &Answers),
+) -> Result<()> {
     ensure!(
         wanted.keys().eq(found.keys()),
         "{name} and {other} were not asked the same: {:?}, {:?}",
@@ -183,17 +194,26 @@ fn differing(wanted: &[Vec<Value>], found: &[Vec<Value>], name: &str, other: &st
 }
 
 fn is_same_row(wanted: &[Value], found: &[Value]) -> bool {
-    wanted.len() == found.len() && wanted.iter().zip(found).all(|(one, two)| is_same(one, two))
+    let reals = wanted.iter().filter(|cell| cell.is_f64()).filter_map(Value::as_f64);
+    let largest = reals.fold(0.0, |largest: f64, real| largest.max(real.abs()));
+    wanted.len() == found.len()
+        && wanted.iter().zip(found).all(|(one, two)| is_same(one, two, largest))
 }
 
-fn is_same(wanted: &Value, found: &Value) -> bool {
+/// `largest`: the largest real number of the row.
+fn is_same(wanted: &Value, found: &Value, largest: f64) -> bool {
     if let (Some(one), Some(two)) = (wanted.as_i64(), found.as_i64()) {
         return one == two;
     }
     match (wanted.as_f64(), found.as_f64()) {
-        (Some(one), Some(two)) => (one - two).abs() <= TOLERANCE * one.abs().max(two.abs()),
+        (Some(one), Some(two)) => is_near(one, two) || (one - two).abs() <= RESIDUE * largest,
         _ => wanted == found,
     }
+}
+
+/// Whether two sums are the same but for rounding.
+pub(crate) fn is_near(one: f64, two: f64) -> bool {
+    (one - two).abs() <= TOLERANCE * one.abs().max(two.abs())
 }
 
 #[cfg(test)]
@@ -204,13 +224,17 @@ mod tests {
 
     #[test]
     fn numbers_are_the_same_to_rounding_and_nothing_else_is() {
-        assert!(is_same(&json!(1e15), &json!(1e15 + 1.0)));
-        assert!(is_same(&json!(3), &json!(3.0)));
-        assert!(is_same(&json!(null), &json!(null)));
-        assert!(!is_same(&json!(1_000_000_000_000_000_i64), &json!(1_000_000_000_000_001_i64)));
-        assert!(!is_same(&json!(1.0), &json!(1.000_001)));
-        assert!(!is_same(&json!(null), &json!(0)));
-        assert!(!is_same(&json!("3"), &json!(3)));
+        let is_same = |one, two| is_same_row(&[json!(1.0), one], &[json!(1.0), two]);
+        assert!(is_same(json!(1e15), json!(1e15 + 1.0)));
+        assert!(is_same(json!(3), json!(3.0)));
+        assert!(is_same(json!(null), json!(null)));
+        assert!(!is_same(json!(1_000_000_000_000_000_i64), json!(1_000_000_000_000_001_i64)));
+        assert!(!is_same(json!(1.0), json!(1.000_001)));
+        assert!(!is_same(json!(null), json!(0)));
+        assert!(!is_same(json!("3"), json!(3)));
+        // What two numbers of the size of the row's others leave, which cancel each other.
+        assert!(is_same(json!(0.0), json!(-4e-15)));
+        assert!(!is_same(json!(0.0), json!(1e-12)));
     }
 
     #[test]

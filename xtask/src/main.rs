@@ -13,6 +13,7 @@ mod capture;
 mod command;
 mod engines;
 mod fixture;
+mod fleet;
 mod fuzz;
 mod import;
 mod lab;
@@ -46,6 +47,8 @@ enum Task {
     Bench(bench::Bench),
     /// Compare what Spark, `ClickHouse`, `DuckDB`, Polars and pandas answer about a recording
     Engines,
+    /// Compare what `DuckDB`, `ClickHouse`, Polars and Spark answer about roll-ups of many hosts
+    Fleet(fleet::Args),
     /// Feed the parsers what nobody would write
     Fuzz(fuzz::Args),
     /// Make checked-in data of the catalog from what vendors publish
@@ -83,6 +86,7 @@ fn run(task: Task) -> Result<()> {
         Task::Capture(args) => capture::run(&args),
         Task::Bench(bench) => bench::run(&bench),
         Task::Engines => engines::run(),
+        Task::Fleet(args) => fleet::run(&args),
         Task::Fuzz(args) => fuzz::run(&args),
         Task::Import(import) => import::run(&import),
         Task::Lab(args) => lab::run(&args),

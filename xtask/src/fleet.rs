@@ -1,0 +1,322 @@
+//! `cargo xtask fleet`: roll-ups of many hosts in the engines that people query them with.
+//!
+//! Makes an hour of roll-ups of many hosts from those of two recordings of the lab (`tests/fleet`), and asks
+//! four engines the questions of `queries`. Guarantee: it fails unless all answers are the same (real numbers
+//! to rounding), of the small files and of the large ones that DuckDB and Spark made of them; each engine
+//! leaves out the files and row groups that it need not read; large files have bloom filters; files of an older
+//! and a newer version of the schema answer too; and an Iceberg table has the same sums.
+#![expect(clippy::print_stdout, reason = "a task tells what it did")]
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use uncore_trace_ebpf::stamp::workspace_root;
+
+use crate::command::{last_lines, quietly};
+use crate::engines::{self, Answers, NEW};
+
+/// Name, and name in `queries`. All are compared with the first.
+const ENGINES: &[(&str, &str)] =
+    &[("DuckDB", "duckdb"), ("ClickHouse", "clickhouse"), ("Polars", "polars"), ("Spark", "spark")];
+
+/// Those that make large files.
+const COMPACTING: &[(&str, &str)] = &[("DuckDB", "duckdb"), ("Spark", "spark")];
+
+/// How many times the hosts that were asked about the figures are printed for.
+const MANY_HOSTS: f64 = 10_000.0;
+
+/// Options of `cargo xtask fleet`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Hosts of the hour that is asked about
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(20..=9999))]
+    hosts: u32,
+    /// Length of a window in seconds
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=60))]
+    window: u32,
+}
+
+/// What an engine answered, how long it took, and what it read.
+#[derive(Debug, Deserialize)]
+struct Asked {
+    answers: Answers,
+    seconds: BTreeMap<String, f64>,
+    large_seconds: BTreeMap<String, f64>,
+    pruned: Vec<Pruned>,
+}
+
+/// What a question read of what there is.
+#[derive(Debug, Deserialize)]
+struct Pruned {
+    what: String,
+    read: u64,
+    /// More says that nothing was left out.
+    most: u64,
+    all: u64,
+}
+
+/// What came of making large files.
+#[derive(Debug, Deserialize)]
+struct Compacted {
+    /// Before and after.
+    files: (u32, u32),
+    seconds: f64,
+    bytes: f64,
+    groups: u32,
+    bloom: Bloom,
+}
+
+/// Filters of the large files.
+#[derive(Debug, Deserialize)]
+struct Bloom {
+    /// Column, row groups with values of it, those with a filter, and those in whose range a pod is.
+    columns: Vec<(String, u32, u32, u32)>,
+    /// Row groups in which the filter lets the pod be.
+    pod: u32,
+}
+
+/// What files of three versions gave.
+#[derive(Debug, Deserialize)]
+struct Versions {
+    /// As added up without any query, and as a query did.
+    sums: (f64, f64),
+    /// Version, and the columns that it lacks.
+    said: Vec<(String, String)>,
+}
+
+/// What came of an Iceberg table.
+#[derive(Debug, Deserialize)]
+struct Iceberg {
+    /// Planned for an hour, in the table, and large ones.
+    files: (u32, u32, u32),
+    /// What of, by the table, and by the files.
+    sums: Vec<(String, f64, f64)>,
+    /// What was refused, and why.
+    refused: Vec<(String, Option<String>)>,
+    /// Rows that are found where a file without statistics was added all the same.
+    lost: u64,
+}
+
+/// Files of the hour.
+#[derive(Debug, Deserialize)]
+struct Size {
+    hosts: u32,
+    bytes: f64,
+    rows: f64,
+}
+
+/// Writes the roll-ups and asks for everything.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    engines::install(&[&NEW])?;
+    let dir = tempfile::tempdir().context("cannot make a directory")?;
+    let at = |name: &str| dir.path().join(name);
+    let root = at("small");
+    let begin = Instant::now();
+    generate(args, &root)?;
+    let size: Size = ask(&["size".as_ref(), &root])?;
+    let took = begin.elapsed().as_secs_f64();
+    println!("fleet: {} hosts, {:.0} rows each ({took:.1} s)", size.hosts, size.rows);
+
+    for &(name, engine) in COMPACTING {
+        let compacted: Compacted = ask(&["compact".as_ref(), engine.as_ref(), &root, &at(engine)])
+            .with_context(|| format!("{name} made no large files"))?;
+        compacted.check().with_context(|| format!("large files of {name}"))?;
+        println!("fleet: {name}: {compacted}");
+    }
+    let versions: Versions = ask(&["versions".as_ref(), &root, &at("versions")])?;
+    versions.check()?;
+    println!("fleet: older and newer files: the same sums, and what they lack is said");
+
+    let mut first: Option<(&str, Asked)> = None;
+    let mut figures = Vec::new();
+    for &(name, engine) in ENGINES {
+        let begin = Instant::now();
+        let [by_duckdb, by_spark, versions] = ["duckdb", "spark", "versions"].map(at);
+        let args = ["ask".as_ref(), engine.as_ref(), &*root, &*by_duckdb, &*by_spark, &*versions];
+        let asked: Asked = ask(&args).with_context(|| format!("{name} did not answer"))?;
+        asked.check().context(name)?;
+        match &first {
+            None => engines::require_something(&asked.answers)?,
+            Some((expected, wanted)) => {
+                engines::compare((expected, &wanted.answers), (name, &asked.answers))?;
+            }
+        }
+        println!("fleet: {name}: the same answers ({:.1} s)", begin.elapsed().as_secs_f64());
+        for it in &asked.pruned {
+            println!("fleet: {name}: {}: {} of {}", it.what, it.read, it.all);
+        }
+        figures.push((name, asked.seconds.clone(), asked.large_seconds.clone()));
+        first.get_or_insert((name, asked));
+    }
+
+    let iceberg: Iceberg =
+        ask(&["iceberg".as_ref(), &root, &at("duckdb"), &at("iceberg")]).context("Iceberg")?;
+    iceberg.check().context("Iceberg")?;
+    let (planned, every, _) = iceberg.files;
+    println!("fleet: Iceberg: the same sums, {planned} of {every} files read for an hour");
+    for (what, why) in &iceberg.refused {
+        println!("fleet: Iceberg: refused: {what}: {}", why.as_deref().unwrap_or_default());
+    }
+    report(&size, args, &figures);
+    Ok(())
+}
+
+impl Compacted {
+    fn check(&self) -> Result<()> {
+        let (before, after) = self.files;
+        ensure!(after < before, "{before} files became {after}");
+        for (column, with_values, with_filter, _) in &self.bloom.columns {
+            ensure!(*with_values > 0, "no row group has a {column}");
+            ensure!(
+                with_filter == with_values,
+                "{with_filter} of {with_values} row groups have a bloom filter of {column}"
+            );
+        }
+        let pods = self.bloom.columns.iter().find(|(name, ..)| name == "pod");
+        let by_range = pods.map_or(0, |(.., by_range)| *by_range);
+        ensure!(
+            0 < self.bloom.pod && self.bloom.pod < by_range,
+            "the bloom filter lets a pod be in {} row groups, the range in {by_range}",
+            self.bloom.pod
+        );
+        Ok(())
+    }
+}
+
+impl std::fmt::Display for Compacted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let pods = self.bloom.columns.iter().find(|(name, ..)| name == "pod");
+        let (before, after) = self.files;
+        write!(
+            f,
+            "{before} files became {after} of {:.1} MB in {:.1} s, the same sums; a pod is in the range of {} of \
+             {} row groups, and by the bloom filter in {}",
+            self.bytes / 1e6,
+            self.seconds,
+            pods.map_or(0, |(.., by_range)| *by_range),
+            self.groups,
+            self.bloom.pod
+        )
+    }
+}
+
+impl Asked {
+    /// That something was left out.
+    fn check(&self) -> Result<()> {
+        ensure!(self.pruned.len() >= 3, "it does not say what it read");
+        for Pruned { what, read, most, all } in &self.pruned {
+            ensure!(*read > 0, "{what}: nothing was read");
+            ensure!(most < all, "{what}: there is nothing to leave out: {most} of {all}");
+            ensure!(read <= most, "{what}: {read} of {all} were read, and {most} are enough");
+        }
+        Ok(())
+    }
+}
+
+impl Versions {
+    fn check(&self) -> Result<()> {
+        let (expected, found) = self.sums;
+        ensure!(
+            engines::is_near(expected, found) && expected > 0.0,
+            "older and newer files: {found} GB of {expected} were found"
+        );
+        let said: BTreeMap<&str, &str> =
+            self.said.iter().map(|(version, lacks)| (version.as_str(), lacks.as_str())).collect();
+        let older = said.get("0").copied().unwrap_or_default();
+        ensure!(
+            self.said.len() == 3
+                && older.contains("peak_direction, pod")
+                && said.get("99") == Some(&""),
+            "versions.sql says {:?}",
+            self.said
+        );
+        Ok(())
+    }
+}
+
+impl Iceberg {
+    fn check(&self) -> Result<()> {
+        let (planned, every, large) = self.files;
+        ensure!(planned == large, "{planned} of {every} files are read for an hour, not {large}");
+        for (what, found, expected) in &self.sums {
+            ensure!(
+                engines::is_near(*found, *expected) && *found > 0.0,
+                "{what}: {found} in the table, {expected} in the files"
+            );
+        }
+        for (what, why) in &self.refused {
+            ensure!(why.is_some(), "a file is not refused: {what}");
+        }
+        ensure!(
+            self.lost == 0,
+            "a file without statistics of its cluster is found now: `refuse` in queries/iceberg.py is not needed"
+        );
+        Ok(())
+    }
+}
+
+fn generate(args: &Args, root: &Path) -> Result<()> {
+    let tests = workspace_root().join("tests/fleet");
+    let mut command = Command::new(NEW.python()?);
+    command.arg(tests.join("generate.py"));
+    command.args([tests.join("seed/fabric.parquet"), tests.join("seed/seen.parquet")]);
+    command.arg(root).arg("--hosts").arg(args.hosts.to_string());
+    command.arg("--window").arg(args.window.to_string());
+    quietly(&mut command).context("cannot write roll-ups")?;
+    Ok(())
+}
+
+/// What `fleet.py` writes.
+fn ask<T: DeserializeOwned>(args: &[&Path]) -> Result<T> {
+    let script = workspace_root().join("tests/fleet/fleet.py");
+    let output = Command::new(NEW.python()?)
+        .arg(script)
+        .args(args)
+        .stdin(Stdio::null())
+        .output()
+        .context("cannot run Python")?;
+    if !output.status.success() {
+        let error = String::from_utf8_lossy(&output.stderr);
+        bail!("{}\n{}", output.status, last_lines(error.trim(), 30));
+    }
+    serde_json::from_slice(&output.stdout).context("fleet.py wrote what is not expected")
+}
+
+/// Figures for docs/fleet.md.
+fn report(size: &Size, args: &Args, figures: &[(&str, Times, Times)]) {
+    println!(
+        "\n{} rows and {:.0} bytes a host-hour, {:.1} bytes a row, windows of {} s",
+        size.rows,
+        size.bytes,
+        size.bytes / size.rows,
+        args.window
+    );
+    let many = MANY_HOSTS / f64::from(size.hosts);
+    let names: Vec<&str> = figures.iter().map(|(name, ..)| *name).collect();
+    println!("\n| seconds at {} hosts | {} |", size.hosts, names.join(" | "));
+    println!("|---|{}", "---|".repeat(names.len()));
+    let Some((_, questions, _)) = figures.first() else { return };
+    for question in questions.keys() {
+        let cell =
+            |times: &Times| times.get(question).map_or("".to_owned(), |it| format!("{it:.3}"));
+        let cells: Vec<String> = figures
+            .iter()
+            .map(|(_, small, large)| {
+                let (small, large) = (cell(small), cell(large));
+                if large.is_empty() { small } else { format!("{small} ({large})") }
+            })
+            .collect();
+        println!("| `{question}` | {} |", cells.join(" | "));
+    }
+    println!(
+        "In brackets: of the large files. At {MANY_HOSTS} hosts, were all in proportion: x {many:.0}"
+    );
+}
+
+/// Seconds by question.
+type Times = BTreeMap<String, f64>;
