@@ -27,7 +27,10 @@ const ENGINES: &[(&str, &str)] =
 /// Those that make large files.
 const COMPACTING: &[(&str, &str)] = &[("DuckDB", "duckdb"), ("Spark", "spark")];
 
-/// How many times the hosts that were asked about the figures are printed for.
+/// End of the name of an answer that the large files must give too.
+const SMALL: &str = ", small files";
+
+/// Hosts that figures are extrapolated to.
 const MANY_HOSTS: f64 = 10_000.0;
 
 /// Options of `cargo xtask fleet`.
@@ -160,7 +163,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let (planned, every, _) = iceberg.files;
     println!("fleet: Iceberg: the same sums, {planned} of {every} files read for an hour");
     for (what, why) in &iceberg.refused {
-        println!("fleet: Iceberg: refused: {what}: {}", why.as_deref().unwrap_or_default());
+        let why: String = why.iter().flat_map(|it| it.chars()).take(120).collect();
+        println!("fleet: Iceberg: refused: {what}: {why}");
     }
     report(&size, args, &figures);
     Ok(())
@@ -206,9 +210,21 @@ impl std::fmt::Display for Compacted {
 }
 
 impl Asked {
-    /// That something was left out.
+    /// That something was left out, and that large files answer as small ones.
     fn check(&self) -> Result<()> {
-        ensure!(self.pruned.len() >= 3, "it does not say what it read");
+        let small = self
+            .answers
+            .iter()
+            .filter_map(|(name, rows)| Some((name.strip_suffix(SMALL)?.to_owned(), rows.clone())));
+        let small: Answers = small.collect();
+        for &(name, _) in COMPACTING {
+            let end = format!(", large files of {name}");
+            let large = self.answers.iter().filter_map(|(name, rows)| {
+                Some((name.strip_suffix(&end)?.to_owned(), rows.clone()))
+            });
+            engines::compare(("small files", &small), ("large files", &large.collect()))?;
+        }
+        ensure!(self.pruned.len() >= 2, "it does not say what it read");
         for Pruned { what, read, most, all } in &self.pruned {
             ensure!(*read > 0, "{what}: nothing was read");
             ensure!(most < all, "{what}: there is nothing to leave out: {most} of {all}");
@@ -289,32 +305,30 @@ fn ask<T: DeserializeOwned>(args: &[&Path]) -> Result<T> {
 
 /// Figures for docs/fleet.md.
 fn report(size: &Size, args: &Args, figures: &[(&str, Times, Times)]) {
+    let Size { hosts, bytes, rows } = size;
+    let many = MANY_HOSTS / f64::from(*hosts);
     println!(
-        "\n{} rows and {:.0} bytes a host-hour, {:.1} bytes a row, windows of {} s",
-        size.rows,
-        size.bytes,
-        size.bytes / size.rows,
-        args.window
+        "\n{hosts} hosts, windows of {} s: {rows:.0} rows and {bytes:.0} bytes a host-hour, {:.1} bytes a row",
+        args.window,
+        bytes / rows
     );
-    let many = MANY_HOSTS / f64::from(size.hosts);
+    println!("{MANY_HOSTS} hosts, in proportion: {:.2} GB an hour\n", bytes * MANY_HOSTS / 1e9);
     let names: Vec<&str> = figures.iter().map(|(name, ..)| *name).collect();
-    println!("\n| seconds at {} hosts | {} |", size.hosts, names.join(" | "));
+    println!("| s | {} |", names.join(" | "));
     println!("|---|{}", "---|".repeat(names.len()));
-    let Some((_, questions, _)) = figures.first() else { return };
-    for question in questions.keys() {
-        let cell =
-            |times: &Times| times.get(question).map_or("".to_owned(), |it| format!("{it:.3}"));
-        let cells: Vec<String> = figures
-            .iter()
-            .map(|(_, small, large)| {
-                let (small, large) = (cell(small), cell(large));
-                if large.is_empty() { small } else { format!("{small} ({large})") }
-            })
-            .collect();
+    let questions = figures.first().into_iter().flat_map(|(_, times, _)| times.keys());
+    for question in questions {
+        let cell = |(_, small, large): &(&str, Times, Times)| {
+            let of = |times: &Times| times.get(question).copied();
+            let small = of(small).unwrap_or_default();
+            let large = of(large).map_or_else(String::new, |it| format!(", {it:.2}"));
+            format!("{small:.2}{large}, {:.0}", small * many)
+        };
+        let cells: Vec<String> = figures.iter().map(cell).collect();
         println!("| `{question}` | {} |", cells.join(" | "));
     }
     println!(
-        "In brackets: of the large files. At {MANY_HOSTS} hosts, were all in proportion: x {many:.0}"
+        "of the small files, of the large ones, and of {MANY_HOSTS} hosts' small files in proportion"
     );
 }
 
