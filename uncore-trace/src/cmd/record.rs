@@ -14,7 +14,7 @@ use super::select::nanos;
 use crate::confine::Needs;
 use crate::discover::{self, Machine};
 use crate::plan::Plan;
-use crate::record::{self, AtSwitch, Options, Outcome, Rotate, Sampling, parse_duration};
+use crate::record::{self, AtSwitch, Control, Options, Outcome, Rotate, Sampling, parse_duration};
 use crate::signals::Signals;
 use crate::tables::place;
 use crate::tables::series::Keep;
@@ -193,6 +193,8 @@ fn options(
         listen: true,
         marks: args.marks.clone(),
         catalog,
+        tap: None,
+        control: Control::default(),
         quiet: args.quiet,
         command: args.command.clone(),
         afterwards: Needs::default(),
