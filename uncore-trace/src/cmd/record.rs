@@ -23,10 +23,10 @@ use crate::units;
 use crate::workload::Workload;
 
 /// The default of --flush.
-const FLUSH: Duration = Duration::from_secs(2);
+pub(super) const FLUSH: Duration = Duration::from_secs(2);
 
 /// The default of --lag.
-const LAG: Duration = Duration::from_secs(1);
+pub(super) const LAG: Duration = Duration::from_secs(1);
 
 /// The longest --lag: all of it is in memory.
 pub(super) const MOST_LAG: Duration = Duration::from_secs(10);

@@ -239,8 +239,12 @@ fn entries(dir: &Path, wanted: impl Fn(&str, bool) -> bool) -> Result<Vec<PathBu
     Ok(found)
 }
 
-/// Makes a directory and those above it.
-fn make(dir: &Path, mode: Mode) -> Result<()> {
+/// Makes a directory and those above it, where they are not there.
+///
+/// # Errors
+///
+/// One cannot be made.
+pub fn make(dir: &Path, mode: Mode) -> Result<()> {
     if dir.is_dir() {
         return Ok(());
     }

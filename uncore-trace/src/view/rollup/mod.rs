@@ -121,6 +121,11 @@ impl Summer {
         }
     }
 
+    /// Windows are to be like this from here on. Those that are open are to be closed before.
+    pub fn set_form(&mut self, form: Form) {
+        self.form = form;
+    }
+
     /// Takes the metadata of a recording, before its rows.
     ///
     /// # Errors
