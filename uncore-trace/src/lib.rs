@@ -81,6 +81,7 @@ pub mod record;
 
 pub mod config;
 
+pub mod agent;
 pub mod calibrate;
 pub mod doctor;
 pub mod stat;

@@ -2,6 +2,7 @@
 //! returns the exit code. Adding one adds a file, its `mod` line and its line in [`Command`]'s list.
 
 pub mod after;
+pub mod agent;
 pub mod attribute;
 pub mod calibrate;
 pub mod catalog;
@@ -118,6 +119,7 @@ commands! {
     rollup: Rollup,
     repair: Repair,
     calibrate: Calibrate,
+    agent: Agent,
     completions: Completions,
 }
 

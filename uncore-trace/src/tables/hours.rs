@@ -239,8 +239,12 @@ fn entries(dir: &Path, wanted: impl Fn(&str, bool) -> bool) -> Result<Vec<PathBu
     Ok(found)
 }
 
-/// Makes a directory and those above it.
-fn make(dir: &Path, mode: Mode) -> Result<()> {
+/// Makes a directory and those above it, where they are not there.
+///
+/// # Errors
+///
+/// One cannot be made.
+pub fn make(dir: &Path, mode: Mode) -> Result<()> {
     if dir.is_dir() {
         return Ok(());
     }
@@ -257,7 +261,8 @@ fn encoded(name: &str) -> String {
     let mut text = String::new();
     for (at, byte) in name.bytes().enumerate() {
         // A name that begins with a dot is hidden, or a way out.
-        let is_plain = byte.is_ascii_alphanumeric() || b"-_".contains(&byte) || byte == b'.' && at > 0;
+        let is_plain =
+            byte.is_ascii_alphanumeric() || b"-_".contains(&byte) || byte == b'.' && at > 0;
         if is_plain {
             text.push(char::from(byte));
         } else {

@@ -110,10 +110,39 @@ pub fn acquire(output: &Path, fabric_target: &Path, mode: Mode, act: Act) -> Res
         }
         Err(TryLockError::Error(error)) => return Err(disk::failed("lock", &path, &error)),
     }
-    let holder = format!("{} {}\n", std::process::id(), act.name());
-    let written = file.set_len(0).and_then(|()| file.write_all(holder.as_bytes()));
-    disk::doing("write", &path, written)?;
+    note(&mut file, &path, act.name())?;
     Ok(Lock(file))
+}
+
+/// Locks a directory for the agent.
+///
+/// # Errors
+///
+/// Another agent uses it; says which process.
+pub fn directory(dir: &Path, mode: Mode) -> Result<Lock> {
+    let path = dir.join(".agent.lock");
+    let mut file = disk::doing("create", &path, mode.open_or_create(&path))?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let Holder { pid, .. } = read(&mut file);
+            let pid = pid.map_or_else(String::new, |pid| format!(" (process {pid})"));
+            return Err(anyhow!(
+                "another agent{pid} uses {}: end that process first, or choose another directory",
+                dir.display()
+            ));
+        }
+        Err(TryLockError::Error(error)) => return Err(disk::failed("lock", &path, &error)),
+    }
+    note(&mut file, &path, "agent")?;
+    Ok(Lock(file))
+}
+
+/// Writes who holds the lock.
+fn note(file: &mut File, path: &Path, act: &str) -> Result<()> {
+    let holder = format!("{} {act}\n", std::process::id());
+    let written = file.set_len(0).and_then(|()| file.write_all(holder.as_bytes()));
+    disk::doing("write", path, written)
 }
 
 /// The process that writes to the output, if one does.
