@@ -10,10 +10,7 @@
 import json
 import os
 import pathlib
-import re
-import shutil
 import sys
-import tempfile
 import time
 
 import pyarrow as pa
@@ -23,37 +20,14 @@ import pyarrow.parquet as pq
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "queries"))
 import ask  # noqa: E402
 import compact  # noqa: E402
+from pruned import (  # noqa: E402
+    CLUSTER, DATE, HOUR, QUESTIONS, bloom, hour_files, open_engine, pruned,
+)  # fmt: skip
 
-CLUSTER, DATE, HOUR, HOST = "north", "2026-11-17", 10, "node-0007"
-IN_HOUR = f"cluster = '{CLUSTER}' AND date = '{DATE}' AND hour = {HOUR}"
-# The lab's links are far from full: what is asked is which were above 0.7 % of their peak.
-QUESTIONS = {
-    "who_filled": {
-        "cluster": CLUSTER,
-        "date": DATE,
-        "hour": HOUR,
-        "host": HOST,
-        "link": "memory 0",
-        "direction": "in",
-    },
-    "top_tenants": {"cluster": CLUSTER, "date": DATE, "limit": 10},
-    "above": {"cluster": CLUSTER, "date": DATE, "percent": 0.7, "seconds": 60},
-    "bill": {"cluster": CLUSTER, "from": "2026-11-16", "to": DATE, "tenant": "team-07"},
-    "deployment": {
-        "cluster": CLUSTER,
-        "date": DATE,
-        "tenant": "team-07",
-        "from": f"{DATE} 10:20:00",
-        "at": f"{DATE} 10:30:00",
-        "to": f"{DATE} 10:40:00",
-    },
-}
 # The compacted roots have one hour of one cluster: questions about more days would differ.
 COMPACTED = {name: values for name, values in QUESTIONS.items() if name != "top_tenants"} | {
     "bill": QUESTIONS["bill"] | {"from": DATE},
 }
-
-
 # What the older files of the test lack.
 LACKING = ["peak", "peak_direction", "container", "pod", "low", "high"]
 # Of the few hosts of which there are older and newer files; the first question is about an older one.
@@ -63,10 +37,6 @@ VERSIONED = {
     "bill": QUESTIONS["bill"] | {"tenant": "team-%"},
     "deployment": QUESTIONS["deployment"] | {"tenant": "team-%"},
 }
-
-
-def open_engine(engine, root):
-    return ask.ENGINES[engine](str(root))
 
 
 def answers(opened, engine, questions):
@@ -80,153 +50,6 @@ def answers(opened, engine, questions):
     return found, seconds
 
 
-def hour_files(root):
-    return sorted(compact.part(root, CLUSTER, DATE, HOUR).glob("*.parquet"))
-
-
-# Of each engine: how many files and row groups, or rows, a query read.
-
-
-def read_by_duckdb(opened, query):
-    text = opened.connection.execute(f"EXPLAIN (ANALYZE, FORMAT json) {query}").fetchall()[0][1]
-    scans = []
-
-    def walk(node):
-        if node.get("type") == "TABLE_SCAN":
-            scans.append(node)
-        for child in node.get("children", []) + node.get("operator", []):
-            walk(child)
-
-    walk(json.loads(text))
-    files, groups = 0, 0
-    for scan in scans:
-        files += int(scan["extra_info"]["Total Files Read"])
-        groups += scan["row_groups_scanned"]
-    return {"files": files, "groups": groups}
-
-
-def read_by_clickhouse(opened, query):
-    def events():
-        rows = opened.json("SELECT event, value FROM system.events")["data"]
-        return {name: int(value) for name, value in rows}
-
-    before = events()
-    opened.json(query)
-    after = events()
-
-    def more(name):
-        return after.get(name, 0) - before.get(name, 0)
-
-    # Row groups that a bloom filter leaves out are counted as read; their rows are not filtered.
-    return {"files": more("EngineFileLikeReadFiles"), "rows": more("ParquetRowsFilterExpression")}
-
-
-def read_by_spark(opened, query):
-    # With adaptive execution the plan's leaves are stages.
-    opened.session.conf.set("spark.sql.adaptive.enabled", "false")
-    frame = opened.session.sql(query)
-    frame.collect()
-    leaves = frame._jdf.queryExecution().executedPlan().collectLeaves()
-    metrics = [leaves.apply(place).metrics() for place in range(leaves.length())]
-    opened.session.conf.set("spark.sql.adaptive.enabled", "true")
-
-    def of(name):
-        return sum(metric.apply(name).value() for metric in metrics)
-
-    return {"files": of("numFiles"), "rows": of("numOutputRows")}
-
-
-def read_by_polars(opened, query):
-    import polars
-
-    # It says what it skips only on standard error.
-    kept = os.dup(2)
-    with tempfile.TemporaryFile() as log:
-        os.dup2(log.fileno(), 2)
-        polars.Config.set_verbose(True)
-        try:
-            opened.context.execute(query, eager=False).collect(engine="streaming")
-        finally:
-            polars.Config.set_verbose(False)
-            os.dup2(kept, 2)
-            os.close(kept)
-        log.seek(0)
-        text = log.read().decode()
-    sources = re.findall(r"Readers init: (\d+) / \((\d+) total\)", text)
-    read = re.findall(r"reading (\d+) / (\d+) row groups", text)
-    return {
-        "files": sum(int(one) for one, _ in sources),
-        "groups": sum(int(one) for one, _ in read),
-    }
-
-
-READ_BY = {
-    "duckdb": read_by_duckdb,
-    "clickhouse": read_by_clickhouse,
-    "spark": read_by_spark,
-    "polars": read_by_polars,
-}
-
-
-def pruned(engine, root, large):
-    """What was read of what there is, and the most that may be."""
-    files = {at: [pq.read_metadata(file) for file in hour_files(at)] for at in (root, large)}
-    checks = []
-
-    def read(at, condition):
-        # ClickHouse and Spark have one view of this name, that of the last root.
-        query = f"SELECT sum(value) FROM rollup WHERE {IN_HOUR}{condition}"
-        return READ_BY[engine](open_engine(engine, at), query)
-
-    def check(what, found, most, every):
-        checks.append({"what": what, "read": found, "most": most, "all": every})
-
-    every = list(root.glob(ask.FILES))
-    for name, values in QUESTIONS.items():
-        most = sum(is_of(file, values) for file in every)
-        found = READ_BY[engine](open_engine(engine, root), ask.question(engine, name, values))
-        check(f"files, {name}", found["files"], most, len(every))
-    own = [pq.read_metadata(file) for file in hour_files(root) if file.name.startswith(HOST + "_")]
-    # Where rows of a host begin in a large file, and end, is anywhere in a row group.
-    largest = max(it.row_group(at).num_rows for it in files[large] for at in range(it.num_row_groups))
-    spread = -(-count(own)["rows"] // largest) + 1
-    few = {"groups": spread, "rows": spread * largest}
-    probes = [("large files, a host", large, f"host = '{HOST}'", few)]
-    if engine != "polars":
-        # The small files have words in dictionaries. Polars takes those for categories, which the view casts,
-        # and no statistics are compared with what is cast. It reads no bloom filters either, and by the least
-        # and greatest a pod may be nearly anywhere.
-        probes.append(("small files, a host", root, f"host = '{HOST}'", count(own)))
-        probes.append(("large files, a pod", large, f"pod = '{a_pod(root)}'", few))
-    for what, at, condition, most in probes:
-        found = read(at, f" AND {condition}")
-        unit = "groups" if "groups" in found else "rows"
-        check(f"{unit} of {what}", found[unit], most[unit], count(files[at])[unit])
-    return checks
-
-
-def is_of(file, values):
-    """Whether a question with these parameters is about the directory of a file."""
-    hour, date, cluster = (it.name.split("=")[1] for it in file.parents[:3])
-    first = values["from"][:10] if "from" in values else values["date"]
-    last = values["to"][:10] if "to" in values else values["date"]
-    of_hour = int(hour) == values.get("hour", int(hour))
-    return cluster == values["cluster"] and first <= date <= last and of_hour
-
-
-def count(files):
-    """Row groups and rows of files."""
-    groups = sum(it.num_row_groups for it in files)
-    return {"groups": groups, "rows": sum(it.num_rows for it in files)}
-
-
-def a_pod(root):
-    """A pod of the host."""
-    file = next(file for file in hour_files(root) if file.name.startswith(HOST + "_"))
-    pods = pc.unique(pq.read_table(file, columns=["pod"])["pod"].cast(pa.string()))
-    return min(pod for pod in pods.to_pylist() if pod)
-
-
 def ask_all(engine, root, by_duckdb, by_spark, versions):
     opened = open_engine(engine, root)
     # The second time files are in the page cache, and a JVM is warm.
@@ -238,7 +61,12 @@ def ask_all(engine, root, by_duckdb, by_spark, versions):
         rows, result["large_seconds"] = answers(opened, engine, COMPACTED)
         every |= {f"{name}, large files of {which}": it for name, it in rows.items()}
     # What the large files must give too: the same questions of the same hour in the small ones.
-    rows, _ = answers(open_engine(engine, root), engine, COMPACTED)
+    hour = compact.part(root.with_name("hour"), CLUSTER, DATE, HOUR)
+    hour.mkdir(parents=True, exist_ok=True)
+    for file in hour_files(root):
+        if not (hour / file.name).exists():
+            os.link(file, hour / file.name)
+    rows, _ = answers(open_engine(engine, root.with_name("hour")), engine, COMPACTED)
     every |= {f"{name}, small files": it for name, it in rows.items()}
     rows, _ = answers(open_engine(engine, versions), engine, QUESTIONS | VERSIONED)
     every |= {f"{name}, two versions": it for name, it in rows.items()}
@@ -350,30 +178,6 @@ def size(root):
         "groups": sum(pq.read_metadata(file).num_row_groups for file in files),
         "files": len(files),
     }
-
-
-def bloom(root, large):
-    """Of each column the row groups that have values, those with a filter, and those that a pod could be in
-    by the least and greatest value; and those in which the filter lets it be."""
-    pod = a_pod(root)
-    import duckdb
-
-    def of(files):
-        listed = str([str(file) for file in files])
-        rows = duckdb.execute(
-            f"""SELECT path_in_schema, count(stats_min_value), count(bloom_filter_offset),
-                count(*) FILTER (stats_min_value <= $pod AND stats_max_value >= $pod)
-            FROM parquet_metadata({listed}) WHERE path_in_schema IN ('pod', 'container', 'cgroup')
-            GROUP BY ALL ORDER BY ALL""",
-            {"pod": pod},
-        ).fetchall()
-        probed = duckdb.execute(
-            f"SELECT count(*) FROM parquet_bloom_probe({listed}, 'pod', $pod) WHERE NOT bloom_filter_excludes",
-            {"pod": pod},
-        ).fetchall()[0][0]
-        return {"columns": [list(row) for row in rows], "pod": probed}
-
-    return of(hour_files(large))
 
 
 def main():
