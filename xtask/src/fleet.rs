@@ -48,8 +48,8 @@ pub(crate) struct Args {
 #[derive(Debug, Deserialize)]
 struct Asked {
     answers: Answers,
-    seconds: BTreeMap<String, f64>,
-    large_seconds: BTreeMap<String, f64>,
+    seconds: Times,
+    large_seconds: Times,
     pruned: Vec<Pruned>,
 }
 
@@ -319,18 +319,17 @@ fn report(size: &Size, args: &Args, figures: &[(&str, Times, Times)]) {
     let questions = figures.first().into_iter().flat_map(|(_, times, _)| times.keys());
     for question in questions {
         let cell = |(_, small, large): &(&str, Times, Times)| {
-            let of = |times: &Times| times.get(question).copied();
-            let small = of(small).unwrap_or_default();
-            let large = of(large).map_or_else(String::new, |it| format!(", {it:.2}"));
-            format!("{small:.2}{large}, {:.0}", small * many)
+            let (elapsed, cpu) = small.get(question).copied().unwrap_or_default();
+            let large = large.get(question).map_or_else(String::new, |it| format!("; {:.2}", it.1));
+            format!("{elapsed:.2}, {cpu:.2}{large}; {:.0}", cpu * many)
         };
         let cells: Vec<String> = figures.iter().map(cell).collect();
         println!("| `{question}` | {} |", cells.join(" | "));
     }
     println!(
-        "of the small files, of the large ones, and of {MANY_HOSTS} hosts' small files in proportion"
+        "elapsed and CPU time; CPU time of the large files; of {MANY_HOSTS} hosts' small files in proportion"
     );
 }
 
-/// Seconds by question.
-type Times = BTreeMap<String, f64>;
+/// Elapsed time and CPU time by question, s.
+type Times = BTreeMap<String, (f64, f64)>;
