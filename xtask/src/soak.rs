@@ -19,8 +19,8 @@ use crate::target;
 /// What is still the same.
 const GROWTH: f64 = 1.1;
 
-/// Where its cgroups are.
-const CGROUPS: &str = "/sys/fs/cgroup/uncore-trace-soak";
+/// Its cgroups are below this one.
+const CGROUP: &str = "uncore-trace-soak";
 
 /// The work of a cgroup: some milliseconds of CPU time.
 const WORK: &str = "i=0; while [ $i -lt 2000 ]; do i=$((i+1)); done";
@@ -102,6 +102,7 @@ impl Drop for Agent {
 pub(crate) fn run(args: &Args) -> Result<()> {
     ensure!(geteuid().is_root(), "it records, so it must be run as root");
     ensure!(args.minutes >= 3, "three minutes are the least: each third is judged");
+    let cgroups = hierarchy()?.join(CGROUP);
     let agent = Agent::start()?;
     sleep(Duration::from_secs(5));
     let mut minutes = Vec::new();
@@ -112,7 +113,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     );
     println!("|---|---|---|---|---|---|");
     for minute in 1..=args.minutes {
-        made += churn(args.cgroups, Duration::from_mins(1))?;
+        made += churn(&cgroups, args.cgroups, Duration::from_mins(1))?;
         let (resident_kib, cpu_s) = agent.usage()?;
         let seen = Minute {
             resident_kib,
@@ -131,18 +132,26 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         minutes.push(seen);
     }
     agent.stop()?;
-    fs::remove_dir(CGROUPS).ok();
+    // What is left is empty and does no harm.
+    fs::remove_dir(&cgroups).ok();
     judge(&minutes)
 }
 
-/// Cgroups that come and go, so many a second, for a time. Returns how many.
-fn churn(a_second: u32, time: Duration) -> Result<u64> {
+/// Where cgroup v2 is mounted.
+fn hierarchy() -> Result<PathBuf> {
+    let mounts = procfs::mounts().context("cannot read the mounts")?;
+    let found = mounts.into_iter().find(|mount| mount.fs_vfstype == "cgroup2");
+    Ok(found.context("cgroup v2 is not mounted")?.fs_file.into())
+}
+
+/// Cgroups that come and go below `dir`, so many a second, for a time. Returns how many.
+fn churn(dir: &Path, a_second: u32, time: Duration) -> Result<u64> {
     let begin = Instant::now();
     let mut made = 0;
     while begin.elapsed() < time {
         let due = begin + Duration::from_secs(1) * made as u32 / a_second.max(1);
         sleep(due.saturating_duration_since(Instant::now()));
-        let name = format!("{CGROUPS}/{}-{made}", std::process::id());
+        let name = format!("{}/{}-{made}", dir.display(), std::process::id());
         fs::create_dir_all(&name).with_context(|| format!("cannot make the cgroup {name}"))?;
         let script = format!("echo $$ > {name}/cgroup.procs; {WORK}");
         let status = Command::new("sh").args(["-c", &script]).status().context("cannot run sh")?;
