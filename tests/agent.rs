@@ -6,9 +6,10 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Output, Stdio};
-use std::thread::sleep;
+use std::thread::{sleep, spawn};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -61,6 +62,10 @@ impl Agent {
         let log = fs::File::options().create(true).append(true).open(self.path("log")).unwrap();
         let mut command = uncore_trace();
         command.args(["agent", "--config"]).arg(self.path("agent.toml"));
+        if self.path("notify").exists() {
+            let socket = self.path("notify");
+            command.env("NOTIFY_SOCKET", socket).env("WATCHDOG_USEC", "2000000");
+        }
         self.child = Some(command.stdin(Stdio::null()).stderr(log).spawn().unwrap());
         self.until("a window of the roll-up", |agent| {
             agent.get("/metrics").contains("page-faults")
@@ -123,18 +128,6 @@ impl Agent {
         line.and_then(|line| line.rsplit_once(' ')?.1.parse().ok()).unwrap_or(0.0)
     }
 
-    /// Finished parts of the ring.
-    fn parts(&self, ring: &Path) -> Vec<PathBuf> {
-        let entries = fs::read_dir(ring).into_iter().flatten().flatten().map(|it| it.path());
-        let is_part = |path: &PathBuf| {
-            path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"0"))
-                && path.join("fabric.parquet").exists()
-        };
-        let mut parts: Vec<_> = entries.filter(is_part).collect();
-        parts.sort();
-        parts
-    }
-
     /// What ring and roll-up have in common.
     fn compared(&self) -> Value {
         let args = [self.path("ring"), self.path("rollup"), "1000000000".into(), "10000000".into()];
@@ -146,6 +139,25 @@ impl Agent {
         assert!(all["compared"].as_u64().unwrap() > 5, "{all}");
         assert_eq!(all["cluster"], json!("c 1"));
         all
+    }
+}
+
+/// Finished parts of a ring.
+fn parts(ring: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(ring).into_iter().flatten().flatten().map(|it| it.path());
+    let is_part = |path: &PathBuf| {
+        path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"0"))
+            && path.join("fabric.parquet").exists()
+    };
+    let mut parts: Vec<_> = entries.filter(is_part).collect();
+    parts.sort();
+    parts
+}
+
+fn all_checked(parts: &[PathBuf]) {
+    assert!(!parts.is_empty());
+    for part in parts {
+        assert_checked(part);
     }
 }
 
@@ -165,12 +177,25 @@ fn the_roll_up_is_the_sum_of_the_ring_and_the_metrics_that_of_the_roll_up() {
     let _machine = root_or_skip!();
     let _load = Load::with_pauses(0);
     let mut agent = Agent::new(RING);
+    // What the service manager is told, to the end.
+    let manager = UnixDatagram::bind(agent.path("notify")).unwrap();
+    manager.set_read_timeout(Some(PATIENCE)).unwrap();
+    let told = spawn(move || {
+        let mut told: Vec<String> = Vec::new();
+        let mut text = [0; 64];
+        while !told.iter().any(|it| it == "STOPPING=1") {
+            let Ok(length) = manager.recv(&mut text) else { break };
+            told.push(String::from_utf8_lossy(&text[..length]).into_owned());
+        }
+        told
+    });
     agent.start();
     let before = agent.metric("uncore_trace_event_total{event=\"context-switches\"");
     sleep(Duration::from_secs(10));
     assert!(agent.metric("uncore_trace_event_total{event=\"context-switches\"") > before);
     let page = agent.get("/metrics");
     assert!(page.contains("application/openmetrics-text") && page.ends_with("# EOF\n"), "{page}");
+    assert!(agent.metric("uncore_trace_resident_bytes") > 1e6, "{page}");
     assert!(
         fs::read_to_string(agent.path("agent.prom")).unwrap().contains("uncore_trace_cpu_seconds")
     );
@@ -179,11 +204,15 @@ fn the_roll_up_is_the_sum_of_the_ring_and_the_metrics_that_of_the_roll_up() {
     let holder = format!("(process {})", agent.child.as_ref().unwrap().id());
     assert!(text(&second).contains(&holder), "{}", text(&second));
     agent.stop();
+    let told = told.join().unwrap();
+    assert!(told.iter().any(|it| it.starts_with("READY=1")), "{told:?}");
+    assert!(told.iter().any(|it| it == "WATCHDOG=1"), "{told:?}");
+    assert_eq!(told.last().map(String::as_str), Some("STOPPING=1"), "{told:?}");
     let all = agent.compared();
     assert!(all["windows"].as_u64().unwrap() >= 8, "{all}");
-    let parts = agent.parts(&agent.path("ring"));
+    let parts = parts(&agent.path("ring"));
     assert!(parts.len() >= 2, "{parts:?}");
-    parts.iter().for_each(|part| assert_checked(part));
+    all_checked(&parts);
     // The files of a recording that are made later say the same.
     let later = agent.path("later");
     let args = ["rollup".as_ref(), parts[0].as_os_str(), "-w1s".as_ref(), "-o".as_ref()];
@@ -207,7 +236,7 @@ fn a_killed_agent_leaves_what_the_next_one_finishes() {
     assert_eq!(found_below(&agent.path("rollup"), ".partial"), Vec::<PathBuf>::new());
     assert!(found_below(&agent.path("rollup"), ".parquet").len() >= 2);
     agent.compared();
-    agent.parts(&agent.path("ring")).iter().for_each(|part| assert_checked(part));
+    all_checked(&parts(&agent.path("ring")));
 }
 
 /// Everything below a directory whose name ends so, but what is in an unfinished file.
@@ -249,9 +278,8 @@ fn a_trigger_keeps_what_was_before_and_after_it() {
     agent.stop();
     let kept = found_below(&agent.path("ring/kept"), "faults");
     assert_eq!(kept.len(), 1, "{kept:?}");
-    let parts = agent.parts(&kept[0]);
-    assert!(!parts.is_empty());
-    parts.iter().for_each(|part| assert_checked(part));
+    let parts = parts(&kept[0]);
+    all_checked(&parts);
     // The burst is in it.
     let report = run_ok([OsStr::new("report"), parts.last().unwrap().as_os_str()]);
     assert!(report.contains("page-faults"), "{report}");
@@ -284,22 +312,17 @@ fn a_configuration_is_applied_or_refused_as_a_whole_and_the_recording_goes_on() 
 fn a_full_disk_ends_neither_the_recording_nor_the_metrics() {
     let _machine = root_or_skip!();
     let mut agent = Agent::new("[ring]\ndirectory = 'ROOT/small/ring'\npart = '2s'\nkeep = '2'\n");
-    let disk = SmallDisk::mount(agent.path("small"));
-    disk.fill(700_000);
+    let disk = SmallDisk::of(agent.path("small"), 32);
+    disk.fill((32 << 20) - 300_000);
     agent.start();
     agent.until("the full disk", |agent| agent.log().contains("without the files of this part"));
     let before = agent.metric("uncore_trace_event_total{event=\"cpu-clock\"");
     agent.until("more windows", |agent| {
         agent.metric("uncore_trace_event_total{event=\"cpu-clock\"") > before
     });
-    // Room for a part: it is recorded again. What the others left goes too.
+    // Room for a part: it is recorded again.
     fs::remove_file(agent.path("small/filler")).unwrap();
-    for entry in fs::read_dir(agent.path("small/ring")).unwrap().flatten() {
-        if entry.path().is_dir() {
-            fs::remove_dir_all(entry.path()).ok();
-        }
-    }
-    agent.until("a part", |agent| !agent.parts(&agent.path("small/ring")).is_empty());
+    agent.until("a part", |agent| !parts(&agent.path("small/ring")).is_empty());
     agent.stop();
     drop(disk);
 }

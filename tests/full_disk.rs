@@ -13,14 +13,19 @@ use crate::command::{Answer, Place};
 use crate::harness::has_root;
 use crate::small::small_recording;
 
-/// A file system of 1 MiB; gone with this.
+/// A small file system; gone with this.
 pub(crate) struct SmallDisk(PathBuf);
 
 impl SmallDisk {
+    /// Of 1 MiB.
     pub(crate) fn mount(path: PathBuf) -> Self {
+        Self::of(path, 1)
+    }
+
+    pub(crate) fn of(path: PathBuf, mib: u32) -> Self {
         fs::create_dir(&path).unwrap();
         let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", "size=1m", "none"]).arg(&path);
+        mount.args(["-t", "tmpfs", "-o", &format!("size={mib}m"), "none"]).arg(&path);
         assert!(mount.status().unwrap().success(), "cannot mount a tmpfs at {}", path.display());
         Self(path)
     }

@@ -180,7 +180,9 @@ fn listener(config: &Config) -> Result<Option<TcpListener>> {
 
 /// What the thread needs that sums.
 fn needs(config: &Config, path: &Path) -> Needs {
-    let mut needs = Needs { reads: vec![path.to_owned()], ..Needs::default() };
+    // What it says of its own memory is in /proc.
+    let reads = vec![path.to_owned(), "/proc/self".into()];
+    let mut needs = Needs { reads, ..Needs::default() };
     let mut writes: Vec<PathBuf> = Vec::new();
     writes.extend(config.ring.as_ref().map(|ring| ring.directory.clone()));
     writes.extend(config.rollup.as_ref().map(|rollup| rollup.directory.clone()));

@@ -95,8 +95,12 @@ impl Rotation {
         is_long || self.is_cut
     }
 
-    /// The next part cannot be made because of `error`: it is tried again after [`RETRY`].
+    /// The next part cannot be made because of `error`: the oldest makes room, where some are to be removed
+    /// anyway, and it is tried again after [`RETRY`].
     pub(super) fn wait(&mut self, error: &Error) {
+        if let Err(error) = self.series.make_room() {
+            log::debug!("no room can be made: {error:#}");
+        }
         if self.waits_until.is_none() {
             log::warn!(
                 "the next part cannot be made, the recording goes on in this one: {error:#}"

@@ -171,6 +171,20 @@ impl Series {
         Ok(())
     }
 
+    /// Removes the oldest part that nobody records, where not all parts are to be kept: for a disk that is
+    /// full.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be removed.
+    pub fn make_room(&self) -> Result<()> {
+        if self.keep.is_none() {
+            return Ok(());
+        }
+        let is_free = |part: &u64| lock::holder(&self.fabric(*part)).is_none();
+        self.parts()?.into_iter().find(is_free).map_or(Ok(()), |oldest| self.remove(oldest))
+    }
+
     /// The numbers of the parts that are there, finished or not, in order.
     fn parts(&self) -> Result<Vec<u64>> {
         let mut parts = Vec::new();
@@ -410,6 +424,24 @@ mod tests {
             assert!(!found.iter().any(|name| name.contains("00000001")), "{found:?}");
             assert!(found.contains(&"notes"));
         }
+    }
+
+    #[test]
+    fn the_oldest_part_makes_room_and_never_the_one_that_is_recorded() {
+        let place = tempfile::tempdir().unwrap();
+        let target = dataset(&place.path().join("run"));
+        let mut all = series(&target, None);
+        finish(&mut all);
+        all.make_room().unwrap();
+        assert_eq!(all.parts().unwrap(), [1]);
+        let mut some = series(&target, Some(Keep::Parts(9)));
+        finish(&mut some);
+        let live = record(&mut some);
+        for left in [&[2, 3][..], &[3], &[3]] {
+            some.make_room().unwrap();
+            assert_eq!(some.parts().unwrap(), left);
+        }
+        drop(live);
     }
 
     #[test]

@@ -98,6 +98,39 @@ fn a_clock_that_is_set_back_makes_another_file() {
     assert_eq!(names(place.path()).len(), 3);
 }
 
+/// A week in hours of two windows: each day the process is killed and another one starts, and once the
+/// clock is set back.
+#[test]
+fn a_week_is_one_file_an_hour_and_one_for_each_interruption() {
+    let place = tempfile::tempdir().unwrap();
+    let mut windows = 0;
+    for day in 0..7 {
+        let mut hours = open(place.path());
+        for hour in 0..24 {
+            let begin = DAY_US + (24 * day + hour) * HOUR_US;
+            for at in [begin, begin + HOUR_US / 2] {
+                hours.write(at, &rows(at)).unwrap();
+                windows += 1;
+            }
+            if (day, hour) == (3, 12) {
+                hours.write(begin - HOUR_US, &rows(begin - HOUR_US)).unwrap();
+                windows += 1;
+            }
+        }
+        hours.seal().unwrap();
+        let killed = hours.live.take().unwrap();
+        killed.writer.lock_of_a_killed().unwrap().release();
+        assert_eq!(repair(place.path()).unwrap(), *std::slice::from_ref(&killed.path));
+    }
+    let found = files(place.path(), FILE).unwrap();
+    // What was set back goes into a second file of that hour.
+    assert_eq!(found.len(), 7 * 24 + 1);
+    let of =
+        |path: &PathBuf| crate::tables::reader::Table::open(&rollup::TABLE, path).unwrap().rows();
+    assert_eq!(found.iter().map(of).sum::<i64>(), windows);
+    assert!(found.iter().all(|path| !disk::occupied(&partial_dir(path)).unwrap()));
+}
+
 #[test]
 fn what_was_left_is_finished_and_what_is_written_is_left_alone() {
     let place = tempfile::tempdir().unwrap();
@@ -107,7 +140,7 @@ fn what_was_left_is_finished_and_what_is_written_is_left_alone() {
     let live = killed.live.take().unwrap();
     assert_eq!(repair(place.path()).unwrap(), Vec::<PathBuf>::new());
     live.writer.lock_of_a_killed().unwrap().release();
-    assert_eq!(repair(place.path()).unwrap(), [live.path.clone()]);
+    assert_eq!(repair(place.path()).unwrap(), *std::slice::from_ref(&live.path));
     assert_eq!(crate::tables::reader::Table::open(&rollup::TABLE, &live.path).unwrap().rows(), 1);
 }
 
