@@ -143,7 +143,7 @@ impl Metrics {
         let (owners, comms) = (words("owner")?, words("comm")?);
         let (cgroups, containers, pods) = (words("cgroup")?, words("container")?, words("pod")?);
         let values: &Float64Array = columns::f64s(batch, "value")?;
-        let peaks = columns::f64s(batch, "peak")?;
+        let (peaks, peak_directions) = (columns::f64s(batch, "peak")?, words("peak_direction")?);
         let confidences = columns::f32s(batch, "confidence")?;
         for counted in self.things.values_mut() {
             counted.shown.values_mut().for_each(|series| series.sure = (0.0, 0.0));
@@ -167,7 +167,9 @@ impl Metrics {
             }
             let counted = self.things.entry(thing).or_default();
             counted.total += value;
-            counted.peak = get(peaks, row).or(counted.peak);
+            // A peak of both directions is of neither.
+            let is_own = peak_directions.get(row) == directions.get(row);
+            counted.peak = get(peaks, row).filter(|_| is_own).or(counted.peak);
             let kind = owners.get(row).unwrap_or_default();
             if kind == UNATTRIBUTED {
                 counted.unattributed += value;

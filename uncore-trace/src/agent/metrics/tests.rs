@@ -18,6 +18,7 @@ fn window(rows: &[(Option<&str>, &str, Option<&str>, f64)]) -> RecordBatch {
             link: *link,
             direction: link.map(|_| "in"),
             peak: link.map(|_| 1e9),
+            peak_direction: link.map(|_| "in"),
             pmu: "p",
             event: "e",
             filter: "f",
