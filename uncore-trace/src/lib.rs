@@ -32,8 +32,8 @@
 //!
 //! [`record`] runs the pipeline. [`stat`] counts a plan without attributing it; where it shows
 //! cgroups, it sums what [`record`] attributes. [`top`] draws what it attributes. [`calibrate`] measures
-//! how much memories carry. [`doctor`] says what the machine lacks, and [`cmd`] is
-//! the command line. [`workload`] is the command that runs meanwhile, [`signals`] what ends a
+//! how much memories carry. [`doctor`] says what the machine lacks, [`upload`] sends closed hours of
+//! the roll-up to an object store, and [`cmd`] is the command line. [`workload`] is the command that runs meanwhile, [`signals`] what ends a
 //! measurement, and [`confine`] gives up what is not needed meanwhile.
 
 // Groups are in the order of imports: see above.
@@ -83,5 +83,6 @@ pub mod calibrate;
 pub mod doctor;
 pub mod stat;
 pub mod top;
+pub mod upload;
 
 pub mod cmd;

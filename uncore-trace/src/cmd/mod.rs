@@ -23,6 +23,7 @@ pub mod report;
 pub mod select;
 pub mod stat;
 pub mod top;
+pub mod upload;
 mod witness;
 
 use std::path::PathBuf;
@@ -116,6 +117,7 @@ commands! {
     mark: Mark,
     repair: Repair,
     calibrate: Calibrate,
+    upload: Upload,
     completions: Completions,
 }
 
