@@ -13,6 +13,7 @@ pub(crate) mod made;
 pub(crate) mod page;
 pub(crate) mod recorder;
 pub(crate) mod rows;
+pub(crate) mod store;
 pub(crate) mod subject;
 
 use std::ffi::OsStr;

@@ -216,8 +216,8 @@ impl<'a> Uploader<'a> {
         match answer {
             Some(Ok(())) => self.confirmed(found),
             Some(Err(why)) => {
-                let (shown, store) = (self.shown(found), self.store.name());
-                self.fails(found, format!("cannot send {shown} to {store}: {why}"));
+                let (name, store) = (&found.name, self.store.name());
+                self.fails(found, format!("cannot send {name} to {store}: {why}"));
                 return if stopped { Sent::Stopped } else { Sent::Failed };
             }
             None => {}

@@ -165,7 +165,16 @@ fn bucket(settings: &Settings, rest: &str) -> Result<Store> {
         builder = builder.with_endpoint(endpoint.trim_end_matches('/')).with_allow_http(is_plain);
         name = format!("{url} at {endpoint}");
     }
-    let store = builder.build().map_err(|error| anyhow::anyhow!(one_line(&error.to_string())));
+    let store = builder.build().map_err(|error| {
+        let why = one_line(&error.to_string());
+        let why = why.strip_prefix("Generic S3 error: ").unwrap_or(&why);
+        let is_half = why == "Missing AccessKeyId" || why == "Missing SecretAccessKey";
+        anyhow::anyhow!(
+            "{why}{}{}",
+            if is_half { "; " } else { "" },
+            if is_half { CREDENTIALS } else { "" }
+        )
+    });
     Ok(Store {
         objects: Arc::new(store.with_context(|| format!("cannot upload to {name}"))?),
         prefix: if prefix.is_empty() { String::new() } else { format!("{prefix}/") },
