@@ -281,6 +281,7 @@ fn a_store_that_fails_cuts_and_stalls_gets_every_file() {
     let faults = [
         (Fault::Status(500), 3, "500"),
         (Fault::Status(503), 3, "503"),
+        (Fault::Forget, 6, "the store has 0 bytes of 1000000"),
         (Fault::CutRequest, 3, "cannot send"),
         (Fault::CutAnswer, 3, "cannot send"),
         (Fault::Stall, 1, "did not answer within"),
@@ -306,10 +307,9 @@ fn a_store_that_fails_cuts_and_stalls_gets_every_file() {
 #[test]
 fn a_store_that_restarts_in_between_has_every_file() {
     let mut moto = Moto::start();
-    let mut fleet = Fleet::to_bucket(
-        &format!("http://{}", moto.address()),
-        "every = \"100ms\"\nkeep-local = false",
-    );
+    let proxy = Proxy::start(moto.address());
+    let upload = "every = \"100ms\"\nkeep-local = false";
+    let mut fleet = Fleet::to_bucket(&proxy.endpoint(), upload);
     let running = fleet.start();
     for hour in 0..3 {
         for at in 0..4 {
@@ -320,7 +320,9 @@ fn a_store_that_restarts_in_between_has_every_file() {
         let waits = fleet.make(hour * 4 + 3, 1000);
         running.wait_says(&format!("cannot send cluster=lab/date={}", date(hour * 4 + 3)));
         assert!(fleet.rollup().join(&waits).exists());
+        proxy.set(Fault::Status(503));
         moto.restart();
+        proxy.set(Fault::Nothing);
         fleet.wait_gone(&waits);
     }
     wait_until("files wait", || fleet.local().is_empty());
@@ -409,6 +411,28 @@ fn more_than_may_wait_is_dropped_the_oldest_first() {
         fleet.made.remove(name);
     }
     assert_same(&moto.objects(), &in_bucket(&fleet.made));
+}
+
+/// One cannot be read, and one cannot be written where it belongs.
+#[test]
+fn a_file_that_cannot_be_sent_holds_up_no_other() {
+    let mut fleet = Fleet::to_directory("keep-local = false");
+    let refused = fleet.make(0, 10);
+    fs::create_dir_all(fleet.place.path("store").join(&refused).join("occupied")).unwrap();
+    let unread = fleet.make(1, 10);
+    let path = fleet.rollup().join(&unread);
+    fs::set_permissions(&path, fs::Permissions::from_mode(0)).unwrap();
+    let good = [fleet.make(2, 10), fleet.make(3, 10)];
+    let answer = fleet.once();
+    assert_eq!(answer.code, 1, "{answer:?}");
+    assert_eq!(answer.out, "2 files sent, 20 B; 2 files waiting, 20 B\n");
+    assert_eq!(answer.err.lines().count(), 1, "{answer:?}");
+    for name in &good {
+        assert!(!fleet.rollup().join(name).exists(), "{name} waits");
+    }
+    assert_eq!(fs::read(fleet.rollup().join(&refused)).unwrap(), fleet.made[&refused]);
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+    assert_eq!(fleet.once().out, "1 file sent, 10 B; 1 file waiting, 10 B\n");
 }
 
 /// A backlog that is larger than the limit is sent where the store takes it.

@@ -53,7 +53,8 @@ impl Moto {
         self.child.wait().unwrap();
     }
 
-    /// Starts it again, at the same address and with the same objects.
+    /// Starts it again, at the same address and with the same objects. Nobody may send meanwhile: it does
+    /// not note that.
     pub(crate) fn restart(&mut self) {
         (self.child, _) = serve(self.address.port(), self.recording.path(), &[]);
         assert_eq!(self.ask("POST", "/moto-api/recorder/replay-recording").0, 200);
@@ -124,6 +125,8 @@ pub(crate) enum Fault {
     Status(u16),
     /// No request is answered, nor read.
     Stall,
+    /// Each request is answered as if the store took it, and has nothing.
+    Forget,
     /// The connection ends after some KiB of a request.
     CutRequest,
     /// The store takes the request, and the connection ends before its answer.
@@ -205,6 +208,12 @@ fn handle(mut client: TcpStream, shared: &Mutex<State>) -> io::Result<()> {
             read_request(&mut client)?;
             let head = "Content-Length: 0\r\nConnection: close";
             return write!(client, "HTTP/1.1 {status} Fault\r\n{head}\r\n\r\n");
+        }
+        Fault::Forget => {
+            read_request(&mut client)?;
+            let date = "Last-Modified: Tue, 24 Nov 2026 00:00:00 GMT";
+            let head = format!("ETag: \"0\"\r\n{date}\r\nContent-Length: 0\r\nConnection: close");
+            return write!(client, "HTTP/1.1 200 OK\r\n{head}\r\n\r\n");
         }
         Fault::Nothing | Fault::CutRequest | Fault::CutAnswer => {}
     }

@@ -12,7 +12,7 @@ use std::path::{Path as LocalPath, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
@@ -40,6 +40,8 @@ pub(super) struct Store {
     name: String,
     /// Of a store that is a directory.
     directory: Option<PathBuf>,
+    /// Of one that is none.
+    bucket: Option<String>,
 }
 
 impl Store {
@@ -74,8 +76,8 @@ impl Store {
         self.remove_staged(name);
         let patience = PATIENCE + Duration::from_secs(size / SLOWEST);
         let put = self.objects.put(&path, PutPayload::from(bytes));
-        let taken = within(patience, put).await?;
-        let kept = within(PATIENCE, self.objects.head(&path)).await?;
+        let taken = self.within(patience, put).await?;
+        let kept = self.within(PATIENCE, self.objects.head(&path)).await?;
         if kept.size != size {
             return Err(format!("the store has {} bytes of {size}", kept.size));
         }
@@ -93,16 +95,40 @@ impl Store {
         let mut removed = (1..).map(staged).map(fs::remove_file);
         while let Some(Ok(())) = removed.next() {}
     }
-}
 
-/// The answer, or why there is none.
-async fn within<T>(
-    patience: Duration,
-    request: impl Future<Output = object_store::Result<T>>,
-) -> Result<T, String> {
-    match timeout(patience, request).await {
-        Ok(answer) => answer.map_err(|error| explain(&error)),
-        Err(_) => Err(format!("the store did not answer within {} s", patience.as_secs())),
+    /// The answer, or why there is none.
+    async fn within<T>(
+        &self,
+        patience: Duration,
+        request: impl Future<Output = object_store::Result<T>>,
+    ) -> Result<T, String> {
+        match timeout(patience, request).await {
+            Ok(answer) => answer.map_err(|error| self.explain(&error)),
+            Err(_) => Err(format!("the store did not answer within {} s", patience.as_secs())),
+        }
+    }
+
+    /// What is wrong, in one line.
+    fn explain(&self, error: &object_store::Error) -> String {
+        let text = error.to_string();
+        let why = innermost(error, &text);
+        // The text has the address of the request: one without the bucket was for credentials.
+        let is_of_bucket = self.bucket.as_ref().is_none_or(|bucket| text.contains(bucket));
+        match error {
+            _ if text.contains("Error performing") && !is_of_bucket => {
+                format!("no credentials ({why}); {CREDENTIALS}")
+            }
+            object_store::Error::Unauthenticated { .. }
+            | object_store::Error::PermissionDenied { .. }
+                if self.bucket.is_some() =>
+            {
+                format!("the store refuses it ({why}); {CREDENTIALS}")
+            }
+            object_store::Error::NotFound { .. } if why.starts_with("NoSuchBucket") => {
+                "there is no such bucket; make it first".to_owned()
+            }
+            _ => why,
+        }
     }
 }
 
@@ -124,6 +150,7 @@ fn directory(settings: &Settings, path: &str) -> Result<Store> {
         prefix: String::new(),
         name: settings.url.clone(),
         directory: Some(directory),
+        bucket: None,
     })
 }
 
@@ -165,21 +192,18 @@ fn bucket(settings: &Settings, rest: &str) -> Result<Store> {
         builder = builder.with_endpoint(endpoint.trim_end_matches('/')).with_allow_http(is_plain);
         name = format!("{url} at {endpoint}");
     }
-    let store = builder.build().map_err(|error| {
-        let why = one_line(&error.to_string());
-        let why = why.strip_prefix("Generic S3 error: ").unwrap_or(&why);
-        let is_half = why == "Missing AccessKeyId" || why == "Missing SecretAccessKey";
-        anyhow::anyhow!(
-            "{why}{}{}",
-            if is_half { "; " } else { "" },
-            if is_half { CREDENTIALS } else { "" }
-        )
+    let store = builder.build().map_err(|error| match innermost(&error, "").as_str() {
+        why @ ("Missing AccessKeyId" | "Missing SecretAccessKey") => {
+            anyhow!("{why}; {CREDENTIALS}")
+        }
+        why => anyhow!("{why}"),
     });
     Ok(Store {
         objects: Arc::new(store.with_context(|| format!("cannot upload to {name}"))?),
         prefix: if prefix.is_empty() { String::new() } else { format!("{prefix}/") },
         name,
         directory: None,
+        bucket: Some(bucket.to_owned()),
     })
 }
 
@@ -192,39 +216,21 @@ fn install_tls() {
     rustls::crypto::ring::default_provider().install_default().ok();
 }
 
-/// What is wrong, in one line.
-fn explain(error: &object_store::Error) -> String {
+/// What the store or the network says, of all that is said of it.
+fn innermost(error: &object_store::Error, text: &str) -> String {
     let mut last: &dyn Error = error;
     let mut io = None;
     while let Some(source) = last.source() {
         last = source;
         io = last.downcast_ref::<io::Error>().or(io);
     }
-    let text = error.to_string();
-    let code = tag(&text, "Code");
-    let why = match (code, io) {
-        (Some(code), _) => match tag(&text, "Message") {
-            Some(message) => format!("{code}: {message}"),
-            None => code.to_owned(),
-        },
-        (None, Some(io)) => io.to_string(),
-        (None, None) => last.to_string(),
+    let why = match (tag(text, "Code"), tag(text, "Message"), io) {
+        (Some(code), Some(message), _) => format!("{code}: {message}"),
+        (Some(code), None, _) => code.to_owned(),
+        (None, _, Some(io)) => io.to_string(),
+        (None, _, None) => last.to_string(),
     };
-    let why = one_line(&why);
-    match error {
-        object_store::Error::Unauthenticated { .. }
-        | object_store::Error::PermissionDenied { .. } => {
-            format!("the store refuses it ({why}); {CREDENTIALS}")
-        }
-        // Whoever gives credentials did not.
-        _ if text.contains("metadata") || text.contains("redential") => {
-            format!("no credentials ({why}); {CREDENTIALS}")
-        }
-        object_store::Error::NotFound { .. } if code == Some("NoSuchBucket") => {
-            "there is no such bucket; make it first".to_owned()
-        }
-        _ => why,
-    }
+    one_line(why.trim_end_matches([' ', ':']))
 }
 
 /// What is in an element of XML.
