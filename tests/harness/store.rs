@@ -38,10 +38,23 @@ impl Moto {
     /// The same with more in its environment.
     pub(crate) fn with_env(env: &[(&str, &str)]) -> Self {
         let recording = tempfile::NamedTempFile::new().unwrap();
-        let (child, address) = serve(0, recording.path(), env);
+        let (child, address) = serve(0, recording.path(), env, &[]);
         let moto = Self { child, address, recording };
         assert_eq!(moto.ask("PUT", &format!("/{BUCKET}")).0, 200);
         moto
+    }
+
+    /// Starts one that speaks TLS only, and has no bucket; its certificate is put into a file.
+    pub(crate) fn with_tls(certificate: &Path) -> Self {
+        let key = tempfile::NamedTempFile::new().unwrap();
+        let mut made = Command::new(python());
+        made.args(["-c", include_str!("certificate.py")]).args([certificate, key.path()]);
+        assert!(made.status().unwrap().success());
+        let recording = tempfile::NamedTempFile::new().unwrap();
+        let [certificate, key] = [certificate, key.path()].map(|path| path.to_str().unwrap());
+        let options = ["--ssl", "--ssl-cert", certificate, "--ssl-key", key];
+        let (child, address) = serve(0, recording.path(), &[], &options);
+        Self { child, address, recording }
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -56,7 +69,7 @@ impl Moto {
     /// Starts it again, at the same address and with the same objects. Nobody may send meanwhile: it does
     /// not note that.
     pub(crate) fn restart(&mut self) {
-        (self.child, _) = serve(self.address.port(), self.recording.path(), &[]);
+        (self.child, _) = serve(self.address.port(), self.recording.path(), &[], &[]);
         assert_eq!(self.ask("POST", "/moto-api/recorder/replay-recording").0, 200);
     }
 
@@ -97,17 +110,24 @@ impl Drop for Moto {
 }
 
 /// Starts a server and waits until it listens.
-fn serve(port: u16, recording: &Path, env: &[(&str, &str)]) -> (Child, SocketAddr) {
+fn serve(
+    port: u16,
+    recording: &Path,
+    env: &[(&str, &str)],
+    options: &[&str],
+) -> (Child, SocketAddr) {
     let mut command = Command::new(python());
     command.args(["-m", "moto.server", "-H", "127.0.0.1", "-p", &port.to_string()]);
     command.env("MOTO_ENABLE_RECORDING", "yes").env("MOTO_RECORDER_FILEPATH", recording);
-    command.envs(env.iter().copied());
+    command.args(options).envs(env.iter().copied());
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
     let mut said = String::new();
     let address = loop {
         let line = lines.next().unwrap_or_else(|| panic!("moto did not start: {said}")).unwrap();
-        if let Some((_, address)) = line.split_once("Running on http://") {
+        if let Some((_, address)) =
+            line.split_once("Running on http").and_then(|it| it.1.split_once("://"))
+        {
             break address.trim().parse().unwrap();
         }
         said.push_str(&line);
