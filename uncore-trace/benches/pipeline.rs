@@ -190,7 +190,7 @@ fn record(size: Size, method: Choice, run: &Path) -> Result<(u64, u64)> {
     let clock = Snapshot { mono_ns: 0, wall_ns: 0 };
     let pairs = pairs(&plan, clock)?;
     let mut writer =
-        WriterHandle::create(Target::Dataset(run.to_owned()), Create::default(), &pairs)?;
+        WriterHandle::create(Target::Dataset(run.to_owned()), Create::default(), &pairs, None)?;
     let cpus: Vec<u32> = (0..size.cpus).collect();
     let mut sink = Sink::new(&writer, false, Origin::of(&pairs));
     let attributor = Attributor::new(&RecordingFacts {

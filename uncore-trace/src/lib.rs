@@ -79,6 +79,9 @@ pub mod view;
 
 pub mod record;
 
+pub mod config;
+
+pub mod agent;
 pub mod calibrate;
 pub mod doctor;
 pub mod stat;

@@ -54,6 +54,23 @@ impl Signals {
         })
     }
 
+    /// The same, but SIGHUP is left to others.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Signals::install`].
+    pub fn without_hangup() -> Result<Self> {
+        let catch = |kind| signal(kind).context("cannot handle signals");
+        Ok(Self {
+            interrupt: catch(SignalKind::interrupt())?,
+            terminate: catch(SignalKind::terminate())?,
+            hangup: None,
+            first_is_for_command: false,
+            interrupts: 0,
+            terminated: false,
+        })
+    }
+
     /// The same, but [`Signals::next`] leaves the first SIGINT to the command.
     ///
     /// # Errors

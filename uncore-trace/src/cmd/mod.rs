@@ -2,6 +2,7 @@
 //! returns the exit code. Adding one adds a file, its `mod` line and its line in [`Command`]'s list.
 
 pub mod after;
+pub mod agent;
 pub mod attribute;
 pub mod calibrate;
 pub mod catalog;
@@ -20,6 +21,7 @@ mod page;
 pub mod record;
 pub mod repair;
 pub mod report;
+pub mod rollup;
 pub mod select;
 pub mod stat;
 pub mod top;
@@ -115,8 +117,10 @@ commands! {
     check: Check,
     attribute: Attribute,
     mark: Mark,
+    rollup: Rollup,
     repair: Repair,
     calibrate: Calibrate,
+    agent: Agent,
     upload: Upload,
     completions: Completions,
 }

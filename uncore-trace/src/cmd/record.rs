@@ -14,7 +14,7 @@ use super::select::nanos;
 use crate::confine::Needs;
 use crate::discover::{self, Machine};
 use crate::plan::Plan;
-use crate::record::{self, AtSwitch, Options, Outcome, Rotate, Sampling, parse_duration};
+use crate::record::{self, AtSwitch, Control, Options, Outcome, Rotate, Sampling, parse_duration};
 use crate::signals::Signals;
 use crate::tables::place;
 use crate::tables::series::Keep;
@@ -23,10 +23,10 @@ use crate::units;
 use crate::workload::Workload;
 
 /// The default of --flush.
-const FLUSH: Duration = Duration::from_secs(2);
+pub(super) const FLUSH: Duration = Duration::from_secs(2);
 
 /// The default of --lag.
-const LAG: Duration = Duration::from_secs(1);
+pub(super) const LAG: Duration = Duration::from_secs(1);
 
 /// The longest --lag: all of it is in memory.
 pub(super) const MOST_LAG: Duration = Duration::from_secs(10);
@@ -193,6 +193,8 @@ fn options(
         listen: true,
         marks: args.marks.clone(),
         catalog,
+        tap: None,
+        control: Control::default(),
         quiet: args.quiet,
         command: args.command.clone(),
         afterwards: Needs::default(),

@@ -12,14 +12,12 @@ use super::report::print;
 use super::select::{SelectArgs, nanos};
 use crate::catalog::Catalog;
 use crate::discover::{self, Machine};
-use crate::plan::{Plan, Request, plan};
+use crate::plan::traffic::traffic;
+use crate::plan::{Plan, plan};
 use crate::record::Options;
 use crate::terminal;
 use crate::top::{self, Form, Once};
 use crate::view::key::By;
-
-/// Groups of traffic: what is watched where nothing is asked for.
-const TRAFFIC: [&str; 4] = ["mem", "pcie", "c2c", "mesh"];
 
 /// Time between readings where none is asked for: a tenth of the readings of `record`, for a tenth of
 /// their cost.
@@ -175,17 +173,7 @@ fn planned(
     if args.select.asks_for_something() {
         return Ok((plan(machine, catalog, &asked)?, None));
     }
-    let groups: Vec<String> = TRAFFIC.map(str::to_owned).into();
-    let traffic = Request { groups, allow_missing: true, ..asked.clone() };
-    // Root ports that cannot be told apart are counted together.
-    let by_port = plan(machine, catalog, &Request { per_port: true, ..traffic.clone() });
-    if let Ok(plan) = by_port.or_else(|_| plan(machine, catalog, &traffic)) {
-        return Ok((plan, None));
-    }
-    let host = Request { groups: vec!["host".to_owned()], ..asked };
-    let notice =
-        "no PMU here counts traffic; software counters are shown (see uncore-trace doctor)";
-    Ok((plan(machine, catalog, &host)?, Some(notice.to_owned())))
+    traffic(machine, catalog, &asked)
 }
 
 #[cfg(test)]

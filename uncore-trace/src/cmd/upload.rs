@@ -1,19 +1,19 @@
 //! `uncore-trace upload`: closed hours of the roll-up to an object store.
 
-mod config;
-
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 
-use super::heading::{TIME, WRITE};
+use super::agent::CONFIG;
+use super::heading::{PRINT, TIME};
 use super::log::say;
 use super::report::print;
+use crate::config::Config;
 use crate::signals::Signals;
 use crate::text::{counted, printable};
 use crate::units;
-use crate::upload::{self, Figures, Outcome};
+use crate::upload::{self, Figures, Outcome, Task};
 
 /// Send closed hours of the roll-up to an object store
 ///
@@ -35,8 +35,8 @@ Examples:
 Exit code: 0 at SIGTERM or SIGINT, and of --once if all was sent; 1 of --once if
 something was not; 2 if the configuration or the directory cannot be used.")]
 pub struct Args {
-    /// The configuration of the agent
-    #[arg(long, value_name = "FILE", help_heading = WRITE)]
+    /// The configuration of the agent, TOML
+    #[arg(short, long, value_name = "FILE", default_value = CONFIG)]
     config: PathBuf,
 
     /// Send what is there and end
@@ -44,13 +44,32 @@ pub struct Args {
     once: bool,
 
     /// Only check the configuration and the directory; send nothing
-    #[arg(long, conflicts_with = "once", help_heading = TIME)]
+    #[arg(long, conflicts_with = "once", help_heading = PRINT)]
     check: bool,
+}
+
+/// What the configuration asks for.
+fn task(path: &Path) -> Result<Task> {
+    let shown = path.display();
+    let Config { rollup, metrics, upload, .. } = Config::read(path)?;
+    let (Some(settings), Some(rollup)) = (upload, rollup) else {
+        bail!("{shown} has no [upload]: add one with url = \"s3://BUCKET/PREFIX\"");
+    };
+    let textfile = metrics.and_then(|metrics| metrics.textfile);
+    let textfile = textfile.map(|path| beside(&path));
+    Ok(Task { settings, directory: rollup.directory, textfile })
+}
+
+/// The figures of the upload beside those of the agent: `NAME_upload.prom`.
+fn beside(textfile: &Path) -> PathBuf {
+    let mut name = textfile.file_stem().unwrap_or_default().to_owned();
+    name.push("_upload.prom");
+    textfile.with_file_name(name)
 }
 
 /// Uploads; see the help for the exit code.
 pub fn run(args: &Args, _root: &Path) -> Result<u8> {
-    let task = config::task(&args.config)?;
+    let task = task(&args.config)?;
     if args.check {
         upload::check(&task)?;
         let path = printable(&args.config.display().to_string()).into_owned();

@@ -13,14 +13,23 @@ use crate::plan::misses::Wanted;
 use crate::plan::{self, Plan, Request};
 use crate::record;
 
+/// The default of --witness-budget, percent.
+const BUDGET: f64 = 2.0;
+
 /// The options.
 #[derive(clap::Args, Debug)]
 pub(super) struct WitnessArgs {
     /// With --method auto: the part of each CPU's time that witnesses may take, in percent. A witness is
     /// a counter of each CPU, such as its last-level cache misses, that is read at every context switch
     /// and tells whose traffic it was. 0: none is opened
-    #[arg(long, value_name = "PERCENT", default_value = "2", value_parser = percent, help_heading = COST)]
+    #[arg(long, value_name = "PERCENT", default_value_t = BUDGET, value_parser = percent, help_heading = COST)]
     witness_budget: f64,
+}
+
+impl Default for WitnessArgs {
+    fn default() -> Self {
+        Self { witness_budget: BUDGET }
+    }
 }
 
 impl WitnessArgs {

@@ -18,6 +18,7 @@ mod place;
 pub mod render;
 pub mod resolve;
 mod together;
+pub mod traffic;
 
 use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;

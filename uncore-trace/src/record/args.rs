@@ -2,6 +2,8 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::rotate::Rotate;
@@ -12,6 +14,7 @@ use crate::open::Timer;
 use crate::plan::{Plan, Role};
 use crate::tables::mode::Mode;
 use crate::tables::series::Keep;
+use crate::tables::thread::Tap;
 
 /// Tracepoints at which counters are read too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -81,12 +84,34 @@ pub struct Options {
     pub marks: Option<PathBuf>,
     /// The files of the catalog that are not embedded.
     pub catalog: Vec<String>,
+    /// Who else takes the rows; an error of the output does not end the recording then.
+    pub tap: Option<Tap>,
+    /// What another thread asks of the recorder.
+    pub control: Control,
     /// Say nothing but errors.
     pub quiet: bool,
     /// The command to run.
     pub command: Vec<OsString>,
     /// What the caller still does when the recording is over.
     pub afterwards: Needs,
+}
+
+/// What another thread asks of a recorder that rotates.
+#[derive(Clone, Debug, Default)]
+pub struct Control {
+    cut: Arc<AtomicBool>,
+}
+
+impl Control {
+    /// The part that is recorded is to end now, whatever its length.
+    pub fn cut(&self) {
+        self.cut.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether that was asked for since the last call.
+    pub(super) fn take_cut(&self) -> bool {
+        self.cut.swap(false, Ordering::Relaxed)
+    }
 }
 
 /// How often rows go to a view of this process.
@@ -125,6 +150,8 @@ impl Options {
             listen: false,
             marks: None,
             catalog: Vec::new(),
+            tap: None,
+            control: Control::default(),
             quiet: true,
             command: Vec::new(),
             afterwards: Needs::default(),

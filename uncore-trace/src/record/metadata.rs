@@ -124,7 +124,7 @@ fn json<T: Serialize + ?Sized>(value: &T) -> Result<String> {
 }
 
 /// User and system time of this process, ns.
-pub(super) fn own_cpu_ns() -> i64 {
+pub fn own_cpu_ns() -> i64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     time.tv_sec * 1_000_000_000 + time.tv_nsec
 }

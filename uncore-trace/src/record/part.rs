@@ -81,7 +81,7 @@ impl Draft {
         let clock = Snapshot::take();
         let pairs = metadata::at_start(options, plan, clock)?;
         let create = Create { overwrite: options.force, mode: options.mode, ..Create::default() };
-        let writer = WriterHandle::create(target, create, &pairs)?;
+        let writer = WriterHandle::create(target, create, &pairs, options.tap.as_ref())?;
         Ok(Self { writer, pairs, clock })
     }
 

@@ -126,11 +126,17 @@ impl Parts {
             let is_over = self.live.timeline.is_done() || waited > LAST_WAIT;
             return if is_over { self.turn() } else { Ok(()) };
         }
-        if self.finishing.is_some() || !rotation.is_due(self.live.begin, sealed) {
+        let Common { options, plan, .. } = common;
+        if self.finishing.is_some() || !rotation.is_due(self.live.begin, sealed, &options.control) {
             return Ok(());
         }
-        let Common { options, plan, .. } = common;
-        let draft = Draft::create(rotation.next_target(), options, plan)?;
+        let draft = match Draft::create(rotation.next_target(), options, plan) {
+            Err(error) if options.tap.is_some() => {
+                rotation.wait(&error);
+                return Ok(());
+            }
+            draft => draft?,
+        };
         // A window is in one part.
         let start_tick = (now / plan.window_ns + 1) * plan.window_ns / plan.tick_ns;
         self.live.timeline.stop_at(start_tick);

@@ -3,9 +3,9 @@
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Error, Result};
 
-use super::args::{Options, parse_duration};
+use super::args::{Control, Options, parse_duration};
 use crate::confine::Needs;
 use crate::tables::series::{Series, bytes, is_size};
 use crate::tables::writer::Target;
@@ -15,6 +15,9 @@ const SHORTEST: Duration = Duration::from_secs(1);
 
 /// The smallest size of a part: what the files of a dataset have without rows is 60 KB.
 const SMALLEST: u64 = 1 << 20;
+
+/// How long to wait before a part that could not be made is tried again.
+const RETRY: Duration = Duration::from_secs(5);
 
 /// How long a part is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +57,10 @@ pub(super) struct Rotation {
     series: Series,
     /// Whether it was said that a part cannot be removed.
     warned: bool,
+    /// A part is to end before its time.
+    is_cut: bool,
+    /// No part can be made before this.
+    waits_until: Option<Instant>,
 }
 
 impl Rotation {
@@ -66,7 +73,8 @@ impl Rotation {
         let Some(rotate) = options.rotate else { return Ok(None) };
         let mut series = Series::open(target, options.keep, options.mode)?;
         let first = series.next_target();
-        Ok(Some((Self { rotate, series, warned: false }, first)))
+        let rotation = Self { rotate, series, warned: false, is_cut: false, waits_until: None };
+        Ok(Some((rotation, first)))
     }
 
     /// What it takes to make and to remove parts.
@@ -75,15 +83,29 @@ impl Rotation {
     }
 
     /// Whether a part that began at `begin` and has so many bytes on disk is to end.
-    pub(super) fn is_due(&self, begin: Instant, sealed_bytes: u64) -> bool {
-        match self.rotate {
+    pub(super) fn is_due(&mut self, begin: Instant, sealed_bytes: u64, control: &Control) -> bool {
+        self.is_cut |= control.take_cut();
+        if self.waits_until.is_some_and(|until| Instant::now() < until) {
+            return false;
+        }
+        let is_long = match self.rotate {
             Rotate::After(time) => begin.elapsed() >= time,
             Rotate::Bytes(most) => sealed_bytes >= most,
+        };
+        is_long || self.is_cut
+    }
+
+    /// The next part cannot be made because of `error`: it is tried again after [`RETRY`].
+    pub(super) fn wait(&mut self, error: &Error) {
+        if self.waits_until.is_none() {
+            log::warn!("the next part cannot be made, the recording goes on in this one: {error:#}");
         }
+        self.waits_until = Some(Instant::now() + RETRY);
     }
 
     /// Where the next part goes.
     pub(super) fn next_target(&mut self) -> Target {
+        self.is_cut = false;
         self.series.next_target()
     }
 

@@ -25,18 +25,21 @@ pub enum Act {
     Attribute,
     /// `repair`.
     Repair,
+    /// `rollup`, or the agent.
+    Rollup,
     /// `upload`.
     Upload,
 }
 
 impl Act {
-    const ALL: [Act; 4] = [Act::Record, Act::Attribute, Act::Repair, Act::Upload];
+    const ALL: [Act; 5] = [Act::Record, Act::Attribute, Act::Repair, Act::Rollup, Act::Upload];
 
     const fn name(self) -> &'static str {
         match self {
             Act::Record => "record",
             Act::Attribute => "attribute",
             Act::Repair => "repair",
+            Act::Rollup => "rollup",
             Act::Upload => "upload",
         }
     }
@@ -65,6 +68,7 @@ impl fmt::Display for Holder {
             Act::Record => "is being recorded now",
             Act::Attribute => "is being written now by `uncore-trace attribute`",
             Act::Repair => "is being repaired now",
+            Act::Rollup => "is being written now as a roll-up",
             Act::Upload => "is being uploaded now",
         };
         match self.pid {
@@ -114,13 +118,43 @@ pub fn acquire_file(output: &Path, path: &Path, mode: Mode, act: Act) -> Result<
         }
         Err(TryLockError::Error(error)) => return Err(disk::failed("lock", path, &error)),
     }
-    let holder = format!("{} {}\n", std::process::id(), act.name());
-    let written = file.set_len(0).and_then(|()| file.write_all(holder.as_bytes()));
+    let noted = note(&mut file, path, act.name());
     // An upload makes room on a full disk: it is locked without the name of its process.
     if act != Act::Upload {
-        disk::doing("write", path, written)?;
+        noted?;
     }
     Ok(Lock(file))
+}
+
+/// Locks a directory for the agent.
+///
+/// # Errors
+///
+/// Another agent uses it; says which process.
+pub fn directory(dir: &Path, mode: Mode) -> Result<Lock> {
+    let path = dir.join(".agent.lock");
+    let mut file = disk::doing("create", &path, mode.open_or_create(&path))?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let Holder { pid, .. } = read(&mut file);
+            let pid = pid.map_or_else(String::new, |pid| format!(" (process {pid})"));
+            return Err(anyhow!(
+                "another agent{pid} uses {}: end that process first, or choose another directory",
+                dir.display()
+            ));
+        }
+        Err(TryLockError::Error(error)) => return Err(disk::failed("lock", &path, &error)),
+    }
+    note(&mut file, &path, "agent")?;
+    Ok(Lock(file))
+}
+
+/// Writes who holds the lock.
+fn note(file: &mut File, path: &Path, act: &str) -> Result<()> {
+    let holder = format!("{} {act}\n", std::process::id());
+    let written = file.set_len(0).and_then(|()| file.write_all(holder.as_bytes()));
+    disk::doing("write", path, written)
 }
 
 /// The process that writes to the output, if one does.

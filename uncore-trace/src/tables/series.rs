@@ -17,6 +17,7 @@ use anyhow::{Result, anyhow, bail};
 use bytesize::ByteSize;
 
 use super::mode::Mode;
+use super::reader::Table;
 use super::segment::partial_dir;
 use super::writer::{Target, table_path};
 use super::{disk, lock, place};
@@ -107,7 +108,7 @@ impl Series {
                 })?;
                 (disk::parent(path).to_owned(), format!("{stem}-"), Kind::File)
             }
-            Target::Stream(_) | Target::Pieces(_) => {
+            Target::Stream(_) | Target::Pieces(_) | Target::Table(..) | Target::Nowhere => {
                 bail!("a stream has no parts: give --rotate a file or a directory, e.g. -o run/")
             }
         };
@@ -281,8 +282,50 @@ fn remove(path: &Path) -> Result<()> {
     disk::doing("remove", path, fs::remove_file(path))
 }
 
+/// The finished parts in the directory of a series that have windows between two times of
+/// `CLOCK_MONOTONIC`, ns, in order.
+///
+/// # Errors
+///
+/// The directory cannot be read.
+pub fn within(dir: &Path, from: i64, to: i64) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for part in parts_of(dir).into_iter().rev() {
+        let table = Table::open(&fabric::TABLE, &table_path(&part, &fabric::TABLE));
+        // One that is recorded, or was left, has no such file yet.
+        let Some((begin, end)) = table.ok().and_then(|table| table.bounds("mono_ns")) else { continue };
+        if begin <= to && from <= end {
+            found.push(part);
+        }
+        if end < from {
+            break;
+        }
+    }
+    found.reverse();
+    Ok(found)
+}
+
+/// Finishes the parts of a series that killed recorders left. One that cannot be finished is told and
+/// left as it is.
+///
+/// # Errors
+///
+/// The directory cannot be read.
+pub fn repair(dir: &Path) -> Result<()> {
+    for part in parts_of(dir) {
+        if !disk::occupied(&partial_dir(&table_path(&part, &fabric::TABLE)))? {
+            continue;
+        }
+        match super::repair::repair(&part) {
+            Ok(_) => log::info!("finished the part {} that was left", part.display()),
+            Err(error) => log::warn!("a part that was not finished is left as it is: {error:#}"),
+        }
+    }
+    Ok(())
+}
+
 /// Bytes of a file, or of the files in a directory and those below it.
-fn tree_size(path: &Path) -> u64 {
+pub fn tree_size(path: &Path) -> u64 {
     let Ok(found) = fs::symlink_metadata(path) else { return 0 };
     if !found.is_dir() {
         return found.len();

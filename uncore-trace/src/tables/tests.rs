@@ -396,7 +396,7 @@ fn every_table_of_a_dataset_is_a_file_even_when_empty() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("run");
     let mut writer =
-        WriterHandle::create(Target::Dataset(path.clone()), Create::default(), &pairs()).unwrap();
+        WriterHandle::create(Target::Dataset(path.clone()), Create::default(), &pairs(), None).unwrap();
     assert!(writer.wants(&readings::TABLE));
     writer.write(&fabric::TABLE, window(3)).unwrap();
     writer.finish(pairs()).unwrap();
@@ -449,12 +449,13 @@ fn an_error_of_the_thread_comes_out_of_a_later_call() {
         }
     }
     assert!(
-        WriterHandle::create(Target::Stream(Box::new(Full)), Create::default(), &pairs()).is_err()
+        WriterHandle::create(Target::Stream(Box::new(Full)), Create::default(), &pairs(), None).is_err()
     );
     let mut handle = WriterHandle::create(
         Target::Stream(Box::new(AfterFirst(4000))),
         Create::default(),
         &pairs(),
+        None,
     )
     .unwrap();
     assert!(!handle.wants(&runtime::TABLE));

@@ -2,11 +2,13 @@
 //!
 //! Guarantees: verbs take effect in the order they are called; rows of at most [`WAITING_BYTES`] wait
 //! for the thread, after which [`Store::write`] waits and [`Store::offer`] refuses; an
-//! error in the thread comes out of the next call.
+//! error in the thread comes out of the next call. Where rows are tapped ([`Tap`]), an error of the files ends
+//! the files and not the recording.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::mpsc::SyncSender;
 use std::thread::JoinHandle;
 
 use anyhow::{Context as _, Result, anyhow};
@@ -38,6 +40,53 @@ impl Verb {
             Self::Write(_, batch) => batch.get_array_memory_size(),
             Self::Metadata(_) | Self::Seal | Self::Finish(_) => 0,
         }
+    }
+}
+
+/// What comes out of a tap, each with the number of the part of the recording that it is of.
+#[derive(Debug)]
+pub enum Tapped {
+    /// The metadata as they are from here on.
+    Metadata(u32, BTreeMap<String, String>),
+    /// Rows of a table.
+    Rows(u32, &'static TableDef, RecordBatch),
+    /// No more comes of this part. `true`: its files were not written to their end.
+    End(u32, bool),
+}
+
+/// Gives another thread the rows that are written, for as long as there are parts.
+#[derive(Debug, Clone)]
+pub struct Tap {
+    sender: SyncSender<Tapped>,
+    tables: Vec<&'static TableDef>,
+    parts: Arc<AtomicU32>,
+}
+
+impl Tap {
+    /// Rows of these tables go to `sender`. The recorder waits where that is slow.
+    pub fn new(sender: SyncSender<Tapped>, tables: Vec<&'static TableDef>) -> Self {
+        Self { sender, tables, parts: Arc::default() }
+    }
+
+    /// The tap of the next part.
+    fn next(&self) -> PartTap {
+        PartTap { tap: self.clone(), part: self.parts.fetch_add(1, Ordering::Relaxed) }
+    }
+}
+
+#[derive(Debug)]
+struct PartTap {
+    tap: Tap,
+    part: u32,
+}
+
+impl PartTap {
+    fn send(&self, tapped: Tapped) -> Result<()> {
+        self.tap.sender.send(tapped).context("no thread takes the rows")
+    }
+
+    fn wants(&self, table: &TableDef) -> bool {
+        self.tap.tables.iter().any(|wanted| wanted.name == table.name)
     }
 }
 
@@ -77,18 +126,27 @@ impl WriterHandle {
         target: Target,
         create: Create,
         metadata: &BTreeMap<String, String>,
+        tap: Option<&Tap>,
     ) -> Result<WriterHandle> {
         heap::keep_little();
         let writer = Writer::create(target, create, metadata)?;
-        let wanted =
-            ALL.iter().filter(|table| writer.wants(table)).map(|table| table.name).collect();
+        let tap = tap.map(Tap::next);
+        if let Some(tap) = &tap {
+            tap.send(Tapped::Metadata(tap.part, metadata.clone()))?;
+        }
+        let is_tapped = |table: &TableDef| tap.as_ref().is_some_and(|tap| tap.wants(table));
+        let wanted = ALL.iter().filter(|table| writer.wants(table) || is_tapped(table));
+        let wanted = wanted.map(|table| table.name).collect();
         let (verbs, received) = queue(WAITING_BYTES);
         let sealed = Arc::new(AtomicU64::new(0));
         let thread = std::thread::Builder::new()
             .name("tables".to_owned())
             .spawn({
                 let sealed = Arc::clone(&sealed);
-                move || run(writer, &received, &sealed)
+                move || match tap {
+                    None => run(writer, &received, &sealed),
+                    Some(tap) => run_tapped(writer, &received, &sealed, &tap),
+                }
             })
             .context("cannot start the thread that writes the tables")?;
         Ok(WriterHandle { verbs: Some(verbs), thread: Some(thread), wanted, sealed })
@@ -169,6 +227,54 @@ impl Drop for WriterHandle {
             thread.join().ok();
         }
     }
+}
+
+/// As [`run`], but what was written goes to the tap too, whatever becomes of the files.
+fn run_tapped(
+    writer: Writer,
+    verbs: &Receiver<Verb>,
+    sealed: &AtomicU64,
+    tap: &PartTap,
+) -> Result<Finished> {
+    priority::raise_priority();
+    confine::thread(&writer.needs());
+    let mut writer = Some(writer);
+    let mut attempt = |act: &mut dyn FnMut(&mut Writer) -> Result<()>| {
+        let Some(files) = &mut writer else { return };
+        match act(files) {
+            Ok(()) => sealed.store(files.bytes(), Ordering::Relaxed),
+            Err(error) => {
+                log::warn!("the recording goes on without the files of this part: {error:#}");
+                writer = None;
+            }
+        }
+    };
+    while let Some(verb) = verbs.next() {
+        match verb {
+            Verb::Write(def, batch) => {
+                attempt(&mut |files| files.write(def, &batch));
+                if tap.wants(def) {
+                    tap.send(Tapped::Rows(tap.part, def, batch))?;
+                }
+            }
+            Verb::Metadata(metadata) => {
+                attempt(&mut |files| files.set_metadata(&metadata));
+                tap.send(Tapped::Metadata(tap.part, metadata))?;
+            }
+            Verb::Seal => attempt(&mut Writer::seal),
+            Verb::Finish(metadata) => {
+                let finished = writer.map(|files| files.finish(&metadata));
+                tap.send(Tapped::Metadata(tap.part, metadata))?;
+                let is_whole = matches!(finished, Some(Ok(_)));
+                tap.send(Tapped::End(tap.part, !is_whole))?;
+                return Ok(finished.unwrap_or_else(|| Ok(Finished::default())).unwrap_or_else(|error| {
+                    log::warn!("a part is left unfinished: {error:#}");
+                    Finished::default()
+                }));
+            }
+        }
+    }
+    Err(anyhow!("the recording was abandoned before it was finished"))
 }
 
 fn run(mut writer: Writer, verbs: &Receiver<Verb>, sealed: &AtomicU64) -> Result<Finished> {

@@ -45,10 +45,14 @@ pub enum Target {
     File(PathBuf),
     /// A directory with one file for every table.
     Dataset(PathBuf),
+    /// One file, of a table that is not of a recording.
+    Table(&'static TableDef, PathBuf),
     /// The fabric table as an Arrow IPC stream.
     Stream(Sink),
     /// Some tables, piece by piece, for another thread.
     Pieces(Pieces),
+    /// Nowhere: what is wanted is tapped ([`super::thread::Tap`]).
+    Nowhere,
 }
 
 /// What another thread gets of a recording.
@@ -74,8 +78,10 @@ impl std::fmt::Debug for Target {
         match self {
             Target::File(path) => f.debug_tuple("File").field(path).finish(),
             Target::Dataset(path) => f.debug_tuple("Dataset").field(path).finish(),
+            Target::Table(def, path) => f.debug_tuple("Table").field(&def.name).field(path).finish(),
             Target::Stream(_) => f.write_str("Stream"),
             Target::Pieces(_) => f.write_str("Pieces"),
+            Target::Nowhere => f.write_str("Nowhere"),
         }
     }
 }
@@ -116,6 +122,7 @@ enum Output {
     Files(Box<Files>),
     Stream(Box<Stream>),
     Pieces(Pieces, u64),
+    Nowhere,
 }
 
 impl Pieces {
@@ -145,7 +152,9 @@ impl Writer {
                 pieces.send(Piece::Metadata(metadata.clone()))?;
                 return Ok(Writer(Output::Pieces(pieces, 0)));
             }
-            Target::File(path) => Files::file(path, create, metadata)?,
+            Target::Nowhere => return Ok(Writer(Output::Nowhere)),
+            Target::File(path) => Files::file(&fabric::TABLE, path, create, metadata)?,
+            Target::Table(def, path) => Files::file(def, path, create, metadata)?,
             Target::Dataset(path) => Files::dataset(path, create, metadata)?,
         };
         Ok(Writer(Output::Files(Box::new(files))))
@@ -154,7 +163,7 @@ impl Writer {
     /// What a thread needs that does nothing but write here.
     pub fn needs(&self) -> Needs {
         match &self.0 {
-            Output::Stream(_) | Output::Pieces(..) => Needs::default(),
+            Output::Stream(_) | Output::Pieces(..) | Output::Nowhere => Needs::default(),
             Output::Files(files) => files.needs(),
         }
     }
@@ -165,13 +174,14 @@ impl Writer {
             Output::Stream(_) => def.name == fabric::TABLE.name,
             Output::Pieces(pieces, _) => pieces.wanted(def).is_some(),
             Output::Files(files) => files.wants(def),
+            Output::Nowhere => false,
         }
     }
 
     /// Replaces the metadata that goes into the segments from now on and that `repair` will find.
     pub fn set_metadata(&mut self, metadata: &BTreeMap<String, String>) -> Result<()> {
         match &mut self.0 {
-            Output::Stream(_) => Ok(()),
+            Output::Stream(_) | Output::Nowhere => Ok(()),
             Output::Pieces(pieces, _) => pieces.send(Piece::Metadata(metadata.clone())),
             Output::Files(files) => files.set_metadata(metadata),
         }
@@ -190,13 +200,14 @@ impl Writer {
                 pieces.send(Piece::Rows(def, batch.clone()))
             }
             Output::Files(files) => files.write(def, batch),
+            Output::Nowhere => Ok(()),
         }
     }
 
     /// Makes everything written so far survive a kill.
     pub fn seal(&mut self) -> Result<()> {
         match &mut self.0 {
-            Output::Stream(_) | Output::Pieces(..) => Ok(()),
+            Output::Stream(_) | Output::Pieces(..) | Output::Nowhere => Ok(()),
             Output::Files(files) => files.seal(),
         }
     }
@@ -204,7 +215,7 @@ impl Writer {
     /// Bytes that are sealed; 0 where nothing is.
     pub fn bytes(&self) -> u64 {
         match &self.0 {
-            Output::Stream(_) | Output::Pieces(..) => 0,
+            Output::Stream(_) | Output::Pieces(..) | Output::Nowhere => 0,
             Output::Files(files) => files.bytes(),
         }
     }
@@ -214,7 +225,7 @@ impl Writer {
     pub(super) fn lock_of_a_killed(&self) -> Option<&super::lock::Lock> {
         match &self.0 {
             Output::Files(files) => files.lock.as_ref(),
-            Output::Stream(_) | Output::Pieces(..) => None,
+            Output::Stream(_) | Output::Pieces(..) | Output::Nowhere => None,
         }
     }
 
@@ -227,6 +238,7 @@ impl Writer {
                 Ok(Finished { rows, bytes: 0 })
             }
             Output::Files(files) => files.finish(metadata),
+            Output::Nowhere => Ok(Finished::default()),
         }
     }
 }

@@ -24,6 +24,7 @@ use anyhow::{Result, bail};
 pub use self::figures::Figures;
 use self::pass::Uploader;
 use self::store::Store;
+use crate::config::Upload;
 use crate::confine::{self, Needs};
 use crate::signals::Signals;
 use crate::tables::lock::{self, Act, Lock};
@@ -35,28 +36,11 @@ const LOCK: &str = ".upload.lock";
 /// How long a request that runs may take once the upload is to end.
 const GRACE: Duration = Duration::from_secs(4);
 
-/// `[upload]` of the configuration.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Settings {
-    /// `s3://BUCKET/PREFIX` or `file:///DIR`.
-    pub url: String,
-    /// Of a store that is not Amazon's: `http://HOST:PORT`.
-    pub endpoint: Option<String>,
-    /// As in `us-east-1`.
-    pub region: String,
-    /// Bytes that may wait on disk.
-    pub queue: u64,
-    /// From one look at the directory to the next.
-    pub every: Duration,
-    /// Whether a file stays when it was sent.
-    pub keep_local: bool,
-}
-
 /// What is sent, and how it is told.
 #[derive(Debug, Clone)]
 pub struct Task {
     /// `[upload]`.
-    pub settings: Settings,
+    pub settings: Upload,
     /// The roll-up directory.
     pub directory: PathBuf,
     /// Where the figures go, as Prometheus text.

@@ -1,7 +1,7 @@
 //! One look at the directory after the other, and what is done about the files that wait.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Result;
 use tokio::time::{sleep, timeout};
@@ -239,9 +239,10 @@ impl<'a> Uploader<'a> {
         self.failure = Some(why);
     }
 
-    /// Removes a file that was confirmed, unless it is to stay.
+    /// Removes a file that was confirmed, unless it is to stay, or the agent may still take its name for
+    /// another file: the agent counts the files of an hour by those that are there.
     fn remove_sent(&self, found: &Found) {
-        if self.task.settings.keep_local {
+        if self.task.settings.keep_local || !found.is_of_the_past(SystemTime::now()) {
             return;
         }
         if let Err(error) = self.tree.remove(found) {

@@ -1,7 +1,7 @@
 //! The object store: where a URL leads, and a request that ends.
 //!
 //! Guarantees: credentials come from the environment or the instance; a request ends after a time that
-//! depends on its size only; what [`Store::put`] confirms is in the store with the size of the file and
+//! depends on its size only; no object is replaced by another; what [`Store::put`] confirms is in the store with the size of the file and
 //! the entity tag that the store gave to what it took. (Amazon's protocol has the SHA-256 of the body in
 //! the signature, so a store that checks signatures takes no other bytes.)
 
@@ -13,13 +13,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use bytes::Bytes;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
-use object_store::{ClientConfigKey, ObjectStore, ObjectStoreExt as _, PutPayload, RetryConfig};
+use object_store::{ClientConfigKey, ObjectStore, ObjectStoreExt as _, PutMode, RetryConfig};
 use tokio::time::timeout;
 
-use super::Settings;
+use crate::config::Upload;
 
 /// How long a store may take to answer, beside the time for the body.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -46,7 +47,7 @@ pub(super) struct Store {
 
 impl Store {
     /// The store that the settings name; makes no request.
-    pub(super) fn open(settings: &Settings) -> Result<Self> {
+    pub(super) fn open(settings: &Upload) -> Result<Self> {
         let url = settings.url.as_str();
         let Some((scheme, rest)) = url.split_once("://") else {
             bail!("{url:?} is no URL of a store: write s3://BUCKET/PREFIX or file:///DIR");
@@ -69,22 +70,60 @@ impl Store {
     }
 
     /// Puts the object and has it confirmed; an error says why not, in one line.
+    ///
+    /// An object that is there already is not replaced, unless it is the begin of this one, which a store
+    /// that is not atomic may leave of a request that was cut.
     pub(super) async fn put(&self, name: &str, bytes: Vec<u8>) -> Result<(), String> {
-        let size = bytes.len() as u64;
         let path = Path::parse(format!("{}{name}", self.prefix));
         let path = path.map_err(|error| error.to_string())?;
         self.remove_staged(name);
-        let patience = PATIENCE + Duration::from_secs(size / SLOWEST);
-        let put = self.objects.put(&path, PutPayload::from(bytes));
-        let taken = self.within(patience, put).await?;
-        let kept = self.within(PATIENCE, self.objects.head(&path)).await?;
-        if kept.size != size {
-            return Err(format!("the store has {} bytes of {size}", kept.size));
+        let put = self.put_new(&path, Bytes::from(bytes)).await;
+        put.map_err(|failure| self.explain(&failure))
+    }
+
+    async fn put_new(&self, path: &Path, bytes: Bytes) -> Result<(), Failure> {
+        match self.take(path, &bytes, PutMode::Create).await {
+            Err(Failure::Error(object_store::Error::AlreadyExists { .. })) => {}
+            Err(Failure::Error(error)) if is_unknown(&error) => {}
+            taken => return taken,
+        }
+        match self.compare(path, &bytes).await? {
+            Kept::Nothing | Kept::Begin => self.take(path, &bytes, PutMode::Overwrite).await,
+            Kept::Same => Ok(()),
+            Kept::Other => Err(Failure::Other),
+        }
+    }
+
+    /// Has the store take the object, and asks for it.
+    async fn take(&self, path: &Path, bytes: &Bytes, mode: PutMode) -> Result<(), Failure> {
+        let put = self.objects.put_opts(path, bytes.clone().into(), mode.into());
+        let taken = within(patience(bytes), put).await?;
+        let kept = within(PATIENCE, self.objects.head(path)).await?;
+        if kept.size != bytes.len() as u64 {
+            return Err(Failure::Size { kept: kept.size, sent: bytes.len() });
         }
         if taken.e_tag.is_some() && taken.e_tag != kept.e_tag {
-            return Err("the store has another object of this name than it took".to_owned());
+            return Err(Failure::Other);
         }
         Ok(())
+    }
+
+    /// What the store has by this name.
+    async fn compare(&self, path: &Path, bytes: &Bytes) -> Result<Kept, Failure> {
+        let kept = match within(PATIENCE, self.objects.head(path)).await {
+            Err(Failure::Error(object_store::Error::NotFound { .. })) => return Ok(Kept::Nothing),
+            kept => kept?,
+        };
+        if kept.size > bytes.len() as u64 {
+            return Ok(Kept::Other);
+        }
+        let get = async { self.objects.get(path).await?.bytes().await };
+        let kept = within(patience(bytes), get).await?;
+        Ok(match bytes.starts_with(&kept) {
+            true if kept.len() == bytes.len() => Kept::Same,
+            true => Kept::Begin,
+            false => Kept::Other,
+        })
     }
 
     /// Removes what a kill has left beside a file of this name in a directory: `object_store` writes a
@@ -96,20 +135,20 @@ impl Store {
         while let Some(Ok(())) = removed.next() {}
     }
 
-    /// The answer, or why there is none.
-    async fn within<T>(
-        &self,
-        patience: Duration,
-        request: impl Future<Output = object_store::Result<T>>,
-    ) -> Result<T, String> {
-        match timeout(patience, request).await {
-            Ok(answer) => answer.map_err(|error| self.explain(&error)),
-            Err(_) => Err(format!("the store did not answer within {} s", patience.as_secs())),
-        }
-    }
-
     /// What is wrong, in one line.
-    fn explain(&self, error: &object_store::Error) -> String {
+    fn explain(&self, failure: &Failure) -> String {
+        let error = match failure {
+            Failure::Error(error) => error,
+            Failure::Late(patience) => {
+                return format!("the store did not answer within {} s", patience.as_secs());
+            }
+            Failure::Size { kept, sent } => {
+                return format!("the store has {kept} bytes of {sent}");
+            }
+            Failure::Other => {
+                return "the store has another object of this name; remove one of them".to_owned();
+            }
+        };
         let text = error.to_string();
         let why = innermost(error, &text);
         // The text has the address of the request: one without the bucket was for credentials.
@@ -132,8 +171,54 @@ impl Store {
     }
 }
 
+/// Why an object is not in the store.
+#[derive(Debug)]
+enum Failure {
+    Error(object_store::Error),
+    /// There was no answer in this time.
+    Late(Duration),
+    Size {
+        kept: u64,
+        sent: usize,
+    },
+    /// Another object has the name.
+    Other,
+}
+
+/// What a store has by a name.
+enum Kept {
+    Nothing,
+    /// The begin of the object, or an empty one.
+    Begin,
+    Same,
+    Other,
+}
+
+/// How long a store may take for an object.
+fn patience(bytes: &Bytes) -> Duration {
+    PATIENCE + Duration::from_secs(bytes.len() as u64 / SLOWEST)
+}
+
+/// The answer, or why there is none.
+async fn within<T>(
+    patience: Duration,
+    request: impl Future<Output = object_store::Result<T>>,
+) -> Result<T, Failure> {
+    match timeout(patience, request).await {
+        Ok(answer) => answer.map_err(Failure::Error),
+        Err(_) => Err(Failure::Late(patience)),
+    }
+}
+
+/// Whether the store does not know how to put an object only where there is none.
+fn is_unknown(error: &object_store::Error) -> bool {
+    let code = error.to_string();
+    matches!(error, object_store::Error::NotImplemented { .. })
+        || tag(&code, "Code") == Some("NotImplemented")
+}
+
 /// A directory, `/DIR`.
-fn directory(settings: &Settings, path: &str) -> Result<Store> {
+fn directory(settings: &Upload, path: &str) -> Result<Store> {
     ensure!(path.starts_with('/'), "{:?}: write file:///DIR with the whole path", settings.url);
     ensure!(settings.endpoint.is_none(), "a store of files has no endpoint: leave it out");
     let directory = PathBuf::from(path);
@@ -155,8 +240,8 @@ fn directory(settings: &Settings, path: &str) -> Result<Store> {
 }
 
 /// A bucket, `BUCKET/PREFIX`.
-fn bucket(settings: &Settings, rest: &str) -> Result<Store> {
-    let Settings { url, endpoint, region, .. } = settings;
+fn bucket(settings: &Upload, rest: &str) -> Result<Store> {
+    let Upload { url, endpoint, region, .. } = settings;
     let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
     ensure!(
         !rest.contains('@') && !endpoint.as_ref().is_some_and(|endpoint| endpoint.contains('@')),

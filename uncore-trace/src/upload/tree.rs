@@ -8,9 +8,18 @@ use std::fs::{self, DirEntry, File};
 use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result};
+use jiff::civil;
+use jiff::tz::TimeZone;
 use rustix::fs::{AtFlags, Mode, OFlags, openat, unlinkat};
+
+/// How long an hour is.
+const HOUR: Duration = Duration::from_hours(1);
+
+/// How long after its end the agent may still write into an hour: its last windows are some seconds late.
+const LATE: Duration = Duration::from_mins(10);
 
 /// What tells a file from another of the same name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,9 +48,17 @@ pub(super) struct Found {
 impl Found {
     /// Date and hour, which the oldest files come first by.
     fn hour(&self) -> &str {
-        self.name
-            .split_once('/')
-            .map_or("", |(_, rest)| rest.rsplit_once('/').unwrap_or_default().0)
+        let below = self.name.split_once('/').map_or("", |(_, rest)| rest);
+        below.rsplit_once('/').map_or("", |(hour, _)| hour)
+    }
+
+    /// Whether no more windows come for its hour.
+    pub(super) fn is_of_the_past(&self, now: SystemTime) -> bool {
+        let end = civil::DateTime::strptime("date=%Y-%m-%d/hour=%H", self.hour())
+            .and_then(|begin| begin.to_zoned(TimeZone::UTC))
+            .map(|begin| SystemTime::from(begin.timestamp()) + HOUR + LATE);
+        // A day that no calendar has is not the agent's.
+        end.map_or(true, |end| now >= end)
     }
 }
 
@@ -249,6 +266,22 @@ mod tests {
             ]
         );
         assert_eq!(found[2].stamp.size, 3);
+    }
+
+    #[test]
+    fn an_hour_is_of_the_past_ten_minutes_after_its_end() {
+        let found = |hour: &str| Found {
+            name: format!("cluster=a/{hour}/h.parquet"),
+            stamp: Stamp { size: 0, modified_ns: 0 },
+        };
+        // 2026-01-31T07:00:00Z, in s since 1970.
+        let begin = 1_769_842_800;
+        for (minutes, is_past) in [(0, false), (69, false), (70, true), (10_000, true)] {
+            let now = SystemTime::UNIX_EPOCH + Duration::from_secs(begin + minutes * 60);
+            let hour = found("date=2026-01-31/hour=07");
+            assert_eq!(hour.is_of_the_past(now), is_past, "{minutes}");
+            assert!(found("date=2026-02-31/hour=07").is_of_the_past(now));
+        }
     }
 
     /// It is found, and then somebody puts a link in its place, or in that of its directory.

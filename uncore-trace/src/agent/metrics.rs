@@ -1,0 +1,480 @@
+//! The numbers that Prometheus reads, from the rows of the roll-up.
+//!
+//! Guarantees: a counter never goes down and never jumps: what an owner gets while it has no series is in
+//! `other`, and stays there when it gets one. So the rates of all owners of a link and of `unattributed` sum
+//! to the rate of the link. The number of series is bounded: [`NAMES`] links and events, each with so many
+//! owners as the configuration says.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+
+use anyhow::Result;
+use arrow::array::{Float64Array, Int16Array, RecordBatch};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::exemplar::Exemplar;
+use prometheus_client::registry::Registry;
+
+use crate::schema::columns::{self, get};
+use crate::schema::owner::{OTHER_TASKS, TASK, UNATTRIBUTED};
+
+/// Directions of links and events that have series; what comes beyond is left out and counted.
+pub const NAMES: usize = 1000;
+
+/// The owner that stands for those without a series of their own.
+const OTHER: &str = "other";
+
+/// What is left of an owner's recent bytes after a window: they tell who has a series.
+const FORGETTING: f64 = 0.9;
+
+/// An owner takes the series of another when its recent bytes are so many times that one's.
+const BETTER: f64 = 2.0;
+
+/// Windows after which an owner that had nothing loses its series.
+const IDLE: u32 = 360;
+
+/// A direction of a link, or an event.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Thing {
+    Link { link: String, direction: String, socket: Option<i16> },
+    Event { event: String, filter: String, unit: String },
+}
+
+/// An owner as the labels have it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct Name {
+    owner: String,
+    name: String,
+    cgroup: String,
+    container: String,
+    pod: String,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Series {
+    total: f64,
+    recent: f64,
+    idle: u32,
+    /// Sum of confidence by value, and of the values, in the last window.
+    sure: (f64, f64),
+}
+
+#[derive(Debug, Clone, Default)]
+struct Counted {
+    total: f64,
+    unattributed: f64,
+    other: f64,
+    peak: Option<f64>,
+    shown: HashMap<Name, Series>,
+    /// Recent bytes of those without a series.
+    waiting: HashMap<Name, f64>,
+}
+
+/// What the agent says of itself.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Own {
+    /// CPU time used, s.
+    pub cpu_s: f64,
+    /// Memory used, bytes.
+    pub resident_bytes: u64,
+    /// Rows of the roll-up that could not be written.
+    pub unwritten: u64,
+    /// How often a trigger kept a part of the ring.
+    pub kept: u64,
+    /// How often a trigger was not followed, because of its pause or the quota.
+    pub refused: u64,
+    /// Shares that had no line of their own in the roll-up.
+    pub joined: u64,
+}
+
+/// See the module.
+#[derive(Debug, Clone)]
+pub struct Metrics {
+    owners: usize,
+    things: BTreeMap<Thing, Counted>,
+    /// Links and events beyond [`NAMES`].
+    left_out: u64,
+    /// Owners that lost their series to another.
+    replaced: u64,
+    lost: BTreeMap<String, u64>,
+    own: Own,
+}
+
+impl Metrics {
+    /// Nothing yet; so many owners of each link have series.
+    pub fn new(owners: usize) -> Self {
+        Self {
+            owners,
+            things: BTreeMap::new(),
+            left_out: 0,
+            replaced: 0,
+            lost: BTreeMap::new(),
+            own: Own::default(),
+        }
+    }
+
+    /// Changes how many owners of each link have series.
+    pub fn set_owners(&mut self, owners: usize) {
+        self.owners = owners;
+    }
+
+    /// What was lost since the agent began, by cause.
+    pub fn set_lost(&mut self, lost: BTreeMap<String, u64>) {
+        self.lost = lost;
+    }
+
+    /// What the agent says of itself.
+    pub fn set_own(&mut self, own: Own) {
+        self.own = own;
+    }
+
+    /// Adds the rows of a window of the roll-up.
+    ///
+    /// # Errors
+    ///
+    /// The batch has not the columns of the table.
+    pub fn window(&mut self, batch: &RecordBatch) -> Result<()> {
+        let words = |name| columns::words(batch, name);
+        let (links, directions) = (words("link")?, words("direction")?);
+        let sockets: &Int16Array = columns::column(batch, "socket")?;
+        let (events, filters, units) = (words("event")?, words("filter")?, words("unit")?);
+        let (owners, comms) = (words("owner")?, words("comm")?);
+        let (cgroups, containers, pods) = (words("cgroup")?, words("container")?, words("pod")?);
+        let values: &Float64Array = columns::f64s(batch, "value")?;
+        let peaks = columns::f64s(batch, "peak")?;
+        let confidences = columns::f32s(batch, "confidence")?;
+        for counted in self.things.values_mut() {
+            counted.shown.values_mut().for_each(|series| series.sure = (0.0, 0.0));
+        }
+        for row in 0..batch.num_rows() {
+            let Some(value) = get(values, row).map(|value| value.max(0.0)) else { continue };
+            let text = |word: columns::Words<'_>| word.get(row).unwrap_or_default().to_owned();
+            let thing = match links.get(row) {
+                Some(link) => Thing::Link {
+                    link: link.to_owned(),
+                    direction: text(directions),
+                    socket: get(sockets, row),
+                },
+                None => Thing::Event { event: text(events), filter: text(filters), unit: text(units) },
+            };
+            if self.things.len() >= NAMES && !self.things.contains_key(&thing) {
+                self.left_out += 1;
+                continue;
+            }
+            let counted = self.things.entry(thing).or_default();
+            counted.total += value;
+            counted.peak = get(peaks, row).or(counted.peak);
+            let kind = owners.get(row).unwrap_or_default();
+            if kind == UNATTRIBUTED {
+                counted.unattributed += value;
+                continue;
+            }
+            if kind == OTHER_TASKS {
+                counted.other += value;
+                continue;
+            }
+            let name = Name {
+                owner: kind.to_owned(),
+                // Interrupts are many, and next to nothing each.
+                name: if kind == crate::schema::owner::DEVICE { text(comms) } else { String::new() },
+                cgroup: if kind == TASK { text(cgroups) } else { String::new() },
+                container: text(containers),
+                pod: text(pods),
+            };
+            counted.add(name, value, get(confidences, row), self.owners);
+        }
+        for counted in self.things.values_mut() {
+            self.replaced += counted.settle(self.owners);
+        }
+        Ok(())
+    }
+
+    /// The page, as OpenMetrics has it.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be formatted.
+    pub fn page(&self) -> Result<String> {
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(self.clone()));
+        let mut page = String::new();
+        encode(&mut page, &registry)?;
+        Ok(page)
+    }
+}
+
+impl Counted {
+    fn add(&mut self, name: Name, value: f64, confidence: Option<f32>, most: usize) {
+        if !self.shown.contains_key(&name) && self.shown.len() >= most {
+            self.other += value;
+            // Names that come and go must not fill the memory.
+            if self.waiting.len() < 4 * most || self.waiting.contains_key(&name) {
+                *self.waiting.entry(name).or_default() += value;
+            }
+            return;
+        }
+        let series = self.shown.entry(name).or_default();
+        series.total += value;
+        series.recent += value;
+        series.idle = 0;
+        if let Some(confidence) = confidence {
+            series.sure.0 += f64::from(confidence) * value;
+            series.sure.1 += value;
+        }
+    }
+
+    /// Decides at the end of a window who has a series in the next. Returns how many changed.
+    fn settle(&mut self, most: usize) -> u64 {
+        for series in self.shown.values_mut() {
+            series.recent *= FORGETTING;
+            series.idle += 1;
+        }
+        self.shown.retain(|_, series| series.idle <= IDLE);
+        self.waiting.values_mut().for_each(|recent| *recent *= FORGETTING);
+        self.waiting.retain(|_, recent| *recent > 0.5);
+        let mut replaced = 0;
+        loop {
+            let best = self.waiting.iter().max_by(|a, b| a.1.total_cmp(b.1));
+            let Some((name, recent)) = best.map(|(name, recent)| (name.clone(), *recent)) else {
+                break;
+            };
+            if self.shown.len() >= most {
+                let least = self.shown.iter().min_by(|a, b| a.1.recent.total_cmp(&b.1.recent));
+                let Some((least, series)) = least.map(|(name, its)| (name.clone(), *its)) else {
+                    break;
+                };
+                if recent < BETTER * series.recent {
+                    break;
+                }
+                self.shown.remove(&least);
+                replaced += 1;
+            }
+            self.waiting.remove(&name);
+            self.shown.insert(name, Series { recent, ..Series::default() });
+        }
+        replaced
+    }
+}
+
+/// A label set.
+type Labels<'a> = Vec<(&'static str, &'a str)>;
+
+impl Thing {
+    fn labels<'a>(&'a self, socket: &'a str) -> Labels<'a> {
+        match self {
+            Self::Link { link, direction, .. } => {
+                vec![("link", link.as_str()), ("direction", direction.as_str()), ("socket", socket)]
+            }
+            Self::Event { event, filter, unit } => {
+                vec![("event", event.as_str()), ("filter", filter.as_str()), ("unit", unit.as_str())]
+            }
+        }
+    }
+
+    fn socket(&self) -> String {
+        match self {
+            Self::Link { socket: Some(socket), .. } => socket.to_string(),
+            _ => String::new(),
+        }
+    }
+
+    const fn is_link(&self) -> bool {
+        matches!(self, Self::Link { .. })
+    }
+}
+
+impl Name {
+    fn labels(&self) -> Labels<'_> {
+        vec![
+            ("owner", self.owner.as_str()),
+            ("owner_name", self.name.as_str()),
+            ("owner_cgroup", self.cgroup.as_str()),
+            ("owner_container", self.container.as_str()),
+            ("owner_pod", self.pod.as_str()),
+        ]
+    }
+}
+
+fn counter(metric: &mut MetricEncoder<'_>, labels: &Labels<'_>, value: f64) -> fmt::Result {
+    let none: Option<&Exemplar<Labels<'_>, f64>> = None;
+    metric.encode_family(labels)?.encode_counter(&value, none)
+}
+
+fn gauge(metric: &mut MetricEncoder<'_>, labels: &Labels<'_>, value: f64) -> fmt::Result {
+    metric.encode_family(labels)?.encode_gauge(&value)
+}
+
+/// A metric of links or events.
+struct OfThings {
+    name: &'static str,
+    help: &'static str,
+    links: bool,
+    kind: MetricType,
+    /// Labels beyond those of the link or event, and the value, for each series.
+    series: fn(&Counted) -> Vec<(Labels<'_>, f64)>,
+}
+
+fn owners(counted: &Counted) -> Vec<(Labels<'_>, f64)> {
+    let mut names: Vec<_> = counted.shown.iter().collect();
+    names.sort_by(|a, b| a.0.cmp(b.0));
+    let shown = names.into_iter().map(|(name, series)| (name.labels(), series.total));
+    let other = [("owner", OTHER), ("owner_name", ""), ("owner_cgroup", ""), ("owner_container", ""), ("owner_pod", "")];
+    shown.chain([(other.to_vec(), counted.other)]).collect()
+}
+
+fn confidences(counted: &Counted) -> Vec<(Labels<'_>, f64)> {
+    let sure = counted.shown.iter().filter(|(_, series)| series.sure.1 > 0.0);
+    let mut sure: Vec<_> =
+        sure.map(|(name, series)| (name.labels(), series.sure.0 / series.sure.1)).collect();
+    sure.sort_by(|a, b| a.0.cmp(&b.0));
+    sure
+}
+
+const OF_THINGS: [OfThings; 8] = [
+    OfThings {
+        name: "uncore_trace_link_bytes",
+        help: "Bytes that went over a link",
+        links: true,
+        kind: MetricType::Counter,
+        series: |counted| vec![(Vec::new(), counted.total)],
+    },
+    OfThings {
+        name: "uncore_trace_link_peak_bytes_per_second",
+        help: "The most that goes over a link",
+        links: true,
+        kind: MetricType::Gauge,
+        series: |counted| counted.peak.into_iter().map(|peak| (Vec::new(), peak)).collect(),
+    },
+    OfThings {
+        name: "uncore_trace_unattributed_bytes",
+        help: "Bytes over a link that no owner was found for",
+        links: true,
+        kind: MetricType::Counter,
+        series: |counted| vec![(Vec::new(), counted.unattributed)],
+    },
+    OfThings {
+        name: "uncore_trace_owner_bytes",
+        help: "Bytes over a link by owner; other: all owners without a series of their own",
+        links: true,
+        kind: MetricType::Counter,
+        series: owners,
+    },
+    OfThings {
+        name: "uncore_trace_owner_confidence",
+        help: "Part of an owner's bytes that is expected in shares within 10 % of the truth",
+        links: true,
+        kind: MetricType::Gauge,
+        series: confidences,
+    },
+    OfThings {
+        name: "uncore_trace_event",
+        help: "Counts of an event that is of no link",
+        links: false,
+        kind: MetricType::Counter,
+        series: |counted| vec![(Vec::new(), counted.total)],
+    },
+    OfThings {
+        name: "uncore_trace_unattributed_event",
+        help: "Counts of an event that no owner was found for",
+        links: false,
+        kind: MetricType::Counter,
+        series: |counted| vec![(Vec::new(), counted.unattributed)],
+    },
+    OfThings {
+        name: "uncore_trace_owner_event",
+        help: "Counts of an event by owner; other: all owners without a series of their own",
+        links: false,
+        kind: MetricType::Counter,
+        series: owners,
+    },
+];
+
+impl Collector for Metrics {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        for OfThings { name, help, links, kind, series } in OF_THINGS {
+            let mut things = self.things.iter().filter(|(thing, _)| thing.is_link() == links).peekable();
+            if things.peek().is_none() {
+                continue;
+            }
+            let mut metric = encoder.encode_descriptor(name, help, None, kind)?;
+            for (thing, counted) in things {
+                let socket = thing.socket();
+                for (more, value) in series(counted) {
+                    let mut labels = thing.labels(&socket);
+                    labels.extend(more);
+                    match kind {
+                        MetricType::Counter => counter(&mut metric, &labels, value)?,
+                        _ => gauge(&mut metric, &labels, value)?,
+                    }
+                }
+            }
+        }
+        let mut metric = encoder.encode_descriptor(
+            "uncore_trace_lost",
+            "What was not seen, by cause, as the table loss has it",
+            None,
+            MetricType::Counter,
+        )?;
+        for (cause, count) in &self.lost {
+            counter(&mut metric, &vec![("cause", cause.as_str())], *count as f64)?;
+        }
+        let Own { cpu_s, resident_bytes, unwritten, kept, refused, joined } = self.own;
+        for (name, help, kind, value) in [
+            ("uncore_trace_cpu_seconds", "CPU time of the agent", MetricType::Counter, cpu_s),
+            (
+                "uncore_trace_resident_bytes",
+                "Memory of the agent",
+                MetricType::Gauge,
+                resident_bytes as f64,
+            ),
+            (
+                "uncore_trace_unwritten_rows",
+                "Rows of the roll-up that could not be written",
+                MetricType::Counter,
+                unwritten as f64,
+            ),
+            (
+                "uncore_trace_kept",
+                "How often a trigger kept a part of the ring",
+                MetricType::Counter,
+                kept as f64,
+            ),
+            (
+                "uncore_trace_triggers_refused",
+                "How often a trigger was not followed because of its pause or the quota",
+                MetricType::Counter,
+                refused as f64,
+            ),
+            (
+                "uncore_trace_owners_joined",
+                "Shares in the roll-up that had no row of their own, and owners that lost their series",
+                MetricType::Counter,
+                (joined + self.replaced) as f64,
+            ),
+            (
+                "uncore_trace_rows_without_series",
+                "Rows of links and events beyond the most that have series",
+                MetricType::Counter,
+                self.left_out as f64,
+            ),
+        ] {
+            let mut metric = encoder.encode_descriptor(name, help, None, kind)?;
+            match kind {
+                MetricType::Counter => counter(&mut metric, &Vec::new(), value)?,
+                _ => gauge(&mut metric, &Vec::new(), value)?,
+            }
+        }
+        let mut metric = encoder.encode_descriptor(
+            "uncore_trace_build_info",
+            "Version of the agent",
+            None,
+            MetricType::Gauge,
+        )?;
+        gauge(&mut metric, &vec![("version", env!("CARGO_PKG_VERSION"))], 1.0)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,189 @@
+//! `uncore-trace agent`: a recording without an end, and what is made of it while it goes on.
+//!
+//! The recorder runs as it does for `record --rotate --keep`; that is the ring. Its rows also come out of a
+//! tap ([`crate::tables::thread::Tap`]) to a second thread, which sums them in longer windows
+//! ([`crate::view::rollup`]), writes the hours, keeps the numbers for Prometheus and decides the triggers.
+//! A third thread answers on a socket that was opened before the process was confined.
+//!
+//! Guarantees: one agent for a directory; what a killed agent left is finished by the next; an error of the
+//! disk ends neither the recording nor what Prometheus reads; memory is bounded by the limits of
+//! [`crate::record`], [`crate::view::rollup`] and [`metrics`].
+
+mod consumer;
+mod http;
+mod keep;
+pub mod metrics;
+mod notify;
+pub mod trigger;
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc;
+
+use anyhow::{Context as _, Result, anyhow};
+use signal_hook::consts::{SIGHUP, SIGUSR1};
+
+use self::consumer::Consumer;
+use self::http::Shared;
+use self::notify::Notify;
+use self::trigger::Condition;
+use crate::config::Config;
+use crate::confine::{self, Needs};
+use crate::discover::Machine;
+use crate::plan::Plan;
+use crate::record::{self, Outcome};
+use crate::schema::{TableDef, fabric, readings};
+use crate::signals::Signals;
+use crate::tables::lock::Lock;
+use crate::tables::thread::Tap;
+use crate::tables::writer::Target;
+use crate::tables::{hours, lock, place, series};
+use crate::workload::Workload;
+
+/// Batches of rows that may wait to be summed; the thread that writes tables waits then.
+const WAITING: usize = 16;
+
+/// What was asked for from outside, and not yet done.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Asked {
+    /// SIGHUP: read the configuration again.
+    reload: Arc<AtomicBool>,
+    /// SIGUSR1 or `POST /trigger`: keep the last part of the ring.
+    keep: Arc<AtomicBool>,
+}
+
+/// Records `plan` until a signal comes; `options` say how, `config` what is kept of it.
+///
+/// # Errors
+///
+/// Another agent uses a directory, an address is in use, or what [`record::record`] says.
+pub fn run(
+    machine: &Machine,
+    plan: &Plan,
+    config: &Config,
+    path: &Path,
+    mut options: record::Options,
+) -> Result<Outcome> {
+    let _locks = locks(config)?;
+    if let Some(ring) = &config.ring {
+        series::repair(&ring.directory)?;
+    }
+    if let Some(rollup) = &config.rollup {
+        for file in hours::repair(&rollup.directory)? {
+            log::info!("finished the hour {} that an earlier agent left", file.display());
+        }
+    }
+    let conditions = conditions(config, plan)?;
+    let listener = listener(config)?;
+    let asked = Asked::default();
+    let shared = Arc::new(Shared::new(asked.clone()));
+    let (sender, tapped) = mpsc::sync_channel(WAITING);
+    let mut tables: Vec<&'static TableDef> = vec![&fabric::TABLE];
+    if conditions.iter().any(Option::is_some) {
+        tables.push(&readings::TABLE);
+    }
+    options.tap = Some(Tap::new(sender, tables));
+    let target = config.ring.as_ref().map_or(Target::Nowhere, |ring| {
+        Target::Dataset(ring.directory.clone())
+    });
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the event loop")?;
+    let consumer = Consumer::new(
+        config.clone(),
+        path.to_owned(),
+        conditions,
+        Arc::clone(&shared),
+        asked.clone(),
+        options.control.clone(),
+        Notify::from_environment()?,
+    );
+    let needs = needs(config, path);
+    std::thread::scope(|scope| {
+        // Before the process is confined: what it takes to answer.
+        if let Some(listener) = listener {
+            http::serve(listener, Arc::clone(&shared))?;
+        }
+        let summed = std::thread::Builder::new()
+            .name("rollup".to_owned())
+            .spawn_scoped(scope, move || {
+                confine::thread(&needs);
+                consumer.run(&tapped)
+            })
+            .context("cannot start the thread that sums")?;
+        let recorded = runtime.block_on(async {
+            let (mut signals, mut workload) = (Signals::without_hangup()?, Workload::none());
+            flag(SIGHUP, &asked.reload)?;
+            flag(SIGUSR1, &asked.keep)?;
+            let record =
+                record::record(target, machine, plan, &options, &mut workload, &mut signals);
+            Box::pin(record).await
+        });
+        // The thread ends when nothing more can come out of the tap.
+        drop(options);
+        let summed = summed.join().unwrap_or_else(|_| Err(anyhow!("the thread that sums ended early")));
+        // If it is the thread that failed, the recorder only knows that nobody takes its rows.
+        summed?;
+        recorded
+    })
+}
+
+/// Sets `flag` when the signal comes.
+fn flag(signal: i32, flag: &Arc<AtomicBool>) -> Result<()> {
+    signal_hook::flag::register(signal, Arc::clone(flag)).context("cannot handle signals")?;
+    Ok(())
+}
+
+/// Locks each directory that is written.
+fn locks(config: &Config) -> Result<Vec<Lock>> {
+    let ring = config.ring.as_ref().map(|ring| (&ring.directory, ring.mode));
+    let rollup = config.rollup.as_ref().map(|rollup| (&rollup.directory, rollup.mode));
+    let mut locks = Vec::new();
+    for (dir, mode) in ring.into_iter().chain(rollup) {
+        place::no_link(dir)?;
+        hours::make(dir, mode)?;
+        locks.push(lock::directory(dir, mode)?);
+    }
+    Ok(locks)
+}
+
+/// The conditions of the triggers, in their order; none where a trigger is only asked for.
+///
+/// # Errors
+///
+/// One cannot be met on this machine.
+pub fn conditions(config: &Config, plan: &Plan) -> Result<Vec<Option<Condition>>> {
+    let of = |trigger: &crate::config::Trigger| {
+        let when = trigger.when.as_deref();
+        when.map(|when| Condition::new(when, plan))
+            .transpose()
+            .with_context(|| format!("trigger {}", trigger.name))
+    };
+    config.triggers.iter().map(of).collect()
+}
+
+fn listener(config: &Config) -> Result<Option<TcpListener>> {
+    let Some(address) = config.metrics.as_ref().and_then(|metrics| metrics.listen) else {
+        return Ok(None);
+    };
+    let listener = TcpListener::bind(address).with_context(|| {
+        format!("cannot listen on {address} for metrics: choose another metrics.listen")
+    })?;
+    listener.set_nonblocking(true).context("cannot set up the socket for metrics")?;
+    Ok(Some(listener))
+}
+
+/// What the thread needs that sums.
+fn needs(config: &Config, path: &Path) -> Needs {
+    let mut needs = Needs { reads: vec![path.to_owned()], ..Needs::default() };
+    let mut writes: Vec<PathBuf> = Vec::new();
+    writes.extend(config.ring.as_ref().map(|ring| ring.directory.clone()));
+    writes.extend(config.rollup.as_ref().map(|rollup| rollup.directory.clone()));
+    writes.extend(config.kept.directory.clone());
+    needs.writes = writes;
+    let textfile = config.metrics.as_ref().and_then(|metrics| metrics.textfile.as_deref());
+    textfile.map_or(needs.clone(), |file| needs.and(Needs::to_write(file)))
+}

@@ -1,0 +1,294 @@
+//! Conditions of triggers: a rate above a level for some time, decided tick by tick.
+//!
+//! ```text
+//! SUBJECT > LEVEL [for TIME]
+//! pcie in > 80% for 5ms          any PCIe link, what goes in
+//! memory 0 > 100GB/s             one link, both ways together
+//! pcie_read_bandwidth > 80%      the links that a metric measures
+//! page-faults > 50000/s for 1s   an event that is of no link
+//! ```
+//!
+//! Guarantee: a condition that cannot be met on this machine (an unknown subject, a percentage where no
+//! peak is known) is an error before anything is recorded. A tick in which a counter was not read decides
+//! nothing: it neither begins nor ends what lasts.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use arrow::array::RecordBatch;
+
+use crate::catalog::suggest::{did_you_mean, list};
+use crate::plan::Plan;
+use crate::record::parse_duration;
+use crate::schema::columns::{self, get};
+use crate::schema::link::Direction;
+use crate::view::links::limit;
+
+/// Ticks that wait for the readings of other CPUs.
+const WAITING: usize = 64;
+
+/// A condition.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Condition {
+    /// What is looked at: it is true when one of them is.
+    meters: Vec<Meter>,
+    /// How long a rate must be above its level, ns.
+    lasting_ns: i64,
+}
+
+/// A sum of counters, and the rate above which it is.
+#[derive(Debug, Clone, PartialEq)]
+struct Meter {
+    /// Counter, and what a count of it is in the unit of the level.
+    counters: Vec<(i32, f64)>,
+    /// Per second.
+    level: f64,
+}
+
+/// A level as it is typed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Level {
+    /// Part of the peak.
+    OfPeak(f64),
+    /// A second.
+    Rate(f64),
+}
+
+impl Condition {
+    /// What `text` says of the counters of a plan.
+    ///
+    /// # Errors
+    ///
+    /// It is no condition, or cannot be met with this plan.
+    pub fn new(text: &str, plan: &Plan) -> Result<Self> {
+        let usage = || {
+            anyhow!("{text:?} is no condition: write SUBJECT > LEVEL for TIME, e.g. pcie in > 80% for 5ms")
+        };
+        let (subject, rest) = text.split_once('>').ok_or_else(usage)?;
+        let (level, time) = match rest.split_once(" for ") {
+            Some((level, time)) => (level, Some(time)),
+            None => (rest, None),
+        };
+        let lasting = time.map_or(Ok(Duration::ZERO), |time| {
+            parse_duration(time.trim(), Duration::from_millis(1))
+        });
+        let lasting = lasting.map_err(|error| anyhow!("{text:?}: {error}"))?;
+        ensure!(lasting <= Duration::from_mins(1), "{text:?}: choose at most 1min");
+        let level = parse_level(level.trim()).with_context(|| format!("{text:?}"))?;
+        let meters = meters(subject.trim(), level, plan).with_context(|| format!("{text:?}"))?;
+        Ok(Self { meters, lasting_ns: i64::try_from(lasting.as_nanos()).unwrap_or(i64::MAX) })
+    }
+}
+
+fn parse_level(text: &str) -> Result<Level> {
+    if let Some(percent) = text.strip_suffix('%') {
+        let percent: f64 = percent.trim().parse().context("the level is no number before %")?;
+        ensure!(percent > 0.0 && percent <= 1000.0, "choose a level above 0%");
+        return Ok(Level::OfPeak(percent / 100.0));
+    }
+    let Some(amount) = text.strip_suffix("/s") else {
+        bail!("write the level as 80%, 5GB/s or 1000/s");
+    };
+    let at = amount.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(amount.len());
+    let (number, unit) = amount.split_at(at);
+    let number: f64 = number.trim().parse().context("the level is no number")?;
+    ensure!(number > 0.0 && number.is_finite(), "choose a level above 0");
+    let factor = match unit.trim() {
+        "" | "B" => 1.0,
+        "kB" => 1e3,
+        "MB" => 1e6,
+        "GB" => 1e9,
+        "TB" => 1e12,
+        other => bail!("{other:?} is no unit of a level: write kB/s, MB/s, GB/s, TB/s or /s"),
+    };
+    Ok(Level::Rate(number * factor))
+}
+
+/// The sums that a subject stands for.
+fn meters(subject: &str, level: Level, plan: &Plan) -> Result<Vec<Meter>> {
+    let (name, direction) = match subject.rsplit_once(' ') {
+        Some((name, "in")) => (name.trim(), Some(Direction::In)),
+        Some((name, "out")) => (name.trim(), Some(Direction::Out)),
+        Some((name, "both")) => (name.trim(), None),
+        _ => (subject, None),
+    };
+    let links: Vec<usize> = (0..plan.links.len())
+        .filter(|at| [&plan.links[*at].name, &plan.links[*at].subsystem].iter().any(|its| **its == name))
+        .collect();
+    if !links.is_empty() {
+        return links.into_iter().map(|at| of_link(plan, at, direction, None, level)).collect();
+    }
+    let measured: Vec<u32> = plan
+        .metrics
+        .iter()
+        .filter(|metric| metric.name == subject)
+        .flat_map(|metric| metric.inputs.iter().filter_map(|input| input.counter))
+        .collect();
+    if !measured.is_empty() {
+        let on = |at: &usize| plan.links[*at].counters.iter().any(|its| measured.contains(&its.counter));
+        let links: Vec<usize> = (0..plan.links.len()).filter(on).collect();
+        ensure!(!links.is_empty(), "the metric {subject} measures no link: name a link or an event");
+        return links.into_iter().map(|at| of_link(plan, at, None, Some(&measured), level)).collect();
+    }
+    let of_event: Vec<(i32, f64)> = plan
+        .counters
+        .iter()
+        .filter(|counter| counter.event == subject)
+        .map(|counter| (counter.id as i32, counter.scale))
+        .collect();
+    if of_event.is_empty() {
+        let links = plan.links.iter().flat_map(|link| [link.name.as_str(), link.subsystem.as_str()]);
+        let metrics = plan.metrics.iter().map(|metric| metric.name.as_str());
+        let events = plan.counters.iter().map(|counter| counter.event.as_str());
+        let mut known: Vec<&str> = links.chain(metrics).chain(events).collect();
+        known.sort_unstable();
+        known.dedup();
+        bail!(
+            "{subject} is no link, metric or event that is recorded{}; there are: {}",
+            did_you_mean(subject, &known),
+            list(&known)
+        );
+    }
+    match level {
+        Level::Rate(level) => Ok(vec![Meter { counters: of_event, level }]),
+        Level::OfPeak(_) => bail!("no peak is known of {subject}: write the level as a rate, e.g. 5GB/s"),
+    }
+}
+
+/// What goes over a link in a direction, both ways if none, or as far as these counters count it.
+fn of_link(
+    plan: &Plan,
+    at: usize,
+    direction: Option<Direction>,
+    only: Option<&[u32]>,
+    level: Level,
+) -> Result<Meter> {
+    let link = &plan.links[at];
+    let its = link.counters.iter().filter(|its| {
+        direction.is_none_or(|direction| its.direction == direction)
+            && only.is_none_or(|only| only.contains(&its.counter))
+    });
+    let its: Vec<_> = its.collect();
+    ensure!(!its.is_empty(), "nothing that is recorded counts that of {}", link.name);
+    let ways: Vec<Direction> = its.iter().map(|its| its.direction).collect();
+    let level = match level {
+        Level::Rate(level) => level,
+        Level::OfPeak(part) => {
+            let way = ways[0];
+            let way = if ways.iter().all(|its| *its == way) { way } else { Direction::Both };
+            let limit = limit(link, way).with_context(|| {
+                format!(
+                    "no peak is known of {} {}: write the level as a rate, e.g. 5GB/s, or run \
+                     `uncore-trace calibrate`",
+                    link.name,
+                    way.name()
+                )
+            })?;
+            part * limit.peak.bytes_per_s
+        }
+    };
+    let scale = |id: u32| plan.counters.iter().find(|counter| counter.id == id).map(|it| it.scale);
+    let counters = its.iter().filter_map(|its| Some((its.counter as i32, scale(its.counter)?)));
+    Ok(Meter { counters: counters.collect(), level })
+}
+
+/// The last reading of a counter.
+#[derive(Debug, Clone, Copy)]
+struct Last {
+    mono_ns: i64,
+    value: u64,
+}
+
+/// A meter while it is watched.
+#[derive(Debug, Default)]
+struct State {
+    /// Rates so far of ticks whose counters were not all read, and how many were.
+    ticks: BTreeMap<i64, (f64, usize)>,
+    /// Since when the rate is above the level, ns.
+    since: Option<i64>,
+    /// Whether that was told.
+    told: bool,
+}
+
+/// Watches one condition.
+#[derive(Debug)]
+pub struct Watch {
+    condition: Condition,
+    states: Vec<State>,
+    /// The meters of each counter, and the scale of its counts there.
+    of: HashMap<i32, Vec<(usize, f64)>>,
+    last: HashMap<i32, Last>,
+}
+
+impl Watch {
+    /// Nothing seen yet.
+    pub fn new(condition: Condition) -> Self {
+        let mut of: HashMap<i32, Vec<(usize, f64)>> = HashMap::new();
+        for (meter, its) in condition.meters.iter().enumerate() {
+            for (counter, scale) in &its.counters {
+                of.entry(*counter).or_default().push((meter, *scale));
+            }
+        }
+        let states = condition.meters.iter().map(|_| State::default()).collect();
+        Self { condition, states, of, last: HashMap::new() }
+    }
+
+    /// Looks at rows of `readings`. Returns when the condition came true, `CLOCK_MONOTONIC` ns, if it
+    /// did; again only after it was false.
+    ///
+    /// # Errors
+    ///
+    /// The batch has not the columns of the table.
+    pub fn readings(&mut self, batch: &RecordBatch) -> Result<Option<i64>> {
+        let times = columns::i64s(batch, "mono_ns")?;
+        let ticks = columns::i64s(batch, "tick")?;
+        let counters = columns::i32s(batch, "counter")?;
+        let values = columns::i64s(batch, "value")?;
+        let mut came_true = None;
+        for row in 0..batch.num_rows() {
+            let counter = counters.value(row);
+            let Some(meters) = self.of.get(&counter) else { continue };
+            let now = times.value(row);
+            let Some(value) = get(values, row).map(i64::cast_unsigned) else {
+                self.last.remove(&counter);
+                continue;
+            };
+            let Some(last) = self.last.insert(counter, Last { mono_ns: now, value }) else { continue };
+            let passed = now.saturating_sub(last.mono_ns);
+            if passed <= 0 || value < last.value {
+                continue;
+            }
+            let rate = (value - last.value) as f64 * 1e9 / passed as f64;
+            for &(meter, scale) in meters {
+                let parts = self.condition.meters[meter].counters.len();
+                let level = self.condition.meters[meter].level;
+                let state = &mut self.states[meter];
+                let tick = state.ticks.entry(ticks.value(row)).or_default();
+                *tick = (tick.0 + rate * scale, tick.1 + 1);
+                if tick.1 < parts {
+                    if state.ticks.len() > WAITING {
+                        state.ticks.pop_first();
+                    }
+                    continue;
+                }
+                let is_above = tick.0 > level;
+                state.ticks.remove(&ticks.value(row));
+                if !is_above {
+                    (state.since, state.told) = (None, false);
+                    continue;
+                }
+                // The count is of the time since the last reading.
+                let since = *state.since.get_or_insert(last.mono_ns);
+                if !state.told && now - since >= self.condition.lasting_ns {
+                    state.told = true;
+                    came_true = came_true.or(Some(now));
+                }
+            }
+        }
+        Ok(came_true)
+    }
+}
+
+#[cfg(test)]
+mod tests;

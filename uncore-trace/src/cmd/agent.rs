@@ -1,0 +1,131 @@
+//! `uncore-trace agent`.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+
+use super::catalog::CatalogArgs;
+use super::heading::PRINT;
+use super::record::{FLUSH, LAG};
+use super::report::print;
+use super::select::nanos;
+use super::witness::WitnessArgs;
+use crate::agent;
+use crate::catalog::Catalog;
+use crate::config::Config;
+use crate::discover::{self, Machine};
+use crate::plan::misses::Wanted;
+use crate::plan::traffic::traffic;
+use crate::plan::{Plan, Request};
+use crate::record::{AtSwitch, Options, buffer_mib};
+use crate::text::counted;
+
+/// Where the configuration is if nothing else is said.
+pub(super) const CONFIG: &str = "/etc/uncore-trace/agent.toml";
+
+/// Record without an end, for operators
+///
+/// Keeps three things, each of which can be left out: the raw tables of the last time on the local disk (the
+/// ring), the timeline in windows of a second or longer as one Parquet file an hour (the roll-up), and
+/// numbers for Prometheus. A trigger keeps the last part of the ring when a rate is above a level.
+/// SIGHUP reads the configuration again; SIGUSR1 keeps the last part of the ring; SIGTERM finishes all
+/// files.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  uncore-trace agent --config agent.toml --check
+  uncore-trace agent --config agent.toml
+
+docs/fleet.md explains every key of the configuration.")]
+pub struct Args {
+    /// The configuration, TOML
+    #[arg(short, long, value_name = "FILE", default_value = CONFIG)]
+    config: PathBuf,
+
+    #[command(flatten)]
+    catalog: CatalogArgs,
+
+    /// Say whether the configuration is right on this machine, and exit
+    #[arg(long, help_heading = PRINT)]
+    check: bool,
+}
+
+/// Plans and records until a signal comes; exit code 0, 1 if something was lost.
+pub fn run(args: &Args, root: &Path) -> Result<u8> {
+    let config = Config::read(&args.config)?;
+    ensure!(
+        args.check || root == Path::new("/"),
+        "{} is not the running machine: --root is for agent --check",
+        root.display()
+    );
+    let machine = discover::machine(root)?;
+    for problem in &machine.problems {
+        log::warn!("{problem}");
+    }
+    let catalog = args.catalog.load()?;
+    let plan = planned(&config, &machine, &catalog)?;
+    agent::conditions(&config, &plan)?;
+    if args.check {
+        let links = counted(plan.links.len(), "link");
+        let counters = counted(plan.counters.len(), "counter");
+        let triggers = counted(config.triggers.len(), "trigger");
+        print(&format!("{}: valid; {counters}, {links}, {triggers}\n", args.config.display()))?;
+        return Ok(0);
+    }
+    super::log::tell(&plan);
+    let options = options(&config, &machine, &plan, catalog.outside);
+    let outcome = agent::run(&machine, &plan, &config, &args.config, options)?;
+    let lists = [outcome.losses.incomplete(), outcome.losses.note()];
+    lists.iter().flatten().for_each(|line| super::log::say(line));
+    Ok(u8::from(!outcome.losses.is_complete()))
+}
+
+/// What the configuration asks for, or all traffic.
+fn planned(config: &Config, machine: &Machine, catalog: &Catalog) -> Result<Plan> {
+    let record = &config.record;
+    let request = Request {
+        groups: record.groups.clone(),
+        events: record.events.clone(),
+        metrics: record.metrics.clone(),
+        allow_missing: true,
+        devices: Vec::new(),
+        per_port: false,
+        misses: Wanted::No,
+        tick_ns: nanos(record.tick()),
+        window_ns: nanos(record.interval()),
+    };
+    let asks = [&record.groups, &record.events, &record.metrics];
+    if asks.iter().all(|list| list.is_empty()) {
+        let (plan, notice) = traffic(machine, catalog, &request)?;
+        if let Some(notice) = notice {
+            log::warn!("{notice}");
+        }
+        return Ok(plan);
+    }
+    WitnessArgs::default().plan(machine, catalog, request, record.method())
+}
+
+fn options(config: &Config, machine: &Machine, plan: &Plan, catalog: Vec<String>) -> Options {
+    let budget = WitnessArgs::default().budget(config.record.method());
+    let at_switch = AtSwitch::of(plan, budget.is_some());
+    let flush = FLUSH.max(config.record.interval());
+    let view = Options::for_view(machine, plan);
+    let ring = config.ring.as_ref();
+    Options {
+        output: ring.map_or_else(|| "-".into(), |ring| ring.directory.join("")),
+        mode: ring.map(|ring| ring.mode).unwrap_or_default(),
+        rotate: ring.map(|ring| ring.part),
+        keep: ring.map(|ring| ring.keep),
+        cluster: Some(config.cluster.clone()),
+        min_gap: Duration::from_micros(100),
+        flush,
+        method: config.record.method(),
+        lag: LAG.min(flush / 2),
+        witness_budget: budget,
+        buffer: buffer_mib(machine.cpus.online.len(), false, at_switch) << 20,
+        listen: true,
+        catalog,
+        ..view
+    }
+}
