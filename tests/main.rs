@@ -11,6 +11,7 @@
 //! - `faults`, `slow_disk`, `damage`, `survive` and `hotplug` do what is in docs/faults.md.
 //! - The others record for real on the kernel at hand, as root, and skip with a reason where they cannot.
 
+mod agent;
 mod amd;
 mod attribute;
 mod ci;

@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 
+use super::Asked;
 use super::http::Shared;
 use super::keep::keep;
 use super::metrics::{Metrics, Own};
 use super::notify::Notify;
 use super::trigger::{Condition, Watch};
-use super::Asked;
 use crate::clock::mono_ns;
 use crate::config::{Config, Trigger};
 use crate::record::{Control, own_cpu_ns};
@@ -28,7 +28,7 @@ use crate::view::rollup::{Form, Rows, Summer};
 const LOOK: Duration = Duration::from_millis(200);
 
 /// How often what was summed is made to survive a kill.
-const SEAL: Duration = Duration::from_secs(30);
+const SEAL: Duration = Duration::from_secs(10);
 
 /// How often old hours are looked for.
 const TRIM: Duration = Duration::from_mins(10);
@@ -107,9 +107,12 @@ impl Consumer {
         control: Control,
         notify: Notify,
     ) -> Self {
-        let triggers = config.triggers.iter().cloned().zip(conditions).map(|(trigger, condition)| {
-            Watched { trigger, watch: condition.map(Watch::new), last: None }
-        });
+        let triggers =
+            config.triggers.iter().cloned().zip(conditions).map(|(trigger, condition)| Watched {
+                trigger,
+                watch: condition.map(Watch::new),
+                last: None,
+            });
         Self {
             summer: Summer::new(form(&config)),
             hours: None,
@@ -214,7 +217,9 @@ impl Consumer {
                 Err(error) => {
                     self.own.unwritten += rows.batch.num_rows() as u64;
                     if !std::mem::replace(&mut self.failing, true) {
-                        log::warn!("rows of the roll-up are lost until it can be written again: {error:#}");
+                        log::warn!(
+                            "rows of the roll-up are lost until it can be written again: {error:#}"
+                        );
                     }
                 }
             }
@@ -296,7 +301,9 @@ impl Consumer {
 
     fn fire_asked(&mut self) {
         if self.config.ring.is_none() {
-            log::warn!("asked to keep the ring, but there is none: add [ring] to the configuration");
+            log::warn!(
+                "asked to keep the ring, but there is none: add [ring] to the configuration"
+            );
             return;
         }
         if self.asked_last.is_some_and(|last| last.elapsed() < self.config.kept.pause) {
@@ -373,13 +380,11 @@ impl Consumer {
         anyhow::ensure!(new.ring == old.ring, name("[ring]"));
         anyhow::ensure!(new.triggers == old.triggers, name("[[trigger]]"));
         anyhow::ensure!(new.kept.directory == old.kept.directory, name("kept.directory"));
-        let place = |config: &Config| {
-            config.rollup.as_ref().map(|its| (its.directory.clone(), its.mode))
-        };
+        let place =
+            |config: &Config| config.rollup.as_ref().map(|its| (its.directory.clone(), its.mode));
         anyhow::ensure!(place(&new) == place(old), name("rollup.directory or rollup.mode"));
-        let open = |config: &Config| {
-            config.metrics.as_ref().map(|its| (its.listen, its.textfile.clone()))
-        };
+        let open =
+            |config: &Config| config.metrics.as_ref().map(|its| (its.listen, its.textfile.clone()));
         anyhow::ensure!(open(&new) == open(old), name("metrics.listen or metrics.textfile"));
         if let Some(metrics) = &new.metrics {
             self.metrics.set_owners(metrics.owners);
@@ -400,10 +405,8 @@ pub(super) fn kept_directory(config: &Config, ring: &Path) -> PathBuf {
 
 fn form(config: &Config) -> Form {
     let ns = |time: Duration| i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
-    let (window, owners) = config
-        .rollup
-        .as_ref()
-        .map_or((WINDOW, OWNERS), |rollup| (rollup.window, rollup.owners));
+    let (window, owners) =
+        config.rollup.as_ref().map_or((WINDOW, OWNERS), |rollup| (rollup.window, rollup.owners));
     Form { window_ns: ns(window), owners, slack_ns: ns(SLACK) }
 }
 

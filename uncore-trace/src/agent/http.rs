@@ -123,10 +123,7 @@ fn answer(request: &Request<Incoming>, shared: &Shared) -> Response<Full<Bytes>>
         (&Method::POST, "/trigger") => {
             // A page in a browser can post too, but not with this header and without being asked first.
             if !request.headers().contains_key("x-uncore-trace") {
-                return text(
-                    StatusCode::FORBIDDEN,
-                    "send the header X-Uncore-Trace: 1 with it\n",
-                );
+                return text(StatusCode::FORBIDDEN, "send the header X-Uncore-Trace: 1 with it\n");
             }
             shared.asked.keep.store(true, Ordering::Relaxed);
             text(StatusCode::ACCEPTED, "the last part of the ring will be kept\n")

@@ -38,8 +38,9 @@ pub(super) fn keep(
     let time = Timestamp::now().strftime("%Y%m%dT%H%M%SZ");
     let target = vacant(kept, &format!("{time}-{name}"));
     let hidden = kept.join(format!(".{time}-{name}.tmp"));
-    let linked = link(&parts, &hidden, mode)
-        .and_then(|()| fs::rename(&hidden, &target).with_context(|| format!("cannot name {}", target.display())));
+    let linked = link(&parts, &hidden, mode).and_then(|()| {
+        fs::rename(&hidden, &target).with_context(|| format!("cannot name {}", target.display()))
+    });
     if linked.is_err() {
         // The error that counts is why it failed.
         fs::remove_dir_all(&hidden).ok();
@@ -54,7 +55,8 @@ fn link(parts: &[PathBuf], dir: &Path, mode: Mode) -> Result<()> {
         let name = part.file_name().with_context(|| format!("{} has no name", part.display()))?;
         let to = dir.join(name);
         hours::make(&to, mode)?;
-        let entries = fs::read_dir(part).with_context(|| format!("cannot read {}", part.display()))?;
+        let entries =
+            fs::read_dir(part).with_context(|| format!("cannot read {}", part.display()))?;
         for entry in entries {
             let from = entry.with_context(|| format!("cannot read {}", part.display()))?.path();
             let file = to.join(from.file_name().unwrap_or_default());

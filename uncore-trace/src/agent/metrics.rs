@@ -157,7 +157,9 @@ impl Metrics {
                     direction: text(directions),
                     socket: get(sockets, row),
                 },
-                None => Thing::Event { event: text(events), filter: text(filters), unit: text(units) },
+                None => {
+                    Thing::Event { event: text(events), filter: text(filters), unit: text(units) }
+                }
             };
             if self.things.len() >= NAMES && !self.things.contains_key(&thing) {
                 self.left_out += 1;
@@ -178,7 +180,11 @@ impl Metrics {
             let name = Name {
                 owner: kind.to_owned(),
                 // Interrupts are many, and next to nothing each.
-                name: if kind == crate::schema::owner::DEVICE { text(comms) } else { String::new() },
+                name: if kind == crate::schema::owner::DEVICE {
+                    text(comms)
+                } else {
+                    String::new()
+                },
                 cgroup: if kind == TASK { text(cgroups) } else { String::new() },
                 container: text(containers),
                 pod: text(pods),
@@ -268,7 +274,11 @@ impl Thing {
                 vec![("link", link.as_str()), ("direction", direction.as_str()), ("socket", socket)]
             }
             Self::Event { event, filter, unit } => {
-                vec![("event", event.as_str()), ("filter", filter.as_str()), ("unit", unit.as_str())]
+                vec![
+                    ("event", event.as_str()),
+                    ("filter", filter.as_str()),
+                    ("unit", unit.as_str()),
+                ]
             }
         }
     }
@@ -320,7 +330,13 @@ fn owners(counted: &Counted) -> Vec<(Labels<'_>, f64)> {
     let mut names: Vec<_> = counted.shown.iter().collect();
     names.sort_by(|a, b| a.0.cmp(b.0));
     let shown = names.into_iter().map(|(name, series)| (name.labels(), series.total));
-    let other = [("owner", OTHER), ("owner_name", ""), ("owner_cgroup", ""), ("owner_container", ""), ("owner_pod", "")];
+    let other = [
+        ("owner", OTHER),
+        ("owner_name", ""),
+        ("owner_cgroup", ""),
+        ("owner_container", ""),
+        ("owner_pod", ""),
+    ];
     shown.chain([(other.to_vec(), counted.other)]).collect()
 }
 
@@ -394,7 +410,8 @@ const OF_THINGS: [OfThings; 8] = [
 impl Collector for Metrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         for OfThings { name, help, links, kind, series } in OF_THINGS {
-            let mut things = self.things.iter().filter(|(thing, _)| thing.is_link() == links).peekable();
+            let mut things =
+                self.things.iter().filter(|(thing, _)| thing.is_link() == links).peekable();
             if things.peek().is_none() {
                 continue;
             }

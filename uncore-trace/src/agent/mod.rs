@@ -85,9 +85,10 @@ pub fn run(
         tables.push(&readings::TABLE);
     }
     options.tap = Some(Tap::new(sender, tables));
-    let target = config.ring.as_ref().map_or(Target::Nowhere, |ring| {
-        Target::Dataset(ring.directory.clone())
-    });
+    let target = config
+        .ring
+        .as_ref()
+        .map_or(Target::Nowhere, |ring| Target::Dataset(ring.directory.clone()));
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -124,7 +125,8 @@ pub fn run(
         });
         // The thread ends when nothing more can come out of the tap.
         drop(options);
-        let summed = summed.join().unwrap_or_else(|_| Err(anyhow!("the thread that sums ended early")));
+        let summed =
+            summed.join().unwrap_or_else(|_| Err(anyhow!("the thread that sums ended early")));
         // If it is the thread that failed, the recorder only knows that nobody takes its rows.
         summed?;
         recorded

@@ -63,7 +63,9 @@ impl Condition {
     /// It is no condition, or cannot be met with this plan.
     pub fn new(text: &str, plan: &Plan) -> Result<Self> {
         let usage = || {
-            anyhow!("{text:?} is no condition: write SUBJECT > LEVEL for TIME, e.g. pcie in > 80% for 5ms")
+            anyhow!(
+                "{text:?} is no condition: write SUBJECT > LEVEL for TIME, e.g. pcie in > 80% for 5ms"
+            )
         };
         let (subject, rest) = text.split_once('>').ok_or_else(usage)?;
         let (level, time) = match rest.split_once(" for ") {
@@ -114,7 +116,9 @@ fn meters(subject: &str, level: Level, plan: &Plan) -> Result<Vec<Meter>> {
         _ => (subject, None),
     };
     let links: Vec<usize> = (0..plan.links.len())
-        .filter(|at| [&plan.links[*at].name, &plan.links[*at].subsystem].iter().any(|its| **its == name))
+        .filter(|at| {
+            [&plan.links[*at].name, &plan.links[*at].subsystem].iter().any(|its| **its == name)
+        })
         .collect();
     if !links.is_empty() {
         return links.into_iter().map(|at| of_link(plan, at, direction, None, level)).collect();
@@ -126,10 +130,17 @@ fn meters(subject: &str, level: Level, plan: &Plan) -> Result<Vec<Meter>> {
         .flat_map(|metric| metric.inputs.iter().filter_map(|input| input.counter))
         .collect();
     if !measured.is_empty() {
-        let on = |at: &usize| plan.links[*at].counters.iter().any(|its| measured.contains(&its.counter));
+        let on =
+            |at: &usize| plan.links[*at].counters.iter().any(|its| measured.contains(&its.counter));
         let links: Vec<usize> = (0..plan.links.len()).filter(on).collect();
-        ensure!(!links.is_empty(), "the metric {subject} measures no link: name a link or an event");
-        return links.into_iter().map(|at| of_link(plan, at, None, Some(&measured), level)).collect();
+        ensure!(
+            !links.is_empty(),
+            "the metric {subject} measures no link: name a link or an event"
+        );
+        return links
+            .into_iter()
+            .map(|at| of_link(plan, at, None, Some(&measured), level))
+            .collect();
     }
     let of_event: Vec<(i32, f64)> = plan
         .counters
@@ -138,7 +149,8 @@ fn meters(subject: &str, level: Level, plan: &Plan) -> Result<Vec<Meter>> {
         .map(|counter| (counter.id as i32, counter.scale))
         .collect();
     if of_event.is_empty() {
-        let links = plan.links.iter().flat_map(|link| [link.name.as_str(), link.subsystem.as_str()]);
+        let links =
+            plan.links.iter().flat_map(|link| [link.name.as_str(), link.subsystem.as_str()]);
         let metrics = plan.metrics.iter().map(|metric| metric.name.as_str());
         let events = plan.counters.iter().map(|counter| counter.event.as_str());
         let mut known: Vec<&str> = links.chain(metrics).chain(events).collect();
@@ -152,7 +164,9 @@ fn meters(subject: &str, level: Level, plan: &Plan) -> Result<Vec<Meter>> {
     }
     match level {
         Level::Rate(level) => Ok(vec![Meter { counters: of_event, level }]),
-        Level::OfPeak(_) => bail!("no peak is known of {subject}: write the level as a rate, e.g. 5GB/s"),
+        Level::OfPeak(_) => {
+            bail!("no peak is known of {subject}: write the level as a rate, e.g. 5GB/s")
+        }
     }
 }
 
@@ -254,7 +268,9 @@ impl Watch {
                 self.last.remove(&counter);
                 continue;
             };
-            let Some(last) = self.last.insert(counter, Last { mono_ns: now, value }) else { continue };
+            let Some(last) = self.last.insert(counter, Last { mono_ns: now, value }) else {
+                continue;
+            };
             let passed = now.saturating_sub(last.mono_ns);
             if passed <= 0 || value < last.value {
                 continue;

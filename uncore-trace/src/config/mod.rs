@@ -349,11 +349,7 @@ impl Config {
             metrics: metrics.map(MetricsFile::checked).transpose()?,
             upload: upload.map(UploadFile::checked).transpose()?,
             triggers: trigger.into_iter().map(TriggerFile::checked).collect::<Result<_>>()?,
-            kept: Kept {
-                directory: kept.directory,
-                quota: kept.quota.0,
-                pause: kept.pause.0,
-            },
+            kept: Kept { directory: kept.directory, quota: kept.quota.0, pause: kept.pause.0 },
         };
         config.fits()?;
         Ok(config)
@@ -380,7 +376,10 @@ impl RingFile {
         let keep: Keep = self.keep.parse().map_err(|error| anyhow!("ring.keep: {error}"))?;
         let part: Rotate = self.part.parse().map_err(|error| anyhow!("ring.part: {error}"))?;
         if let (Rotate::Bytes(part), Keep::Bytes(all)) = (part, keep) {
-            ensure!(all >= 2 * part, "ring.keep is smaller than two parts: choose at least twice ring.part");
+            ensure!(
+                all >= 2 * part,
+                "ring.keep is smaller than two parts: choose at least twice ring.part"
+            );
         }
         Ok(Ring {
             directory: absolute("ring.directory", self.directory)?,
@@ -445,7 +444,10 @@ impl UploadFile {
             url.starts_with("s3://") || url.starts_with("file:///"),
             "upload.url is {url:?}: write s3://BUCKET/PREFIX or file:///DIRECTORY"
         );
-        ensure!(!url.contains('@'), "upload.url holds a user or a key: credentials are taken from the environment or the instance only");
+        ensure!(
+            !url.contains('@'),
+            "upload.url holds a user or a key: credentials are taken from the environment or the instance only"
+        );
         ensure!(
             every.0 >= Duration::from_millis(100),
             "upload.every is too short: choose at least 100ms"
@@ -459,7 +461,10 @@ impl TriggerFile {
         let Self { name, when, before, after } = self;
         let is_name = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
         ensure!(
-            !name.is_empty() && name.len() <= 64 && name.chars().all(is_name) && !name.starts_with('.'),
+            !name.is_empty()
+                && name.len() <= 64
+                && name.chars().all(is_name)
+                && !name.starts_with('.'),
             "trigger name {name:?} is no file name: use letters, digits, - and _"
         );
         for (key, time) in [("before", before.0), ("after", after.0)] {

@@ -17,7 +17,10 @@ fn an_empty_file_records_with_the_defaults_and_keeps_nothing() {
 fn a_section_without_keys_has_the_defaults() {
     let config = Config::parse("[ring]\n[rollup]\n[upload]\nurl = 's3://b/p'").unwrap();
     let ring = config.ring.unwrap();
-    assert_eq!((ring.part, ring.keep), (Rotate::After(Duration::from_mins(5)), Keep::Bytes(20 << 30)));
+    assert_eq!(
+        (ring.part, ring.keep),
+        (Rotate::After(Duration::from_mins(5)), Keep::Bytes(20 << 30))
+    );
     let rollup = config.rollup.unwrap();
     assert_eq!((rollup.window, rollup.owners), (Duration::from_secs(10), 100));
     assert_eq!(config.upload.unwrap().queue, 2 << 30);

@@ -98,7 +98,9 @@ impl Rotation {
     /// The next part cannot be made because of `error`: it is tried again after [`RETRY`].
     pub(super) fn wait(&mut self, error: &Error) {
         if self.waits_until.is_none() {
-            log::warn!("the next part cannot be made, the recording goes on in this one: {error:#}");
+            log::warn!(
+                "the next part cannot be made, the recording goes on in this one: {error:#}"
+            );
         }
         self.waits_until = Some(Instant::now() + RETRY);
     }

@@ -2,7 +2,8 @@
 //!
 //! It is no table of a recording: `uncore-trace rollup` makes it from recordings, and the agent makes it
 //! as it records, one file an hour. One row per window, counter, owner and method, where the owner of a
-//! task's share is its cgroup.
+//! task's share is its cgroup, and a counter is a PMU instance, event and filter: those that are read on each
+//! CPU are added up.
 //!
 //! Guarantees: the `value`s of one (window, counter) sum to its `total`; a null says "not known". A window
 //! that was known in part has the counts of that part, whose length is `known_ns`. Sums over `low` and `high`
@@ -38,7 +39,7 @@ table! {
     ts: Time => Delta, "End of the window, wall clock, in microseconds, UTC. The hour and the date of a file are those of this time.";
     mono_ns: I64 => Delta, "End of the window on `CLOCK_MONOTONIC`, ns.";
     window_ns: I64 => Dict, "Length of the window, ns.";
-    known_ns: I64 => Dict, "Time of the window in which the counter could be read, ns: what `value` and `total` are of. A rate is `value / known_ns`.";
+    known_ns: I64 => Dict, "Time of the window in which the counter could be read, ns: what `value` and `total` are of; of counters on several CPUs the mean. A rate is `value / known_ns`.";
     host: Word => Dict, "Host name.";
     boot_id: Word => Dict, "Random id of the boot (`/proc/sys/kernel/random/boot_id`): times of `CLOCK_MONOTONIC` compare within one boot.";
     cluster: Null<Word> => Dict, "Cluster the host is in; null where it was not named.";

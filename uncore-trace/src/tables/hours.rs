@@ -261,7 +261,8 @@ fn encoded(name: &str) -> String {
     let mut text = String::new();
     for (at, byte) in name.bytes().enumerate() {
         // A name that begins with a dot is hidden, or a way out.
-        let is_plain = byte.is_ascii_alphanumeric() || b"-_".contains(&byte) || byte == b'.' && at > 0;
+        let is_plain =
+            byte.is_ascii_alphanumeric() || b"-_".contains(&byte) || byte == b'.' && at > 0;
         if is_plain {
             text.push(char::from(byte));
         } else {

@@ -293,7 +293,9 @@ pub fn within(dir: &Path, from: i64, to: i64) -> Result<Vec<PathBuf>> {
     for part in parts_of(dir).into_iter().rev() {
         let table = Table::open(&fabric::TABLE, &table_path(&part, &fabric::TABLE));
         // One that is recorded, or was left, has no such file yet.
-        let Some((begin, end)) = table.ok().and_then(|table| table.bounds("mono_ns")) else { continue };
+        let Some((begin, end)) = table.ok().and_then(|table| table.bounds("mono_ns")) else {
+            continue;
+        };
         if begin <= to && from <= end {
             found.push(part);
         }

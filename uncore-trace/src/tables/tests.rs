@@ -396,7 +396,8 @@ fn every_table_of_a_dataset_is_a_file_even_when_empty() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("run");
     let mut writer =
-        WriterHandle::create(Target::Dataset(path.clone()), Create::default(), &pairs(), None).unwrap();
+        WriterHandle::create(Target::Dataset(path.clone()), Create::default(), &pairs(), None)
+            .unwrap();
     assert!(writer.wants(&readings::TABLE));
     writer.write(&fabric::TABLE, window(3)).unwrap();
     writer.finish(pairs()).unwrap();
@@ -449,7 +450,8 @@ fn an_error_of_the_thread_comes_out_of_a_later_call() {
         }
     }
     assert!(
-        WriterHandle::create(Target::Stream(Box::new(Full)), Create::default(), &pairs(), None).is_err()
+        WriterHandle::create(Target::Stream(Box::new(Full)), Create::default(), &pairs(), None)
+            .is_err()
     );
     let mut handle = WriterHandle::create(
         Target::Stream(Box::new(AfterFirst(4000))),

@@ -267,10 +267,12 @@ fn run_tapped(
                 tap.send(Tapped::Metadata(tap.part, metadata))?;
                 let is_whole = matches!(finished, Some(Ok(_)));
                 tap.send(Tapped::End(tap.part, !is_whole))?;
-                return Ok(finished.unwrap_or_else(|| Ok(Finished::default())).unwrap_or_else(|error| {
-                    log::warn!("a part is left unfinished: {error:#}");
-                    Finished::default()
-                }));
+                return Ok(finished.unwrap_or_else(|| Ok(Finished::default())).unwrap_or_else(
+                    |error| {
+                        log::warn!("a part is left unfinished: {error:#}");
+                        Finished::default()
+                    },
+                ));
             }
         }
     }

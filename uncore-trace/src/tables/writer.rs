@@ -78,7 +78,9 @@ impl std::fmt::Debug for Target {
         match self {
             Target::File(path) => f.debug_tuple("File").field(path).finish(),
             Target::Dataset(path) => f.debug_tuple("Dataset").field(path).finish(),
-            Target::Table(def, path) => f.debug_tuple("Table").field(&def.name).field(path).finish(),
+            Target::Table(def, path) => {
+                f.debug_tuple("Table").field(&def.name).field(path).finish()
+            }
             Target::Stream(_) => f.write_str("Stream"),
             Target::Pieces(_) => f.write_str("Pieces"),
             Target::Nowhere => f.write_str("Nowhere"),

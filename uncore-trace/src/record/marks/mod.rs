@@ -44,7 +44,9 @@ impl Marks {
         let room = match target {
             Target::Dataset(_) => Room::Table,
             Target::File(_) => Room::Metadata,
-            Target::Stream(_) | Target::Pieces(_) | Target::Table(..) | Target::Nowhere => Room::Nowhere,
+            Target::Stream(_) | Target::Pieces(_) | Target::Table(..) | Target::Nowhere => {
+                Room::Nowhere
+            }
         };
         let book = Arc::new(Mutex::new(Book::new(room)));
         let mut listeners = JoinSet::new();

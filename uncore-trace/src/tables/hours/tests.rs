@@ -117,7 +117,8 @@ fn names_that_a_user_chose_stay_in_the_directory() {
     let mut hours = Hours::open(&root, Mode::default(), pairs("../../x y", "../c=/d")).unwrap();
     hours.write(DAY_US, &rows(DAY_US)).unwrap();
     hours.finish().unwrap();
-    let expected = "cluster=%2E.%2Fc%3D%2Fd/date=2026-11-24/hour=00/%2E.%2F..%2Fx%20y_01234567_000.parquet";
+    let expected =
+        "cluster=%2E.%2Fc%3D%2Fd/date=2026-11-24/hour=00/%2E.%2F..%2Fx%20y_01234567_000.parquet";
     assert_eq!(names(&root), [expected]);
     assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1);
     assert_eq!(encoded(""), "unknown");

@@ -1,6 +1,6 @@
 //! `fabric` in longer windows: the rows of the table [`rollup`].
 //!
-//! Guarantees: every share of `fabric` is in exactly one row, so that the shares of a counter's window sum
+//! Counters of one PMU that count the same on several CPUs are added up. Guarantees: every share of `fabric` is in exactly one row, so that the shares of a counter's window sum
 //! to what it counted, as they do in `fabric`; a window of `fabric` without a value adds nothing, not 0, and
 //! is not in `known_ns`; memory is bounded by [`MOST_LINES`] of each window and [`OPEN`] windows.
 //!
@@ -34,7 +34,8 @@ pub const MOST_LINES: usize = 50_000;
 /// Windows that are open at once: the oldest is closed when there are more.
 pub const OPEN: usize = 8;
 
-/// A counter, as its rows have it.
+/// A counter, as its rows have it. Counters of which all this is the same are one: those of an event that is
+/// counted on each CPU.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Counter {
     socket: Option<i16>,
@@ -93,7 +94,10 @@ pub struct Summer {
     form: Form,
     links: Links,
     origin: Origin,
-    counters: BTreeMap<i32, Counter>,
+    /// What is told apart.
+    things: Vec<Counter>,
+    /// The thing of each counter, by its place.
+    counters: HashMap<i32, usize>,
     open: BTreeMap<i64, Window>,
     newest_ns: i64,
     /// The window of `fabric` whose count was added last, for each source and counter.
@@ -113,7 +117,8 @@ impl Summer {
             form,
             links: Links::default(),
             origin: Origin::default(),
-            counters: BTreeMap::new(),
+            things: Vec::new(),
+            counters: HashMap::new(),
             open: BTreeMap::new(),
             newest_ns: i64::MIN,
             counted: HashMap::new(),
@@ -135,6 +140,7 @@ impl Summer {
         self.links = Links::of_metadata(pairs)?;
         self.origin = Origin::of(pairs);
         self.counters.clear();
+        self.things.clear();
         Ok(())
     }
 
@@ -164,10 +170,10 @@ impl Summer {
         for row in 0..batch.num_rows() {
             let (end_ns, length_ns) = (ends.value(row), lengths.value(row));
             let counter = counters.value(row);
-            if !self.counters.contains_key(&counter) {
-                let described = self.counter(counter, batch, row)?;
-                self.counters.insert(counter, described);
-            }
+            let thing = match self.counters.get(&counter) {
+                Some(thing) => *thing,
+                None => self.meet(counter, batch, row)?,
+            };
             let window_ns = self.form.window_ns.max(1);
             let close_ns = end_ns.saturating_add(window_ns - 1).div_euclid(window_ns) * window_ns;
             self.newest_ns = self.newest_ns.max(end_ns);
@@ -176,7 +182,7 @@ impl Summer {
             let value = get(values, row);
             let total = get(totals, row);
             if self.counted.insert((source, counter), end_ns) != Some(end_ns) {
-                window.count(counter, length_ns, total, running.value(row));
+                window.count(thing, counter, length_ns, total, running.value(row));
             }
             let quick = (
                 close_ns,
@@ -201,14 +207,18 @@ impl Summer {
                     pod: text(pods.get(row)),
                 };
                 let method = methods.get(row).unwrap_or_default();
-                let (line, is_joined) = window.line(counter, owner, method);
+                let (line, is_joined) = window.line(thing, owner, method);
                 self.joined += u64::from(is_joined);
-                let socket = self.counters.get(&counter).and_then(|its| its.socket);
+                let socket = self.things.get(thing).and_then(|its| its.socket);
                 (line, window.cause(line, socket, comms.get(row).unwrap_or_default()))
             });
             let (Some(value), Some(total)) = (value, total) else { continue };
             let confidence = get(confidences, row);
-            window.add(line, cause, Claim { of: (counter, end_ns, length_ns), value, total, confidence });
+            window.add(
+                line,
+                cause,
+                Claim { of: (counter, end_ns, length_ns), value, total, confidence },
+            );
         }
         Ok(())
     }
@@ -242,7 +252,7 @@ impl Summer {
     }
 
     fn append(&self, rows: &mut rollup::Builder, end_ns: i64, ts_us: i64, line: &Line) {
-        let Some(counter) = self.counters.get(&line.counter) else { return };
+        let Some(counter) = self.things.get(line.thing) else { return };
         let Origin { host, boot_id, cluster } = &self.origin;
         let shown = line.shown();
         rows.append(&rollup::Row {
@@ -278,12 +288,25 @@ impl Summer {
         });
     }
 
-    fn counter(&self, id: i32, batch: &RecordBatch, row: usize) -> Result<Counter> {
+    /// The place of the thing that a counter is of, which is seen for the first time.
+    fn meet(&mut self, id: i32, batch: &RecordBatch, row: usize) -> Result<usize> {
+        let described = self.described(id, batch, row)?;
+        let place = self.things.iter().position(|thing| *thing == described);
+        let place = place.unwrap_or_else(|| {
+            self.things.push(described);
+            self.things.len() - 1
+        });
+        self.counters.insert(id, place);
+        Ok(place)
+    }
+
+    fn described(&self, id: i32, batch: &RecordBatch, row: usize) -> Result<Counter> {
         let word = |name| -> Result<String> {
             Ok(columns::words(batch, name)?.get(row).unwrap_or_default().to_owned())
         };
         let sockets: &Int16Array = columns::column(batch, "socket")?;
-        let place = self.links.on(id).and_then(|(place, way)| Some((self.links.links.get(place)?, way)));
+        let place =
+            self.links.on(id).and_then(|(place, way)| Some((self.links.links.get(place)?, way)));
         Ok(Counter {
             socket: get(sockets, row),
             subsystem: word("subsystem")?,

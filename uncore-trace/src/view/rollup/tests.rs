@@ -48,7 +48,10 @@ fn all_shares_are_in_it_whatever_the_window() {
     for (windows, owners) in [(100, 100), (7, 100), (100, 1), (WINDOWS + 1, 1)] {
         let rolled = rolled(&sample, summer(windows, owners));
         let found = sums(&rolled, "value");
-        assert!((found - expected).abs() < expected * 1e-12, "{windows} {owners}: {found} {expected}");
+        assert!(
+            (found - expected).abs() < expected * 1e-12,
+            "{windows} {owners}: {found} {expected}"
+        );
     }
 }
 
@@ -57,7 +60,8 @@ fn shares_of_a_counter_and_window_sum_to_its_total_and_lie_in_their_intervals() 
     let sample = Sample::new(false, &INTACT);
     for batch in rolled(&sample, summer(100, 100)) {
         let reals = |name: &str| columns::f64s(&batch, name).unwrap().clone();
-        let (values, totals, lows, highs) = (reals("value"), reals("total"), reals("low"), reals("high"));
+        let (values, totals, lows, highs) =
+            (reals("value"), reals("total"), reals("low"), reals("high"));
         let events = columns::words(&batch, "event").unwrap();
         let pmus = columns::words(&batch, "pmu").unwrap();
         let mut of: BTreeMap<(String, String), (f64, f64)> = BTreeMap::new();
@@ -81,7 +85,8 @@ fn windows_without_a_value_are_not_in_the_known_time() {
     // The second half of the windows of the first counter has no value.
     let broken = super::super::sample::Broken {
         fabric: |row, _| {
-            if row.counter == 0 && row.mono_ns > super::super::sample::BEGIN + WINDOWS / 2 * WINDOW {
+            if row.counter == 0 && row.mono_ns > super::super::sample::BEGIN + WINDOWS / 2 * WINDOW
+            {
                 (row.value, row.total, row.confidence) = (None, None, None);
             }
             true

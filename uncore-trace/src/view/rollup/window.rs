@@ -16,7 +16,7 @@ const INTERVAL_BITS: u32 = 10;
 pub(super) struct Counted {
     /// Sum of its totals.
     pub total: f64,
-    /// Time of the windows that had one, ns.
+    /// Time of the windows that had one, ns; of several counters: the mean.
     pub known_ns: i64,
     /// Sum of `running`, by time of all windows, ns.
     ran: f64,
@@ -25,6 +25,19 @@ pub(super) struct Counted {
 }
 
 impl Counted {
+    /// Several counters of one thing together.
+    fn all(of: &BTreeMap<i32, Self>) -> Self {
+        let mut sum = Self::default();
+        for its in of.values() {
+            sum.total += its.total;
+            sum.known_ns += its.known_ns;
+            sum.ran += its.ran;
+            sum.all_ns += its.all_ns;
+        }
+        sum.known_ns /= i64::try_from(of.len()).unwrap_or(i64::MAX).max(1);
+        sum
+    }
+
     /// Mean of `running`.
     pub(super) fn running(&self) -> f32 {
         if self.all_ns > 0 { (self.ran / self.all_ns as f64) as f32 } else { 0.0 }
@@ -43,7 +56,7 @@ pub(super) struct Shown {
 /// The shares of one counter that one owner has by one method.
 #[derive(Debug)]
 pub(super) struct Line {
-    pub counter: i32,
+    pub thing: usize,
     pub owner: Owner,
     pub method: String,
     /// What the counter counted; set when the window is closed.
@@ -57,9 +70,9 @@ pub(super) struct Line {
 }
 
 impl Line {
-    fn new(counter: i32, owner: Owner, method: String) -> Self {
+    fn new(thing: usize, owner: Owner, method: String) -> Self {
         Self {
-            counter,
+            thing,
             owner,
             method,
             counted: Counted::default(),
@@ -114,8 +127,8 @@ fn coarse_up(value: f64) -> f64 {
 #[derive(Debug, Default)]
 pub(super) struct Window {
     lines: Vec<Line>,
-    index: HashMap<(i32, Owner, String), usize>,
-    counted: BTreeMap<i32, Counted>,
+    index: HashMap<(usize, Owner, String), usize>,
+    counted: HashMap<usize, BTreeMap<i32, Counted>>,
     /// Both clocks at the end of the newest window of `fabric`: ns, us.
     label: Option<(i64, i64)>,
 }
@@ -134,8 +147,15 @@ impl Window {
     }
 
     /// Adds what a counter counted in a window of `fabric`.
-    pub(super) fn count(&mut self, counter: i32, length_ns: i64, total: Option<f64>, running: f32) {
-        let counted = self.counted.entry(counter).or_default();
+    pub(super) fn count(
+        &mut self,
+        thing: usize,
+        counter: i32,
+        length_ns: i64,
+        total: Option<f64>,
+        running: f32,
+    ) {
+        let counted = self.counted.entry(thing).or_default().entry(counter).or_default();
         counted.ran += f64::from(running) * length_ns as f64;
         counted.all_ns += length_ns;
         if let Some(total) = total {
@@ -145,16 +165,16 @@ impl Window {
     }
 
     /// The line of an owner, and whether it is that of all for whom there is no room.
-    pub(super) fn line(&mut self, counter: i32, owner: Owner, method: &str) -> (usize, bool) {
-        let key = (counter, owner, method.to_owned());
+    pub(super) fn line(&mut self, thing: usize, owner: Owner, method: &str) -> (usize, bool) {
+        let key = (thing, owner, method.to_owned());
         if let Some(line) = self.index.get(&key) {
             return (*line, false);
         }
         let is_full = self.lines.len() >= MOST_LINES && key.1.kind == TASK;
-        let key = if is_full { (counter, Owner::bare(OTHER_TASKS), key.2) } else { key };
+        let key = if is_full { (thing, Owner::bare(OTHER_TASKS), key.2) } else { key };
         let lines = &mut self.lines;
-        let line = *self.index.entry(key).or_insert_with_key(|(counter, owner, method)| {
-            lines.push(Line::new(*counter, owner.clone(), method.clone()));
+        let line = *self.index.entry(key).or_insert_with_key(|(thing, owner, method)| {
+            lines.push(Line::new(*thing, owner.clone(), method.clone()));
             lines.len() - 1
         });
         (line, is_full)
@@ -183,17 +203,19 @@ impl Window {
         let Self { mut lines, counted, .. } = self;
         // By counter, tasks first, the largest first.
         lines.sort_by(|a, b| {
-            let rank = |line: &Line| (line.counter, line.owner.kind != TASK);
+            let rank = |line: &Line| (line.thing, line.owner.kind != TASK);
             let by_value = b.value.total_cmp(&a.value);
             rank(a).cmp(&rank(b)).then(by_value).then_with(|| a.owner.cmp(&b.owner))
         });
         let mut kept: Vec<Line> = Vec::with_capacity(lines.len());
-        let mut others: BTreeMap<(i32, String), Line> = BTreeMap::new();
-        let mut seen: (i32, HashSet<Owner>) = (i32::MIN, HashSet::new());
+        let mut others: BTreeMap<(usize, String), Line> = BTreeMap::new();
+        let counted: HashMap<usize, Counted> =
+            counted.iter().map(|(thing, of)| (*thing, Counted::all(of))).collect();
+        let mut seen: (usize, HashSet<Owner>) = (usize::MAX, HashSet::new());
         for mut line in lines {
-            line.counted = counted.get(&line.counter).copied().unwrap_or_default();
-            if seen.0 != line.counter {
-                seen = (line.counter, HashSet::new());
+            line.counted = counted.get(&line.thing).copied().unwrap_or_default();
+            if seen.0 != line.thing {
+                seen = (line.thing, HashSet::new());
             }
             let is_task = line.owner.kind == TASK;
             if is_task && !seen.1.contains(&line.owner) {
@@ -207,7 +229,7 @@ impl Window {
                 kept.push(line);
                 continue;
             }
-            match others.entry((line.counter, line.method.clone())) {
+            match others.entry((line.thing, line.method.clone())) {
                 Entry::Occupied(mut entry) => entry.get_mut().join(&line),
                 Entry::Vacant(entry) => drop(entry.insert(line)),
             }

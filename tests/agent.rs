@@ -1,0 +1,320 @@
+//! `agent`: what it keeps is what was recorded, whatever ends it.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Output, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+use crate::full_disk::SmallDisk;
+use crate::harness::load::Load;
+use crate::harness::{
+    assert_checked, python, python_answers, root_or_skip, run, run_ok, text, uncore_trace,
+};
+
+/// Longer than anything here takes on a busy machine.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// A place with a configuration, and the agent that runs with it.
+struct Agent {
+    dir: tempfile::TempDir,
+    port: u16,
+    child: Option<Child>,
+}
+
+impl Agent {
+    /// A configuration: windows of a second, and this beside.
+    fn new(more: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        // Nobody else takes it in the time until it is bound again.
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let agent = Self { dir, port, child: None };
+        agent.configure("", more);
+        agent
+    }
+
+    /// Writes the configuration, with more keys of the roll-up, and more sections.
+    fn configure(&self, rollup: &str, more: &str) {
+        let (root, port) = (self.dir.path().display(), self.port);
+        let text = format!(
+            "cluster = 'c 1'\n[record]\ngroups = ['host']\n\
+             [rollup]\ndirectory = '{root}/rollup'\nwindow = '1s'\n{rollup}\n\
+             [metrics]\nlisten = '127.0.0.1:{port}'\ntextfile = '{root}/agent.prom'\n{}",
+            more.replace("ROOT", &root.to_string())
+        );
+        fs::write(self.path("agent.toml"), text).unwrap();
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn start(&mut self) {
+        let log = fs::File::options().create(true).append(true).open(self.path("log")).unwrap();
+        let mut command = uncore_trace();
+        command.args(["agent", "--config"]).arg(self.path("agent.toml"));
+        self.child = Some(command.stdin(Stdio::null()).stderr(log).spawn().unwrap());
+        self.until("a window of the roll-up", |agent| {
+            agent.get("/metrics").contains("page-faults")
+        });
+    }
+
+    /// Runs it to its end.
+    fn run(&self) -> Output {
+        run([OsStr::new("agent"), "--config".as_ref(), self.path("agent.toml").as_os_str()])
+    }
+
+    /// Waits until something is so.
+    fn until(&self, what: &str, mut is_so: impl FnMut(&Self) -> bool) {
+        let begin = Instant::now();
+        while !is_so(self) {
+            assert!(begin.elapsed() < PATIENCE, "{what} did not come: {}", self.log());
+            sleep(Duration::from_millis(100));
+        }
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.path("log")).unwrap_or_default()
+    }
+
+    fn signal(&self, signal: Signal) {
+        let child = self.child.as_ref().unwrap();
+        kill_process(Pid::from_child(child), signal).unwrap();
+    }
+
+    /// Ends it; returns the exit code.
+    fn end(&mut self, signal: Signal) -> Option<i32> {
+        self.signal(signal);
+        self.child.take().unwrap().wait().unwrap().code()
+    }
+
+    /// SIGTERM; what the machine kept the recorder from seeing does not matter here.
+    fn stop(&mut self) {
+        let code = self.end(Signal::TERM);
+        assert!(matches!(code, Some(0 | 1)), "{code:?}: {}", self.log());
+    }
+
+    fn ask(&self, request: &str) -> String {
+        let Ok(mut stream) = TcpStream::connect(("127.0.0.1", self.port)) else {
+            return String::new();
+        };
+        let mut answer = String::new();
+        let asked = stream.write_all(request.as_bytes());
+        asked.and_then(|()| stream.read_to_string(&mut answer)).unwrap();
+        answer
+    }
+
+    fn get(&self, path: &str) -> String {
+        self.ask(&format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n"))
+    }
+
+    /// The value of the first series that begins so.
+    fn metric(&self, begin: &str) -> f64 {
+        let page = self.get("/metrics");
+        let line = page.lines().find(|line| line.starts_with(begin));
+        line.and_then(|line| line.rsplit_once(' ')?.1.parse().ok()).unwrap_or(0.0)
+    }
+
+    /// Finished parts of the ring.
+    fn parts(&self, ring: &Path) -> Vec<PathBuf> {
+        let entries = fs::read_dir(ring).into_iter().flatten().flatten().map(|it| it.path());
+        let is_part = |path: &PathBuf| {
+            path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"0"))
+                && path.join("fabric.parquet").exists()
+        };
+        let mut parts: Vec<_> = entries.filter(is_part).collect();
+        parts.sort();
+        parts
+    }
+
+    /// What ring and roll-up have in common.
+    fn compared(&self) -> Value {
+        let args = [self.path("ring"), self.path("rollup"), "1000000000".into(), "10000000".into()];
+        let args: Vec<&OsStr> = args.iter().map(|arg| arg.as_os_str()).collect();
+        let all = python_answers(&python(), include_str!("agent.py"), &args);
+        for what in ["differ", "outside", "doubled"] {
+            assert_eq!(all[what], json!([]), "{what}: {all}");
+        }
+        assert!(all["compared"].as_u64().unwrap() > 5, "{all}");
+        assert_eq!(all["cluster"], json!("c 1"));
+        all
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.child {
+            child.kill().ok();
+            child.wait().ok();
+        }
+    }
+}
+
+const RING: &str = "[ring]\ndirectory = 'ROOT/ring'\npart = '4s'\nkeep = '20'\n";
+
+#[test]
+fn the_roll_up_is_the_sum_of_the_ring_and_the_metrics_that_of_the_roll_up() {
+    let _machine = root_or_skip!();
+    let _load = Load::with_pauses(0);
+    let mut agent = Agent::new(RING);
+    agent.start();
+    let before = agent.metric("uncore_trace_event_total{event=\"context-switches\"");
+    sleep(Duration::from_secs(10));
+    assert!(agent.metric("uncore_trace_event_total{event=\"context-switches\"") > before);
+    let page = agent.get("/metrics");
+    assert!(page.contains("application/openmetrics-text") && page.ends_with("# EOF\n"), "{page}");
+    assert!(
+        fs::read_to_string(agent.path("agent.prom")).unwrap().contains("uncore_trace_cpu_seconds")
+    );
+    let second = agent.run();
+    assert_eq!(second.status.code(), Some(2));
+    let holder = format!("(process {})", agent.child.as_ref().unwrap().id());
+    assert!(text(&second).contains(&holder), "{}", text(&second));
+    agent.stop();
+    let all = agent.compared();
+    assert!(all["windows"].as_u64().unwrap() >= 8, "{all}");
+    let parts = agent.parts(&agent.path("ring"));
+    assert!(parts.len() >= 2, "{parts:?}");
+    parts.iter().for_each(|part| assert_checked(part));
+    // The files of a recording that are made later say the same.
+    let later = agent.path("later");
+    let args = ["rollup".as_ref(), parts[0].as_os_str(), "-w1s".as_ref(), "-o".as_ref()];
+    run_ok(args.into_iter().chain([later.as_os_str()]));
+    assert!(later.join("cluster=c%201").is_dir());
+}
+
+#[test]
+fn a_killed_agent_leaves_what_the_next_one_finishes() {
+    let _machine = root_or_skip!();
+    let mut agent = Agent::new(RING);
+    agent.start();
+    // What was summed is sealed each 10 s.
+    sleep(Duration::from_secs(12));
+    agent.end(Signal::KILL);
+    let left = || found_below(&agent.path("rollup"), ".partial");
+    assert_eq!(left().len(), 1);
+    agent.start();
+    assert_eq!(found_below(&agent.path("rollup"), ".parquet").len(), 1, "{}", agent.log());
+    agent.stop();
+    assert_eq!(found_below(&agent.path("rollup"), ".partial"), Vec::<PathBuf>::new());
+    assert!(found_below(&agent.path("rollup"), ".parquet").len() >= 2);
+    agent.compared();
+    agent.parts(&agent.path("ring")).iter().for_each(|part| assert_checked(part));
+}
+
+/// Everything below a directory whose name ends so, but what is in an unfinished file.
+fn found_below(dir: &Path, suffix: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.to_string_lossy().ends_with(suffix) {
+            found.push(path);
+        } else if path.is_dir() && !path.to_string_lossy().ends_with(".partial") {
+            found.extend(found_below(&path, suffix));
+        }
+    }
+    found
+}
+
+#[test]
+fn a_trigger_keeps_what_was_before_and_after_it() {
+    let _machine = root_or_skip!();
+    let trigger = "[[trigger]]\nname = 'faults'\nwhen = 'page-faults > 150000/s for 5ms'\n\
+                   before = '2s'\nafter = '1s'\n[kept]\npause = '1h'\n";
+    let mut agent = Agent::new(&format!("{}{trigger}", RING.replace("4s", "30s")));
+    agent.start();
+    sleep(Duration::from_secs(3));
+    // Fresh memory: a fault for each page of 4 KiB.
+    drop(vec![1_u8; 400 << 20]);
+    agent.until("what the trigger keeps", |agent| {
+        !found_below(&agent.path("ring/kept"), "faults").is_empty()
+    });
+    // Another within the pause is not followed; one that is asked for is.
+    drop(vec![1_u8; 400 << 20]);
+    let refused = agent.ask("POST /trigger HTTP/1.1\r\nHost: x\r\n\r\n");
+    assert!(refused.contains("403") && refused.contains("X-Uncore-Trace"), "{refused}");
+    let done = agent.ask("POST /trigger HTTP/1.1\r\nHost: x\r\nX-Uncore-Trace: 1\r\n\r\n");
+    assert!(done.contains("202"), "{done}");
+    agent.until("what was asked for", |agent| {
+        !found_below(&agent.path("ring/kept"), "asked").is_empty()
+    });
+    agent.stop();
+    let kept = found_below(&agent.path("ring/kept"), "faults");
+    assert_eq!(kept.len(), 1, "{kept:?}");
+    let parts = agent.parts(&kept[0]);
+    assert!(!parts.is_empty());
+    parts.iter().for_each(|part| assert_checked(part));
+    // The burst is in it.
+    let report = run_ok([OsStr::new("report"), parts.last().unwrap().as_os_str()]);
+    assert!(report.contains("page-faults"), "{report}");
+}
+
+#[test]
+fn a_configuration_is_applied_or_refused_as_a_whole_and_the_recording_goes_on() {
+    let _machine = root_or_skip!();
+    let mut agent = Agent::new("");
+    agent.start();
+    agent.configure("owners = 7", "");
+    agent.signal(Signal::HUP);
+    agent.until("the new configuration", |agent| agent.log().contains("read again and is applied"));
+    for (rollup, more, says) in [
+        ("ownres = 7", "", "did you mean owners?"),
+        ("", "[ring]\ndirectory = 'ROOT/ring'\n", "[ring] has changed: restart"),
+    ] {
+        agent.configure(rollup, more);
+        agent.signal(Signal::HUP);
+        agent.until("the refusal", |agent| agent.log().contains(says));
+    }
+    let before = agent.metric("uncore_trace_event_total{event=\"cpu-clock\"");
+    agent.until("more windows", |agent| {
+        agent.metric("uncore_trace_event_total{event=\"cpu-clock\"") > before
+    });
+    agent.stop();
+}
+
+#[test]
+fn a_full_disk_ends_neither_the_recording_nor_the_metrics() {
+    let _machine = root_or_skip!();
+    let mut agent = Agent::new("[ring]\ndirectory = 'ROOT/small/ring'\npart = '2s'\nkeep = '2'\n");
+    let disk = SmallDisk::mount(agent.path("small"));
+    disk.fill(700_000);
+    agent.start();
+    agent.until("the full disk", |agent| agent.log().contains("without the files of this part"));
+    let before = agent.metric("uncore_trace_event_total{event=\"cpu-clock\"");
+    agent.until("more windows", |agent| {
+        agent.metric("uncore_trace_event_total{event=\"cpu-clock\"") > before
+    });
+    // Room for a part: it is recorded again. What the others left goes too.
+    fs::remove_file(agent.path("small/filler")).unwrap();
+    for entry in fs::read_dir(agent.path("small/ring")).unwrap().flatten() {
+        if entry.path().is_dir() {
+            fs::remove_dir_all(entry.path()).ok();
+        }
+    }
+    agent.until("a part", |agent| !agent.parts(&agent.path("small/ring")).is_empty());
+    agent.stop();
+    drop(disk);
+}
+
+#[test]
+fn what_cannot_be_met_is_refused_before_anything_is_recorded() {
+    let agent = Agent::new(
+        "[ring]\ndirectory = 'ROOT/ring'\n[[trigger]]\nname = 'a'\nwhen = 'pcie in > 80%'\n",
+    );
+    let output = agent.run();
+    assert_eq!(output.status.code(), Some(2));
+    let line = text(&output);
+    assert!(line.contains("trigger a: ") && line.contains("pcie in is no link"), "{line}");
+    assert!(!agent.path("ring").exists());
+    let none = run(["agent", "--config", "/nonexistent/agent.toml"]);
+    assert_eq!(none.status.code(), Some(2));
+    assert!(text(&none).contains("cannot read the configuration /nonexistent/agent.toml"));
+}
