@@ -1,7 +1,5 @@
 //! `upload`: what is complete is in the store once, by the same name, and as it is here.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
-
 use std::fs::{self, File};
 use std::io::Read as _;
 use std::os::unix::fs::{PermissionsExt as _, chown, symlink};

@@ -1,8 +1,6 @@
 //! `upload` where stores fail, stall and restart, disks are full, and uploads are killed: every file is in
 //! the store in the end, and none is removed before.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
-
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::thread::sleep;
