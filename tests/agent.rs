@@ -123,18 +123,6 @@ impl Agent {
         line.and_then(|line| line.rsplit_once(' ')?.1.parse().ok()).unwrap_or(0.0)
     }
 
-    /// Finished parts of the ring.
-    fn parts(&self, ring: &Path) -> Vec<PathBuf> {
-        let entries = fs::read_dir(ring).into_iter().flatten().flatten().map(|it| it.path());
-        let is_part = |path: &PathBuf| {
-            path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"0"))
-                && path.join("fabric.parquet").exists()
-        };
-        let mut parts: Vec<_> = entries.filter(is_part).collect();
-        parts.sort();
-        parts
-    }
-
     /// What ring and roll-up have in common.
     fn compared(&self) -> Value {
         let args = [self.path("ring"), self.path("rollup"), "1000000000".into(), "10000000".into()];
@@ -146,6 +134,25 @@ impl Agent {
         assert!(all["compared"].as_u64().unwrap() > 5, "{all}");
         assert_eq!(all["cluster"], json!("c 1"));
         all
+    }
+}
+
+/// Finished parts of a ring.
+fn parts(ring: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(ring).into_iter().flatten().flatten().map(|it| it.path());
+    let is_part = |path: &PathBuf| {
+        path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"0"))
+            && path.join("fabric.parquet").exists()
+    };
+    let mut parts: Vec<_> = entries.filter(is_part).collect();
+    parts.sort();
+    parts
+}
+
+fn all_checked(parts: &[PathBuf]) {
+    assert!(!parts.is_empty());
+    for part in parts {
+        assert_checked(part);
     }
 }
 
@@ -181,9 +188,9 @@ fn the_roll_up_is_the_sum_of_the_ring_and_the_metrics_that_of_the_roll_up() {
     agent.stop();
     let all = agent.compared();
     assert!(all["windows"].as_u64().unwrap() >= 8, "{all}");
-    let parts = agent.parts(&agent.path("ring"));
+    let parts = parts(&agent.path("ring"));
     assert!(parts.len() >= 2, "{parts:?}");
-    parts.iter().for_each(|part| assert_checked(part));
+    all_checked(&parts);
     // The files of a recording that are made later say the same.
     let later = agent.path("later");
     let args = ["rollup".as_ref(), parts[0].as_os_str(), "-w1s".as_ref(), "-o".as_ref()];
@@ -207,7 +214,7 @@ fn a_killed_agent_leaves_what_the_next_one_finishes() {
     assert_eq!(found_below(&agent.path("rollup"), ".partial"), Vec::<PathBuf>::new());
     assert!(found_below(&agent.path("rollup"), ".parquet").len() >= 2);
     agent.compared();
-    agent.parts(&agent.path("ring")).iter().for_each(|part| assert_checked(part));
+    all_checked(&parts(&agent.path("ring")));
 }
 
 /// Everything below a directory whose name ends so, but what is in an unfinished file.
@@ -249,9 +256,8 @@ fn a_trigger_keeps_what_was_before_and_after_it() {
     agent.stop();
     let kept = found_below(&agent.path("ring/kept"), "faults");
     assert_eq!(kept.len(), 1, "{kept:?}");
-    let parts = agent.parts(&kept[0]);
-    assert!(!parts.is_empty());
-    parts.iter().for_each(|part| assert_checked(part));
+    let parts = parts(&kept[0]);
+    all_checked(&parts);
     // The burst is in it.
     let report = run_ok([OsStr::new("report"), parts.last().unwrap().as_os_str()]);
     assert!(report.contains("page-faults"), "{report}");
@@ -299,7 +305,7 @@ fn a_full_disk_ends_neither_the_recording_nor_the_metrics() {
             fs::remove_dir_all(entry.path()).ok();
         }
     }
-    agent.until("a part", |agent| !agent.parts(&agent.path("small/ring")).is_empty());
+    agent.until("a part", |agent| !parts(&agent.path("small/ring")).is_empty());
     agent.stop();
     drop(disk);
 }

@@ -409,6 +409,21 @@ def verified(step, check):
     expect(not wrong, "; ".join(wrong))
 
 
+def kept(step, check):
+    files = [str(file) for file in step.dir.glob("ring/kept/*/0*/fabric.parquet")]
+    expect(files, "the trigger kept nothing")
+    found = step.db.execute(
+        "SELECT sum(value) FROM read_parquet(?) WHERE event = ?", [files, check["event"]]
+    ).fetchone()[0]
+    moved = step.by_cgroup(check["truth"])
+    loud, total = moved[check["cgroup"]], sum(moved.values())
+    expect(loud > 0.5 * total, "the burst was none: this proves nothing")
+    expect(
+        0.99 * loud <= (found or 0) <= 1.001 * total,
+        f"it kept {found} of {loud} that moved in the burst, of {total} in all",
+    )
+
+
 def no_recording(step, check):
     left = sorted(path.name for path in step.dir.glob("run*"))
     expect(not left, f"it left {left} behind")
@@ -440,6 +455,7 @@ CHECKS = {
     "attributed": attributed,
     "witnesses": witnesses,
     "verified": verified,
+    "kept": kept,
     "no_recording": no_recording,
 }
 

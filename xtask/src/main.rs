@@ -19,6 +19,7 @@ mod lab;
 mod man;
 mod pictures;
 mod setup;
+mod soak;
 mod target;
 mod venv;
 mod verifier;
@@ -61,6 +62,8 @@ enum Task {
     Pictures(pictures::Args),
     /// Install what building the BPF programs and running the tests need
     Setup(setup::Args),
+    /// Run the agent for a long time: its memory and CPU time must stay the same
+    Soak(soak::Args),
     /// Compare what the kernel's verifier makes of the BPF programs with docs/verifier.md
     Verifier(verifier::Args),
     /// Make the directory that `--root` reads from the text of a captured machine
@@ -90,6 +93,7 @@ fn run(task: Task) -> Result<()> {
         Task::Pack(args) => fixture::pack(&args),
         Task::Pictures(args) => pictures::run(&args),
         Task::Setup(args) => setup::run(&args),
+        Task::Soak(args) => soak::run(&args),
         Task::Unpack(args) => fixture::unpack(&args),
         Task::Verifier(args) => verifier::run(&args),
     }

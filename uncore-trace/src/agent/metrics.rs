@@ -46,7 +46,7 @@ enum Thing {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Name {
     owner: String,
-    name: String,
+    device: String,
     cgroup: String,
     container: String,
     pod: String,
@@ -180,7 +180,7 @@ impl Metrics {
             let name = Name {
                 owner: kind.to_owned(),
                 // Interrupts are many, and next to nothing each.
-                name: if kind == crate::schema::owner::DEVICE {
+                device: if kind == crate::schema::owner::DEVICE {
                     text(comms)
                 } else {
                     String::new()
@@ -299,7 +299,7 @@ impl Name {
     fn labels(&self) -> Labels<'_> {
         vec![
             ("owner", self.owner.as_str()),
-            ("owner_name", self.name.as_str()),
+            ("owner_device", self.device.as_str()),
             ("owner_cgroup", self.cgroup.as_str()),
             ("owner_container", self.container.as_str()),
             ("owner_pod", self.pod.as_str()),
@@ -332,7 +332,7 @@ fn owners(counted: &Counted) -> Vec<(Labels<'_>, f64)> {
     let shown = names.into_iter().map(|(name, series)| (name.labels(), series.total));
     let other = [
         ("owner", OTHER),
-        ("owner_name", ""),
+        ("owner_device", ""),
         ("owner_cgroup", ""),
         ("owner_container", ""),
         ("owner_pod", ""),

@@ -6,8 +6,8 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 
 use super::catalog::CatalogArgs;
-use super::heading::PRINT;
-use super::record::{FLUSH, LAG};
+use super::heading::{PRINT, TIME};
+use super::record::{FLUSH, LAG, seconds};
 use super::report::print;
 use super::select::nanos;
 use super::witness::WitnessArgs;
@@ -40,11 +40,15 @@ Examples:
 docs/fleet.md explains every key of the configuration.")]
 pub struct Args {
     /// The configuration, TOML
-    #[arg(short, long, value_name = "FILE", default_value = CONFIG)]
+    #[arg(short, long, value_name = "FILE", default_value = CONFIG, help_heading = FILE)]
     config: PathBuf,
 
     #[command(flatten)]
     catalog: CatalogArgs,
+
+    /// End after this time, as with SIGTERM; a bare number is seconds
+    #[arg(long, value_name = "TIME", value_parser = seconds, help_heading = TIME)]
+    duration: Option<Duration>,
 
     /// Say whether the configuration is right on this machine, and exit
     #[arg(long, help_heading = PRINT)]
@@ -74,7 +78,8 @@ pub fn run(args: &Args, root: &Path) -> Result<u8> {
         return Ok(0);
     }
     super::log::tell(&plan);
-    let options = options(&config, &machine, &plan, catalog.outside);
+    let mut options = options(&config, &machine, &plan, catalog.outside);
+    options.duration = args.duration;
     let outcome = agent::run(&machine, &plan, &config, &args.config, options)?;
     let lists = [outcome.losses.incomplete(), outcome.losses.note()];
     lists.iter().flatten().for_each(|line| super::log::say(line));

@@ -21,8 +21,8 @@ use crate::view::rollup::{Form, Summer};
 /// Sum recordings in longer windows, as files for many hosts
 ///
 /// Makes Parquet files of who got which part of each counter, in windows of a second or longer, without
-/// processes: DIR/cluster=C/date=D/hour=H/HOST_BOOT_SEQ.parquet. `uncore-trace agent` makes the same while
-/// it records. The shares of a window still sum to what was counted; each has its 90 % interval.
+/// processes: `DIR/cluster=C/date=D/hour=H/HOST_BOOT_SEQ.parquet`. `uncore-trace agent` makes the same
+/// while it records. The shares of a window still sum to what was counted; each has its 90 % interval.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -81,7 +81,7 @@ fn sum(args: &Args, recording: &Recording) -> Result<(usize, Finished)> {
     let window_ns = nanos(args.window);
     let recorded = pairs.get(metadata::INTERVAL_NS).and_then(|text| text.parse::<u64>().ok());
     ensure!(
-        recorded.is_none_or(|length| length > 0 && window_ns % length == 0),
+        recorded.is_none_or(|length| length > 0 && window_ns.is_multiple_of(length)),
         "--window {} is no multiple of the windows of {}",
         humantime::format_duration(args.window),
         recording.path().display()
@@ -106,6 +106,8 @@ fn sum(args: &Args, recording: &Recording) -> Result<(usize, Finished)> {
     }
     made.extend(hours.finish()?);
     let mut total = Finished::default();
-    made.iter().for_each(|(_, finished)| total += *finished);
+    for (_, finished) in &made {
+        total += *finished;
+    }
     Ok((made.len(), total))
 }

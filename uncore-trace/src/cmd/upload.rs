@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 
 use super::agent::CONFIG;
-use super::heading::{PRINT, TIME};
+use super::heading::{FILE, PRINT, TIME};
 use super::log::say;
 use super::report::print;
 use crate::config::Config;
@@ -24,19 +24,20 @@ use crate::upload::{self, Figures, Outcome, Task};
 /// than [upload] queue.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Credentials come from the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY,
-AWS_SESSION_TOKEN), a web identity (AWS_WEB_IDENTITY_TOKEN_FILE, AWS_ROLE_ARN), the
-container or the instance, in this order. They are never in the configuration.
+Credentials come from the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY
+and AWS_SESSION_TOKEN), a web identity (AWS_WEB_IDENTITY_TOKEN_FILE and
+AWS_ROLE_ARN), the container or the instance, in this order. They are never in
+the configuration.
 
 Examples:
-  uncore-trace upload --config /etc/uncore-trace/agent.toml
+  uncore-trace upload
   uncore-trace upload --config agent.toml --once
 
 Exit code: 0 at SIGTERM or SIGINT, and of --once if all was sent; 1 of --once if
 something was not; 2 if the configuration or the directory cannot be used.")]
 pub struct Args {
     /// The configuration of the agent, TOML
-    #[arg(short, long, value_name = "FILE", default_value = CONFIG)]
+    #[arg(short, long, value_name = "FILE", default_value = CONFIG, help_heading = FILE)]
     config: PathBuf,
 
     /// Send what is there and end

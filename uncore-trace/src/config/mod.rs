@@ -398,7 +398,7 @@ impl RollupFile {
             "rollup.window is out of range: choose 1s to 5min"
         );
         ensure!(
-            window.as_nanos() % record.interval().as_nanos().max(1) == 0,
+            window.as_nanos().is_multiple_of(record.interval().as_nanos().max(1)),
             "rollup.window is no multiple of record.interval"
         );
         ensure!(

@@ -40,7 +40,7 @@ impl<'de> Deserialize<'de> for Size {
 /// How counts are divided, by its name.
 pub(super) fn choice<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Choice, D::Error> {
     let text = String::deserialize(deserializer)?;
-    Choice::from_str(&text, false).map_err(|_| {
+    Choice::from_str(&text, false).map_err(|_unknown| {
         let names = Choice::value_variants().iter().map(|choice| choice.name());
         de::Error::custom(format!("{text:?} is no method: choose {}", list(names)))
     })

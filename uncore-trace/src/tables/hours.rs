@@ -8,6 +8,7 @@
 //! ([`repair`]); names that a user chose cannot lead out of the directory.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -249,10 +250,11 @@ pub fn make(dir: &Path, mode: Mode) -> Result<()> {
         return Ok(());
     }
     make(disk::parent(dir), mode)?;
-    let made = mode.create_directory(dir);
-    // Another process was quicker.
-    let made = made.or_else(|error| if dir.is_dir() { Ok(()) } else { Err(error) });
-    disk::doing("create directory", dir, made)
+    match mode.create_directory(dir) {
+        // Another process was quicker.
+        Err(_) if dir.is_dir() => Ok(()),
+        result => disk::doing("create directory", dir, result),
+    }
 }
 
 /// A name as a part of a path: bytes beyond letters, digits, `.`, `-` and `_` are `%XX`, as engines write
@@ -266,7 +268,8 @@ fn encoded(name: &str) -> String {
         if is_plain {
             text.push(char::from(byte));
         } else {
-            text.push_str(&format!("%{byte:02X}"));
+            // A string takes whatever is written.
+            write!(text, "%{byte:02X}").unwrap_or_default();
         }
     }
     if text.is_empty() { "unknown".to_owned() } else { text }

@@ -253,7 +253,7 @@ fn guest(machine: &Machine, series: Series, steps: &[Step]) -> Result<GuestSpec>
         modules: machine.modules.clone(),
         disk_mib: machine.disk_mib,
         acpi: machine.instances.iter().filter_map(machine::Instance::acpi).collect(),
-        files: vec![broken_catalog()?, catalog()],
+        files: vec![broken_catalog()?, catalog(), agent()],
         guest_json: json!({
             "devices": devices,
             "pmus": pmus,
@@ -279,6 +279,12 @@ fn broken_catalog() -> Result<GuestFile> {
 fn catalog() -> GuestFile {
     let path = workspace_root().join("tests/lab/catalog").join(misses::FAMILY);
     (format!("{}/{}", misses::CATALOG, misses::FAMILY), Source::File(path), 0o644)
+}
+
+/// The configuration of the scenario `agent`.
+fn agent() -> GuestFile {
+    let path = workspace_root().join("tests/lab/agent.toml");
+    ("/lab/agent.toml".to_owned(), Source::File(path), 0o644)
 }
 
 /// Holds the results against what moved; prints what is wrong.

@@ -262,6 +262,8 @@ pub(crate) enum Check {
     Witnesses { pmu: String, cpus: Vec<u32> },
     /// The kernel's verifier looked at about as much as `docs/verifier.md` says.
     Verified,
+    /// What a trigger kept holds all that this cgroup moved.
+    Kept { event: String, truth: Truth, cgroup: String },
     /// Nothing was written.
     NoRecording,
 }

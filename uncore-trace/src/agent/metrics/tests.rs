@@ -67,7 +67,7 @@ fn the_owners_of_a_link_sum_to_what_it_counted() {
     let link = "{link=\"memory 0\",direction=\"in\",socket=\"1\"";
     let owner = |owner: &str, cgroup: &str| {
         format!(
-            "uncore_trace_owner_bytes_total{link},owner=\"{owner}\",owner_name=\"\",owner_cgroup=\"{cgroup}\""
+            "uncore_trace_owner_bytes_total{link},owner=\"{owner}\",owner_device=\"\",owner_cgroup=\"{cgroup}\""
         )
     };
     assert!(is(value(&page, &format!("uncore_trace_link_bytes_total{link}")), 200.0), "{page}");

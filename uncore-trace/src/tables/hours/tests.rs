@@ -106,7 +106,7 @@ fn what_was_left_is_finished_and_what_is_written_is_left_alone() {
     let live = killed.live.take().unwrap();
     assert_eq!(repair(place.path()).unwrap(), Vec::<PathBuf>::new());
     live.writer.lock_of_a_killed().unwrap().release();
-    assert_eq!(repair(place.path()).unwrap(), [live.path.clone()]);
+    assert_eq!(repair(place.path()).unwrap(), *std::slice::from_ref(&live.path));
     assert_eq!(crate::tables::reader::Table::open(&rollup::TABLE, &live.path).unwrap().rows(), 1);
 }
 

@@ -155,12 +155,12 @@ impl Window {
         total: Option<f64>,
         running: f32,
     ) {
-        let counted = self.counted.entry(thing).or_default().entry(counter).or_default();
-        counted.ran += f64::from(running) * length_ns as f64;
-        counted.all_ns += length_ns;
+        let its = self.counted.entry(thing).or_default().entry(counter).or_default();
+        its.ran += f64::from(running) * length_ns as f64;
+        its.all_ns += length_ns;
         if let Some(total) = total {
-            counted.total += total;
-            counted.known_ns += length_ns;
+            its.total += total;
+            its.known_ns += length_ns;
         }
     }
 

@@ -7,6 +7,7 @@ use super::kernel::Series;
 use super::machine::Machine;
 use super::step::Step;
 
+mod agent;
 mod attribution;
 mod bare;
 pub(super) mod broken;
@@ -60,6 +61,7 @@ const ALL: &[Scenario] = &[
     Scenario { name: "unload", steps: unload::steps },
     Scenario { name: "attribution", steps: attribution::steps },
     Scenario { name: "fabric", steps: fabric::steps },
+    Scenario { name: "agent", steps: agent::steps },
 ];
 
 /// The steps of all scenarios of a machine, or of those asked for.

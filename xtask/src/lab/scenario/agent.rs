@@ -1,0 +1,44 @@
+//! The agent: a tenant fills a link for a second, and what the trigger keeps of the ring holds it.
+
+use anyhow::{Context as _, Result};
+
+use super::super::step::{Check, Move, Step, Tenant, Work};
+use super::super::traffic;
+use super::Setting;
+
+/// Bytes that come in through a root port.
+const EVENT: &str = "wr_bytes_loc";
+
+/// When the burst begins, and how long it is. Before it there is a hundredth of it.
+const BURST_MS: u32 = 4000;
+const BURST_FOR_MS: u32 = 1000;
+
+/// Counts for a ms of CPU time: the trigger of `tests/lab/agent.toml` is far above the one and far below the
+/// other.
+const QUIET: u64 = 50_000;
+const LOUD: u64 = 5_000_000;
+
+pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
+    let instance = setting.machine.of("grace-pcie").first().copied().context("no grace-pcie")?;
+    let (_, truth) = traffic::counted(instance, EVENT)?;
+    let one = traffic::of_event(instance, EVENT).first().copied();
+    let one = one.with_context(|| format!("nothing moves {EVENT}"))?;
+    let tenant = |cgroup: &str, amount, start_ms, duration_ms| Tenant {
+        cgroup: cgroup.to_owned(),
+        cpus: Some(vec![0]),
+        flows: vec![Move { amount, ..one }],
+        start_ms,
+        duration_ms,
+        ..Tenant::default()
+    };
+    let tenants =
+        vec![tenant("quiet", QUIET, 0, BURST_MS), tenant("loud", LOUD, BURST_MS, BURST_FOR_MS)];
+    let work = Work { tenants, settle_ms: 50, ..Work::default() };
+    let says = ["trigger burst: kept"].map(str::to_owned).to_vec();
+    let checks = vec![
+        Check::Exit { code: 0, says },
+        Check::Kept { event: EVENT.to_owned(), truth, cgroup: "/lab/loud".to_owned() },
+    ];
+    let agent = ["/bin/uncore-trace", "agent", "--config", "/lab/agent.toml", "--duration", "9s"];
+    Ok(vec![Step::beside("agent", &agent, work, checks)])
+}
