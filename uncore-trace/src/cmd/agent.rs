@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 
 use super::catalog::CatalogArgs;
-use super::heading::{PRINT, TIME};
+use super::heading::{FILE, PRINT, TIME};
 use super::record::{FLUSH, LAG, seconds};
 use super::report::print;
 use super::select::nanos;
