@@ -26,6 +26,13 @@ both = f"""
     SELECT fine.*, coarse.value AS found, known FROM fine JOIN coarse USING (pmu, event, mono_ns)
     WHERE windows = {window_ns // fabric_ns}"""
 differ = rows(f"SELECT * FROM ({both}) WHERE abs(value - found) > 1e-6 * abs(value) OR known <> {window_ns}")
+# Windows that the ring has as a whole, and the roll-up has not.
+missing = rows(
+    f"""SELECT count(*) FROM (
+            SELECT pmu, event, (mono_ns + {window_ns - 1}) // {window_ns} * {window_ns} AS mono_ns
+            FROM {FABRIC} AS fabric GROUP BY ALL HAVING count(DISTINCT fabric.mono_ns) = {window_ns // fabric_ns})
+        ANTI JOIN {ROLLUP} USING (pmu, event, mono_ns)"""
+)[0][0]
 compared = rows(f"SELECT count(*) FROM ({both})")[0][0]
 outside = rows(f"SELECT event, value, low, high FROM {ROLLUP} WHERE NOT (low <= value AND value <= high)")
 doubled = rows(
@@ -42,6 +49,7 @@ print(
         {
             "differ": [str(row) for row in differ[:5]],
             "compared": compared,
+            "missing": missing,
             "outside": [str(row) for row in outside[:5]],
             "doubled": [str(row) for row in doubled],
             "windows": summary[0],

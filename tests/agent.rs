@@ -210,6 +210,7 @@ fn the_roll_up_is_the_sum_of_the_ring_and_the_metrics_that_of_the_roll_up() {
     assert_eq!(told.last().map(String::as_str), Some("STOPPING=1"), "{told:?}");
     let all = agent.compared();
     assert!(all["windows"].as_u64().unwrap() >= 8, "{all}");
+    assert_eq!(all["missing"], json!(0), "{all}");
     let parts = parts(&agent.path("ring"));
     assert!(parts.len() >= 2, "{parts:?}");
     all_checked(&parts);

@@ -13,7 +13,9 @@ pub(crate) mod made;
 pub(crate) mod page;
 pub(crate) mod recorder;
 pub(crate) mod rows;
+pub(crate) mod store;
 pub(crate) mod subject;
+pub(crate) mod upload;
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};

@@ -6,6 +6,7 @@
 //! - `refused` types what is wrong and `recording` what is right into the real binary; `overlay`,
 //!   `unreadable`, `report`, `full_disk` and `terminal` are about what it reads and writes. `small` makes
 //!   recordings for them without the kernel, `command` runs the binary.
+//! - `upload` sends files to a directory and to a server of S3, `upload_faults` while that fails.
 //! - `docs` and `structure` compare documents and modules with the code.
 //! - `faults`, `slow_disk`, `damage`, `survive` and `hotplug` do what is in docs/faults.md.
 //! - The others record for real on the kernel at hand, as root, and skip with a reason where they cannot.
@@ -68,6 +69,8 @@ mod ticks;
 mod top;
 mod traps;
 mod unreadable;
+mod upload;
+mod upload_faults;
 mod vendor;
 mod verifier;
 mod witness;

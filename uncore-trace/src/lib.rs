@@ -34,8 +34,9 @@
 //! cgroups, it sums what [`record`] attributes. [`top`] draws what it attributes. [`calibrate`] measures
 //! how much memories carry. [`doctor`] says what the machine lacks, and [`cmd`] is
 //! the command line. [`agent`] records without an end, as its file says ([`config`]): it keeps a ring, rolls up
-//! and answers Prometheus. [`workload`] is the command that runs meanwhile, [`signals`] what ends a
-//! measurement, and [`confine`] gives up what is not needed meanwhile.
+//! and answers Prometheus. [`upload`] sends what it rolled up to an object store.
+//! [`workload`] is the command that runs meanwhile, [`signals`] what ends a measurement, and [`confine`] gives up
+//! what is not needed meanwhile.
 
 // Groups are in the order of imports: see above.
 
@@ -87,5 +88,6 @@ pub mod calibrate;
 pub mod doctor;
 pub mod stat;
 pub mod top;
+pub mod upload;
 
 pub mod cmd;

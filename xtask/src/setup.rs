@@ -32,19 +32,25 @@ const CARGO_FUZZ: &str = "0.13.2";
 const BPF_BY_HAND: &str = "install it by hand: `rustup toolchain install nightly --component \
                            rust-src` and `cargo install bpf-linker`";
 
-/// The readers that recordings and what is exported of them are compared with, pinned so that a failure
-/// is ours.
+/// The readers that recordings and what is exported of them are compared with, and the object store that
+/// roll-ups are sent to, pinned so that a failure is ours. Of moto only what its S3 takes: all of
+/// `moto[server]` is 180 MB more.
 const READERS: Venv = Venv {
     name: "venv",
     packages: &[
         "duckdb==2.0.0",
+        "flask==3.1.3",
+        "flask-cors==6.0.5",
+        "moto==5.2.5",
         "pandas==3.1.1",
         "perfetto==0.59.1",
         "prometheus-client==0.26.0",
         "protobuf==7.36.2",
+        "py-partiql-parser==0.6.3",
         "pyarrow==26.0.1",
+        "pyyaml==6.0.3",
     ],
-    modules: "duckdb, pandas, perfetto, prometheus_client, pyarrow",
+    modules: "duckdb, moto.server, pandas, perfetto, prometheus_client, pyarrow",
 };
 
 /// Options of `cargo xtask setup`.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 
 use super::catalog::CatalogArgs;
-use super::heading::{PRINT, TIME};
+use super::heading::{FILE, PRINT, TIME};
 use super::record::{FLUSH, LAG, seconds};
 use super::report::print;
 use super::select::nanos;
@@ -22,7 +22,7 @@ use crate::record::{AtSwitch, Options, buffer_mib};
 use crate::text::counted;
 
 /// Where the configuration is if nothing else is said.
-const CONFIG: &str = "/etc/uncore-trace/agent.toml";
+pub(super) const CONFIG: &str = "/etc/uncore-trace/agent.toml";
 
 /// Record without an end, for operators
 ///
@@ -40,7 +40,7 @@ Examples:
 docs/fleet.md explains every key of the configuration.")]
 pub struct Args {
     /// The configuration, TOML
-    #[arg(short, long, value_name = "FILE", default_value = CONFIG)]
+    #[arg(short, long, value_name = "FILE", default_value = CONFIG, help_heading = FILE)]
     config: PathBuf,
 
     #[command(flatten)]

@@ -5,6 +5,8 @@
 pub(super) const COUNT: &str = "What to count";
 /// The files that are written.
 pub(super) const WRITE: &str = "Where to write";
+/// The file that says all this.
+pub(super) const FILE: &str = "Which configuration";
 /// Begin and end.
 pub(super) const TIME: &str = "How long";
 /// Which owners are told apart.

@@ -25,6 +25,7 @@ pub mod rollup;
 pub mod select;
 pub mod stat;
 pub mod top;
+pub mod upload;
 mod witness;
 
 use std::path::PathBuf;
@@ -120,6 +121,7 @@ commands! {
     repair: Repair,
     calibrate: Calibrate,
     agent: Agent,
+    upload: Upload,
     completions: Completions,
 }
 

@@ -46,9 +46,11 @@ fn apply(needs: &Needs) -> Result<RulesetStatus, RulesetError> {
     let mut ruleset = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::from_all(GOVERNED))?
-        .handle_access(AccessNet::from_all(GOVERNED))?
-        .scope(Scope::AbstractUnixSocket)?
-        .create()?;
+        .scope(Scope::AbstractUnixSocket)?;
+    if !needs.network {
+        ruleset = ruleset.handle_access(AccessNet::from_all(GOVERNED))?;
+    }
+    let mut ruleset = ruleset.create()?;
     let reads = needs.reads.iter().map(|path| (nearest(path), READ));
     let writes = needs.writes.iter().map(|path| (PathFd::new(path).ok(), WRITE));
     let names = needs.names.iter().map(|path| (PathFd::new(path).ok(), NAME));

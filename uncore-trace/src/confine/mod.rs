@@ -41,6 +41,8 @@ pub struct Needs {
     pub replaces: Vec<PathBuf>,
     /// The process of the command, which may be sent a signal.
     pub command: Option<u32>,
+    /// Whether it connects to other machines.
+    pub network: bool,
 }
 
 impl Default for Needs {
@@ -53,6 +55,7 @@ impl Default for Needs {
             names: Vec::new(),
             replaces: Vec::new(),
             command: None,
+            network: false,
         }
     }
 }
@@ -76,13 +79,14 @@ impl Needs {
     /// All of both.
     #[must_use]
     pub fn and(mut self, other: Self) -> Self {
-        let Self { capabilities, reads, writes, names, replaces, command } = other;
+        let Self { capabilities, reads, writes, names, replaces, command, network } = other;
         self.capabilities |= capabilities;
         self.reads.extend(reads);
         self.writes.extend(writes);
         self.names.extend(names);
         self.replaces.extend(replaces);
         self.command = self.command.or(command);
+        self.network |= network;
         self
     }
 }

@@ -27,10 +27,12 @@ pub enum Act {
     Repair,
     /// `rollup`, or the agent.
     Rollup,
+    /// `upload`.
+    Upload,
 }
 
 impl Act {
-    const ALL: [Act; 4] = [Act::Record, Act::Attribute, Act::Repair, Act::Rollup];
+    const ALL: [Act; 5] = [Act::Record, Act::Attribute, Act::Repair, Act::Rollup, Act::Upload];
 
     const fn name(self) -> &'static str {
         match self {
@@ -38,6 +40,7 @@ impl Act {
             Act::Attribute => "attribute",
             Act::Repair => "repair",
             Act::Rollup => "rollup",
+            Act::Upload => "upload",
         }
     }
 }
@@ -66,6 +69,7 @@ impl fmt::Display for Holder {
             Act::Attribute => "is being written now by `uncore-trace attribute`",
             Act::Repair => "is being repaired now",
             Act::Rollup => "is being written now as a roll-up",
+            Act::Upload => "is being uploaded now",
         };
         match self.pid {
             Some(pid) => write!(f, "{act} (process {pid})"),
@@ -101,16 +105,24 @@ impl Drop for Lock {
 
 /// Locks `output`, whose fabric table will be `fabric_target`.
 pub fn acquire(output: &Path, fabric_target: &Path, mode: Mode, act: Act) -> Result<Lock> {
-    let path = path_of(fabric_target);
-    let mut file = disk::doing("create", &path, mode.open_or_create(&path))?;
+    acquire_file(output, &path_of(fabric_target), mode, act)
+}
+
+/// Locks `output` by the file `path`, which is made where it is not there.
+pub fn acquire_file(output: &Path, path: &Path, mode: Mode, act: Act) -> Result<Lock> {
+    let mut file = disk::doing("create", path, mode.open_or_create(path))?;
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
             return Err(in_use(output, read(&mut file)));
         }
-        Err(TryLockError::Error(error)) => return Err(disk::failed("lock", &path, &error)),
+        Err(TryLockError::Error(error)) => return Err(disk::failed("lock", path, &error)),
     }
-    note(&mut file, &path, act.name())?;
+    let noted = note(&mut file, path, act.name());
+    // An upload makes room on a full disk: it is locked without the name of its process.
+    if act != Act::Upload {
+        noted?;
+    }
     Ok(Lock(file))
 }
 
@@ -167,7 +179,11 @@ fn read(file: &mut File) -> Holder {
 
 /// The error of an output that another process writes to.
 pub fn in_use(output: &Path, holder: Holder) -> anyhow::Error {
-    anyhow!("{} {holder}; choose another name, or end that process first", output.display())
+    let way_out = match holder.act {
+        Act::Upload => "end that process first",
+        _ => "choose another name, or end that process first",
+    };
+    anyhow!("{} {holder}; {way_out}", output.display())
 }
 
 #[cfg(test)]
@@ -193,6 +209,7 @@ mod tests {
         for (text, said) in [
             ("4711 record\n", "is being recorded now (process 4711)"),
             ("12 repair\n", "is being repaired now (process 12)"),
+            ("7 upload\n", "is being uploaded now (process 7)"),
             ("", "is being recorded now"),
             ("x\u{1b}[2J y", "is being recorded now"),
         ] {

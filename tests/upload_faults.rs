@@ -1,0 +1,241 @@
+//! `upload` where stores fail, stall and restart, disks are full, and uploads are killed: every file is in
+//! the store in the end, and none is removed before.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::thread::sleep;
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use crate::full_disk::SmallDisk;
+use crate::harness::has_root;
+use crate::harness::store::{Fault, Moto, Proxy};
+use crate::harness::upload::{
+    Files, Fleet, assert_same, date, in_bucket, names, noise, wait_until,
+};
+
+#[test]
+fn a_store_that_fails_cuts_and_stalls_gets_every_file() {
+    let moto = Moto::start();
+    let proxy = Proxy::start(moto.address());
+    let upload = "every = \"200ms\"\nkeep-local = false";
+    let mut fleet = Fleet::to_bucket(&proxy.endpoint(), upload);
+    let running = fleet.start();
+    let first = fleet.make(0, 1000);
+    fleet.wait_gone(&first);
+    let faults = [
+        (Fault::Status(500), 3, "500"),
+        (Fault::Status(503), 3, "503"),
+        (Fault::Forget, 6, "the store has 0 bytes of 1000000"),
+        (Fault::CutRequest, 3, "cannot send"),
+        (Fault::CutAnswer, 3, "cannot send"),
+        (Fault::Stall, 1, "did not answer within"),
+    ];
+    for (at, (fault, times, says)) in (1..).zip(faults) {
+        proxy.set(fault);
+        let name = fleet.make(at, 1_000_000);
+        let before = running.log().len();
+        proxy.wait_met(times);
+        wait_until(&format!("{fault:?}: {says:?}"), || running.log()[before..].contains(says));
+        assert!(fleet.rollup().join(&name).exists(), "{fault:?}: removed before it was sent");
+        proxy.set(Fault::Nothing);
+        fleet.wait_gone(&name);
+        assert_same(&moto.objects(), &in_bucket(&fleet.made));
+    }
+    for line in running.log().lines() {
+        assert!(line.starts_with("uncore-trace: warning: cannot send cluster=lab/"), "{line}");
+        assert!(line.contains("next attempt in ") && line.ends_with(" waiting"), "{line}");
+    }
+    running.stop(Signal::TERM);
+}
+
+#[test]
+fn a_store_that_restarts_in_between_has_every_file() {
+    let mut moto = Moto::start();
+    let proxy = Proxy::start(moto.address());
+    let upload = "every = \"100ms\"\nkeep-local = false";
+    let mut fleet = Fleet::to_bucket(&proxy.endpoint(), upload);
+    let running = fleet.start();
+    for hour in 0..3 {
+        for at in 0..4 {
+            fleet.make(hour * 4 + at, 400_000);
+        }
+        sleep(Duration::from_millis(150));
+        moto.kill();
+        let waits = fleet.make(hour * 4 + 3, 1000);
+        running.wait_says(&format!("cannot send cluster=lab/date={}", date(hour * 4 + 3)));
+        assert!(fleet.rollup().join(&waits).exists());
+        proxy.set(Fault::Status(503));
+        moto.restart();
+        proxy.set(Fault::Nothing);
+        fleet.wait_gone(&waits);
+    }
+    wait_until("files wait", || fleet.local().is_empty());
+    running.stop(Signal::INT);
+    assert_same(&moto.objects(), &in_bucket(&fleet.made));
+}
+
+/// Kills an upload 24 times at random moments while files come; after each every file is here or there.
+fn kill_often(fleet: &mut Fleet, stored: &dyn Fn(&Fleet) -> Files) {
+    let (mut waited, mut sent) = (0, 0);
+    for round in 0..24_u32 {
+        for at in 0..4 {
+            fleet.make(round, 50_000 + 400_000 * at);
+        }
+        let running = fleet.start();
+        // In the start, in a request, and after some.
+        sleep(Duration::from_micros(u64::from(noise(u64::from(round) * 77)) * 1500));
+        running.kill();
+        let (local, there) = (fleet.local(), stored(fleet));
+        for (name, bytes) in &fleet.made {
+            let here = local.get(name).is_some_and(|found| found == bytes);
+            let is_there = there.get(name).is_some_and(|found| found == bytes);
+            assert!(here || is_there, "round {round}: {name} is lost");
+        }
+        waited += u32::from(!local.is_empty());
+        sent += u32::from(local.len() < fleet.made.len());
+    }
+    assert!(waited > 0 && sent > 0, "no kill came in between: {waited}, {sent}");
+    fleet.once().ok();
+    assert_eq!(names(&fleet.local()), [""; 0]);
+    assert_same(&stored(fleet), &fleet.made);
+    assert_eq!(fleet.once().ok(), "0 files sent, 0 B\n");
+}
+
+#[test]
+fn a_kill_at_any_moment_loses_nothing() {
+    let moto = Moto::start();
+    let upload = "every = \"100ms\"\nkeep-local = false";
+    let mut fleet = Fleet::to_bucket(&format!("http://{}", moto.address()), upload);
+    kill_often(&mut fleet, &|_| {
+        let objects = moto.objects().into_iter();
+        let name = |name: String| name.strip_prefix("fleet/one/").unwrap().to_owned();
+        objects.map(|(object, bytes)| (name(object), bytes)).collect()
+    });
+}
+
+#[test]
+fn a_kill_at_any_moment_leaves_a_directory_whole() {
+    let mut fleet = Fleet::to_directory("every = \"100ms\"\nkeep-local = false");
+    kill_often(&mut fleet, &|fleet| {
+        let stored = fleet.stored().into_iter();
+        // Half a file that a kill has left; the next upload of this file removes it.
+        stored.filter(|(name, _)| !name.contains('#')).collect()
+    });
+}
+
+#[test]
+fn more_than_may_wait_is_dropped_the_oldest_first() {
+    let moto = Moto::start();
+    let proxy = Proxy::start(moto.address());
+    let upload = "every = \"100ms\"\nqueue = \"1MB\"";
+    let mut fleet = Fleet::to_bucket(&proxy.endpoint(), upload);
+    let sent = fleet.make(0, 900_000);
+    fleet.once().ok();
+    proxy.set(Fault::Status(503));
+    // Made in another order than that of their hours.
+    let newest = fleet.make(30, 400_000);
+    let waits = fleet.make(9, 400_000);
+    let dropped = [fleet.make(1, 300_000), fleet.make(2, 300_000)];
+    let running = fleet.start();
+    running.wait_says("2 files dropped since the start");
+    proxy.wait_met(5);
+    // What was sent does not wait, however large it is.
+    assert_eq!(names(&fleet.local()), [&sent, &waits, &newest].map(String::as_str));
+    let log = running.log();
+    for name in &dropped {
+        let line = log.lines().find(|line| {
+            line.contains(&format!("dropped {}", fleet.rollup().join(name).display()))
+        });
+        assert!(line.is_some_and(|line| line.contains("[upload] queue is 1.00 MB")), "{log}");
+    }
+    assert_eq!(log.matches("since the start").count(), 2, "{log}");
+    proxy.set(Fault::Nothing);
+    wait_until("files wait", || moto.objects().len() == 3);
+    running.stop(Signal::TERM);
+    for name in &dropped {
+        fleet.made.remove(name);
+    }
+    assert_same(&moto.objects(), &in_bucket(&fleet.made));
+}
+
+/// One cannot be read, and one cannot be written where it belongs.
+#[test]
+fn a_file_that_cannot_be_sent_holds_up_no_other() {
+    let mut fleet = Fleet::to_directory("keep-local = false");
+    let refused = fleet.make(0, 10);
+    fs::create_dir_all(fleet.place.path("store").join(&refused).join("occupied")).unwrap();
+    let unread = fleet.make(1, 10);
+    let path = fleet.rollup().join(&unread);
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o000)).unwrap();
+    let good = [fleet.make(2, 10), fleet.make(3, 10)];
+    let answer = fleet.once();
+    assert_eq!(answer.code, 1, "{answer:?}");
+    assert_eq!(answer.out, "2 files sent, 20 B; 2 files waiting, 20 B\n");
+    assert_eq!(answer.err.lines().count(), 1, "{answer:?}");
+    for name in &good {
+        assert!(!fleet.rollup().join(name).exists(), "{name} waits");
+    }
+    assert_eq!(fs::read(fleet.rollup().join(&refused)).unwrap(), fleet.made[&refused]);
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+    assert_eq!(fleet.once().out, "1 file sent, 10 B; 1 file waiting, 10 B\n");
+}
+
+/// A backlog that is larger than the limit is sent where the store takes it.
+#[test]
+fn what_waits_at_the_start_has_its_chance() {
+    let mut fleet = Fleet::to_directory("queue = \"1MB\"");
+    for hour in 0..5 {
+        fleet.make(hour, 500_000);
+    }
+    assert_eq!(fleet.once().ok(), "5 files sent, 2.50 MB\n");
+}
+
+#[test]
+fn the_second_upload_of_a_directory_is_refused() {
+    let mut fleet = Fleet::to_directory("every = \"100ms\"\nkeep-local = false");
+    let running = fleet.start();
+    let name = fleet.make(0, 10);
+    fleet.wait_gone(&name);
+    let line = fleet.once().refused();
+    let says = format!("is being uploaded now (process {})", running.child.id());
+    assert!(line.contains(&says) && line.ends_with("end that process first"), "{line}");
+    running.kill();
+    fleet.once().ok();
+}
+
+#[test]
+fn a_signal_ends_an_upload_whose_request_stalls() {
+    let moto = Moto::start();
+    let proxy = Proxy::start(moto.address());
+    for signal in [Signal::TERM, Signal::INT] {
+        let mut fleet = Fleet::to_bucket(&proxy.endpoint(), "keep-local = false");
+        let name = fleet.make(0, 1000);
+        proxy.set(Fault::Stall);
+        let running = fleet.start();
+        proxy.wait_met(1);
+        running.stop(signal);
+        assert!(fleet.rollup().join(&name).exists());
+    }
+}
+
+/// The store takes what there is, and that makes room.
+#[test]
+fn a_full_disk_is_emptied() {
+    if !has_root("a full disk: it takes a tmpfs") {
+        return;
+    }
+    let mut fleet = Fleet::to_directory("keep-local = false");
+    fs::remove_dir(fleet.rollup()).unwrap();
+    let _disk = SmallDisk::mount(fleet.rollup());
+    fleet.make(0, 400_000);
+    fleet.make(1, 300_000);
+    fs::write(fleet.rollup().join("filler"), vec![0; 1 << 20]).unwrap_err();
+    let answer = fleet.once();
+    assert_eq!(answer.code, 0, "{answer:?}");
+    assert!(answer.err.contains(".uploaded: No space left on device"), "{answer:?}");
+    assert_same(&fleet.stored(), &fleet.made);
+    assert_eq!(names(&fleet.local()), [""; 0]);
+    assert!(fleet.rollup().join(".uploaded").exists());
+}

@@ -1,0 +1,76 @@
+//! How long to wait after a failure: twice as long each time up to a limit, and of that a random part,
+//! so that hosts that failed together do not come back together.
+
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::time::Duration;
+
+/// The longest wait.
+const MOST: Duration = Duration::from_mins(5);
+
+/// The longest first wait.
+const FIRST: Duration = Duration::from_secs(1);
+
+/// The failures since the last success.
+#[derive(Debug)]
+pub(super) struct Backoff {
+    first: Duration,
+    failures: u32,
+}
+
+impl Backoff {
+    /// The first wait is not longer than that of an upload where nothing fails.
+    pub(super) fn new(every: Duration) -> Self {
+        Self { first: every.min(FIRST), failures: 0 }
+    }
+
+    /// The store took something.
+    pub(super) const fn succeeded(&mut self) {
+        self.failures = 0;
+    }
+
+    /// How long to wait after one more failure: from half of the limit of this failure to all of it.
+    pub(super) fn failed(&mut self) -> Duration {
+        let limit = self.first.saturating_mul(2_u32.saturating_pow(self.failures)).min(MOST);
+        self.failures = self.failures.saturating_add(1);
+        limit.mul_f64(0.5 + 0.5 * random())
+    }
+}
+
+/// The time to the next look at the directory: hosts that were started together, or whose hours end
+/// together, drift apart.
+pub(super) fn spread(every: Duration) -> Duration {
+    every.mul_f64(0.75 + 0.5 * random())
+}
+
+/// From 0 up to 1, without 1. The keys of a hash map are what the standard library has of randomness.
+fn random() -> f64 {
+    (RandomState::new().build_hasher().finish() >> 11) as f64 / (1_u64 << 53) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_double_up_to_the_limit_and_differ() {
+        let mut backoff = Backoff::new(Duration::from_secs(30));
+        let waits: Vec<f64> = (0..40).map(|_| backoff.failed().as_secs_f64()).collect();
+        for (at, wait) in waits.iter().enumerate() {
+            let limit = 2_f64.powi(at.try_into().unwrap()).min(300.0);
+            assert!((0.5 * limit..=limit).contains(wait), "{at}: {wait}");
+        }
+        let last = &waits[20..];
+        assert!(last.iter().any(|wait| (wait - last[0]).abs() > 1.0), "{last:?}");
+        backoff.succeeded();
+        assert!(backoff.failed() <= Duration::from_secs(1));
+        assert!(Backoff::new(Duration::from_millis(100)).failed() <= Duration::from_millis(100));
+    }
+
+    #[test]
+    fn looks_are_a_quarter_apart() {
+        let looks: Vec<f64> =
+            (0..100).map(|_| spread(Duration::from_secs(100)).as_secs_f64()).collect();
+        assert!(looks.iter().all(|look| (75.0..125.0).contains(look)), "{looks:?}");
+        assert!(looks.iter().any(|look| *look < 90.0) && looks.iter().any(|look| *look > 110.0));
+    }
+}

@@ -1,0 +1,120 @@
+//! What an upload counts, and the same as Prometheus text for the textfile collector of
+//! `node_exporter`.
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::Path;
+
+use crate::tables::mode::Mode;
+
+/// Since the process began; what waits is of the last look at the directory.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// Files that the store confirmed.
+    pub sent_files: u64,
+    /// Their bytes.
+    pub sent_bytes: u64,
+    /// Files that are not confirmed yet.
+    pub waiting_files: u64,
+    /// Their bytes.
+    pub waiting_bytes: u64,
+    /// Files that were removed without being sent, as more waited than the limit.
+    pub dropped_files: u64,
+    /// Their bytes.
+    pub dropped_bytes: u64,
+    /// Attempts that failed.
+    pub failures: u64,
+}
+
+impl Figures {
+    /// The store has confirmed a file of this size.
+    pub(super) const fn sent(&mut self, size: u64) {
+        self.sent_files += 1;
+        self.sent_bytes += size;
+        self.no_longer_waits(size);
+    }
+
+    /// A file of this size was dropped.
+    pub(super) const fn dropped(&mut self, size: u64) {
+        self.dropped_files += 1;
+        self.dropped_bytes += size;
+        self.no_longer_waits(size);
+    }
+
+    pub(super) const fn no_longer_waits(&mut self, size: u64) {
+        self.waiting_files = self.waiting_files.saturating_sub(1);
+        self.waiting_bytes = self.waiting_bytes.saturating_sub(size);
+    }
+
+    /// As Prometheus text.
+    pub fn text(&self) -> String {
+        let Self {
+            sent_files,
+            sent_bytes,
+            waiting_files,
+            waiting_bytes,
+            dropped_files,
+            dropped_bytes,
+            failures,
+        } = *self;
+        let lines = [
+            ("sent_files_total", "counter", "Roll-up files that the store confirmed.", sent_files),
+            ("sent_bytes_total", "counter", "Bytes of these files.", sent_bytes),
+            ("waiting_files", "gauge", "Roll-up files that are not confirmed yet.", waiting_files),
+            ("waiting_bytes", "gauge", "Bytes of these files.", waiting_bytes),
+            (
+                "dropped_files_total",
+                "counter",
+                "Files removed unsent: the queue is full.",
+                dropped_files,
+            ),
+            ("dropped_bytes_total", "counter", "Bytes of these files.", dropped_bytes),
+            ("failures_total", "counter", "Attempts that failed.", failures),
+        ];
+        let line = |(name, kind, help, value): (&str, &str, &str, u64)| {
+            let name = format!("uncore_trace_upload_{name}");
+            format!("# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}\n")
+        };
+        lines.into_iter().map(line).collect()
+    }
+
+    /// Puts it in the place of the file at `path`, whole; everybody may read it.
+    pub(super) fn write(&self, path: &Path) -> io::Result<()> {
+        let temporary = path.with_extension("tmp");
+        let mode: Mode = "0644".parse().map_err(io::Error::other)?;
+        mode.create_file(&temporary)?.write_all(self.text().as_bytes())?;
+        fs::rename(temporary, path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_has_all_figures() {
+        let mut figures = Figures { waiting_files: 3, waiting_bytes: 60, ..Figures::default() };
+        figures.sent(10);
+        figures.dropped(20);
+        figures.failures = 7;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("upload.prom");
+        figures.write(&path).unwrap();
+        let text = fs::read_to_string(&path).unwrap();
+        let values: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+        assert_eq!(
+            values,
+            [
+                "uncore_trace_upload_sent_files_total 1",
+                "uncore_trace_upload_sent_bytes_total 10",
+                "uncore_trace_upload_waiting_files 1",
+                "uncore_trace_upload_waiting_bytes 30",
+                "uncore_trace_upload_dropped_files_total 1",
+                "uncore_trace_upload_dropped_bytes_total 20",
+                "uncore_trace_upload_failures_total 7",
+            ]
+        );
+        assert_eq!(text.lines().count(), 3 * values.len());
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+}

@@ -1,0 +1,225 @@
+//! What was sent: a text file in the roll-up directory, a line a file.
+//!
+//! Guarantees: a line is whole or it does not count, and it is written after the store has confirmed the
+//! file; a journal of another store does not count. What cannot be written, as on a full disk, is
+//! kept in memory and written later: after a kill such files are sent again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+
+use super::tree::{Found, Stamp};
+use crate::tables::mode::Mode;
+
+/// Its name in the roll-up directory, and while it is made anew.
+const NAME: &str = ".uploaded";
+const TEMPORARY: &str = ".uploaded.tmp";
+
+/// Lines of files that are gone, before it is made anew.
+const MOST_DEAD: usize = 1000;
+
+/// The journal of a directory and a store.
+#[derive(Debug)]
+pub(super) struct Journal {
+    directory: PathBuf,
+    /// The store, which is the first line.
+    head: String,
+    /// `None` where it could not be written.
+    file: Option<File>,
+    sent: BTreeMap<String, Stamp>,
+    lines: usize,
+}
+
+impl Journal {
+    /// Reads it, and makes it anew with what is still there.
+    ///
+    /// # Errors
+    ///
+    /// It can be neither read nor written, other than for lack of space.
+    pub(super) fn open(directory: &Path, store: &str, found: &[Found]) -> Result<Self> {
+        let path = directory.join(NAME);
+        let text = match fs::read(&path) {
+            Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+            Err(error) => {
+                return Err(error).with_context(|| format!("cannot read {}", path.display()));
+            }
+        };
+        let head = format!("uploaded to {store}\n");
+        let sent = text.strip_prefix(&head).map(parse).unwrap_or_default();
+        if sent.is_empty() && text.lines().count() > 1 {
+            log::warn!("{} is of another store than {store}: all files are sent", path.display());
+        }
+        let directory = directory.to_owned();
+        let mut journal = Self { directory, head, file: None, sent, lines: 0 };
+        journal.forget(found);
+        match journal.renew() {
+            Err(error) if !is_full(&error) => {
+                let path = path.display();
+                Err(error).with_context(|| format!("cannot write {path}; upload as a user who may"))
+            }
+            written => {
+                journal.tell(written);
+                Ok(journal)
+            }
+        }
+    }
+
+    /// Whether this very file was sent.
+    pub(super) fn has(&self, found: &Found) -> bool {
+        self.sent.get(&found.name) == Some(&found.stamp)
+    }
+
+    /// Notes a file that the store has confirmed.
+    pub(super) fn note(&mut self, found: &Found) {
+        self.sent.insert(found.name.clone(), found.stamp);
+        let written = match &mut self.file {
+            Some(file) => file.write_all(line(&found.name, found.stamp).as_bytes()),
+            None => self.renew(),
+        };
+        let written = written.and_then(|()| match &self.file {
+            Some(file) => file.sync_data(),
+            None => Ok(()),
+        });
+        self.lines += 1;
+        self.tell(written);
+    }
+
+    /// Leaves out files that are gone.
+    pub(super) fn keep(&mut self, found: &[Found]) {
+        if self.file.is_none() || self.lines > found.len() + MOST_DEAD {
+            self.forget(found);
+            let written = self.renew();
+            self.tell(written);
+        }
+    }
+
+    fn forget(&mut self, found: &[Found]) {
+        let names: BTreeSet<&str> = found.iter().map(|found| found.name.as_str()).collect();
+        self.sent.retain(|name, _| names.contains(name.as_str()));
+    }
+
+    /// Writes all of it beside, and then in its place.
+    fn renew(&mut self) -> io::Result<()> {
+        self.file = None;
+        let (path, temporary) = (self.directory.join(NAME), self.directory.join(TEMPORARY));
+        let mut file = Mode::default().create_file(&temporary)?;
+        let mut text = self.head.clone();
+        text.extend(self.sent.iter().map(|(name, stamp)| line(name, *stamp)));
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&temporary, &path)?;
+        // Some file systems refuse fsync on a directory; the rename is done either way.
+        if let Ok(directory) = File::open(&self.directory) {
+            directory.sync_all().ok();
+        }
+        self.file = Some(file);
+        self.lines = self.sent.len();
+        Ok(())
+    }
+
+    /// Tells what could not be written; it is written with all the rest the next time.
+    fn tell(&mut self, written: io::Result<()>) {
+        if let Err(error) = written {
+            let path = self.directory.join(NAME);
+            log::warn!(
+                "cannot write {}: {error}; if this process is killed now, files that were sent are \
+                 sent again",
+                path.display()
+            );
+            self.file = None;
+        }
+    }
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+fn line(name: &str, stamp: Stamp) -> String {
+    format!("{} {} {name}\n", stamp.size, stamp.modified_ns)
+}
+
+/// The lines that are whole.
+fn parse(text: &str) -> BTreeMap<String, Stamp> {
+    let whole = text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
+    let line = |line: &str| {
+        let mut words = line.splitn(3, ' ');
+        let size = words.next()?.parse().ok()?;
+        let modified_ns = words.next()?.parse().ok()?;
+        Some((words.next()?.to_owned(), Stamp { size, modified_ns }))
+    };
+    whole.filter_map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(name: &str, size: u64) -> Found {
+        Found {
+            name: name.to_owned(),
+            stamp: Stamp { size, modified_ns: 1_700_000_000_000_000_001 },
+        }
+    }
+
+    #[test]
+    fn what_was_noted_is_there_again_and_what_is_gone_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let all = [found("a", 1), found("b", 2), found("c", 3)];
+        let mut journal = Journal::open(dir.path(), "s3://one", &all).unwrap();
+        journal.note(&all[0]);
+        journal.note(&all[1]);
+        drop(journal);
+        let journal = Journal::open(dir.path(), "s3://one", &all[1..]).unwrap();
+        assert!(!journal.has(&all[0]) && journal.has(&all[1]) && !journal.has(&all[2]));
+        // Of the same name, and another file.
+        assert!(!journal.has(&found("b", 4)));
+        let text = fs::read_to_string(dir.path().join(NAME)).unwrap();
+        assert_eq!(text, "uploaded to s3://one\n2 1700000000000000001 b\n");
+        drop(journal);
+        let journal = Journal::open(dir.path(), "s3://two", &all).unwrap();
+        assert!(!journal.has(&all[1]));
+    }
+
+    #[test]
+    fn a_line_that_was_cut_does_not_count_nor_spoil_the_next() {
+        let dir = tempfile::tempdir().unwrap();
+        let all = [found("cluster=a/1", 10), found("cluster=a/12", 20)];
+        let mut journal = Journal::open(dir.path(), "s3://one", &all).unwrap();
+        journal.note(&all[0]);
+        journal.note(&all[1]);
+        let text = fs::read_to_string(dir.path().join(NAME)).unwrap();
+        for cut in 0..text.len() {
+            fs::write(dir.path().join(NAME), &text[..cut]).unwrap();
+            let mut journal = Journal::open(dir.path(), "s3://one", &all).unwrap();
+            assert!(!journal.has(&all[1]), "{cut}");
+            journal.note(&all[1]);
+            drop(journal);
+            let journal = Journal::open(dir.path(), "s3://one", &all).unwrap();
+            assert!(journal.has(&all[1]), "{cut}");
+            assert_eq!(journal.has(&all[0]), cut >= text.find("20 ").unwrap(), "{cut}");
+        }
+    }
+
+    /// A directory in the place of the file cannot be written.
+    #[test]
+    fn what_cannot_be_written_is_kept_and_written_later() {
+        let dir = tempfile::tempdir().unwrap();
+        let all = [found("a", 1), found("b", 2)];
+        let mut journal = Journal::open(dir.path(), "s3://one", &all).unwrap();
+        fs::remove_file(dir.path().join(NAME)).unwrap();
+        fs::create_dir(dir.path().join(NAME)).unwrap();
+        journal.file = None;
+        journal.note(&all[0]);
+        assert!(journal.has(&all[0]) && journal.file.is_none());
+        fs::remove_dir(dir.path().join(NAME)).unwrap();
+        journal.note(&all[1]);
+        drop(journal);
+        let journal = Journal::open(dir.path(), "s3://one", &all).unwrap();
+        assert!(journal.has(&all[0]) && journal.has(&all[1]));
+    }
+}

@@ -1,0 +1,327 @@
+//! The files of the roll-up directory that are complete.
+//!
+//! Guarantees: only regular files of the layout `cluster=C/date=YYYY-MM-DD/hour=HH/NAME.parquet` are
+//! found, opened and removed, and no symbolic link is followed below the directory: who can write there
+//! does not choose what else is sent.
+
+use std::fs::{self, DirEntry, File};
+use std::io::{self, Read as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context as _, Result};
+use jiff::civil;
+use jiff::tz::TimeZone;
+use rustix::fs::{AtFlags, Mode, OFlags, openat, unlinkat};
+
+/// How long an hour is.
+const HOUR: Duration = Duration::from_hours(1);
+
+/// How long after its end the agent may still write into an hour: its last windows are some seconds late.
+const LATE: Duration = Duration::from_mins(10);
+
+/// What tells a file from another of the same name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Stamp {
+    /// Bytes.
+    pub size: u64,
+    /// When it was last written, ns since 1970.
+    pub modified_ns: i128,
+}
+
+impl Stamp {
+    fn of(found: &fs::Metadata) -> Self {
+        let ns = i128::from(found.mtime()) * 1_000_000_000 + i128::from(found.mtime_nsec());
+        Self { size: found.size(), modified_ns: ns }
+    }
+}
+
+/// A file that is complete.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Found {
+    /// Its path below the directory, and the name of its object.
+    pub name: String,
+    pub stamp: Stamp,
+}
+
+impl Found {
+    /// Date and hour, which the oldest files come first by.
+    fn hour(&self) -> &str {
+        let below = self.name.split_once('/').map_or("", |(_, rest)| rest);
+        below.rsplit_once('/').map_or("", |(hour, _)| hour)
+    }
+
+    /// Whether no more windows come for its hour.
+    pub(super) fn is_of_the_past(&self, now: SystemTime) -> bool {
+        let end = civil::DateTime::strptime("date=%Y-%m-%d/hour=%H", self.hour())
+            .and_then(|begin| begin.to_zoned(TimeZone::UTC))
+            .map(|begin| SystemTime::from(begin.timestamp()) + HOUR + LATE);
+        // A day that no calendar has is not the agent's.
+        end.map_or(true, |end| now >= end)
+    }
+}
+
+/// The roll-up directory.
+#[derive(Debug)]
+pub(super) struct Tree {
+    path: PathBuf,
+}
+
+impl Tree {
+    pub(super) fn new(path: &Path) -> Self {
+        Self { path: path.to_owned() }
+    }
+
+    /// All files that are complete, the oldest hour first.
+    pub(super) fn scan(&self) -> Result<Vec<Found>> {
+        let mut found = Vec::new();
+        let top = fs::read_dir(&self.path);
+        let top = top.with_context(|| format!("cannot read {}", self.path.display()))?;
+        for cluster in directories(top, is_cluster) {
+            for date in directories(read(&self.path, &cluster), is_date) {
+                let date = format!("{cluster}/{date}");
+                for hour in directories(read(&self.path, &date), is_hour) {
+                    files(&self.path, &format!("{date}/{hour}"), &mut found);
+                }
+            }
+        }
+        found.sort_by(|a, b| {
+            let key = |it: &Found| (it.hour().to_owned(), it.stamp.modified_ns);
+            key(a).cmp(&key(b)).then_with(|| a.name.cmp(&b.name))
+        });
+        Ok(found)
+    }
+
+    /// What is in the file.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be read, is another one by now, or changes.
+    pub(super) fn read(&self, found: &Found) -> io::Result<Vec<u8>> {
+        let (parent, name) = self.parent(&found.name)?;
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let mut file = File::from(openat(&parent, name, flags, Mode::empty())?);
+        let other = || io::Error::other("it has changed since it was found");
+        if !file.metadata()?.is_file() || Stamp::of(&file.metadata()?) != found.stamp {
+            return Err(other());
+        }
+        let mut bytes = Vec::with_capacity(found.stamp.size as usize);
+        file.read_to_end(&mut bytes)?;
+        // Nobody writes to a file that is complete.
+        if Stamp::of(&file.metadata()?) != found.stamp || bytes.len() as u64 != found.stamp.size {
+            return Err(other());
+        }
+        Ok(bytes)
+    }
+
+    /// Removes the file, unless it is another one by now; one that is gone is fine.
+    pub(super) fn remove(&self, found: &Found) -> io::Result<()> {
+        let removed = self.parent(&found.name).and_then(|(parent, name)| {
+            let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let now = File::from(openat(&parent, name, flags, Mode::empty())?).metadata()?;
+            if Stamp::of(&now) == found.stamp {
+                unlinkat(&parent, name, AtFlags::empty())?;
+            }
+            Ok(())
+        });
+        match removed {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            removed => removed,
+        }
+    }
+
+    /// The directory of a file, with its name there; each step is a directory and no link.
+    fn parent<'a>(&self, name: &'a str) -> io::Result<(File, &'a str)> {
+        let mut directory = File::open(&self.path)?;
+        let (above, name) = name.rsplit_once('/').unwrap_or(("", name));
+        for step in above.split('/') {
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            directory = File::from(openat(&directory, step, flags, Mode::empty())?);
+        }
+        Ok((directory, name))
+    }
+}
+
+/// The entries of a directory below `root`; none where it is gone, which is the agent's right.
+fn read(root: &Path, below: &str) -> impl Iterator<Item = io::Result<DirEntry>> + use<> {
+    let entries = fs::read_dir(root.join(below));
+    if let Err(error) = &entries
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        log::warn!("cannot read {}: {error}; its files are not sent", root.join(below).display());
+    }
+    entries.into_iter().flatten()
+}
+
+/// The names of directories that are none by a link.
+fn directories(
+    entries: impl Iterator<Item = io::Result<DirEntry>>,
+    belongs: fn(&str) -> bool,
+) -> Vec<String> {
+    let name = |entry: io::Result<DirEntry>| {
+        let entry = entry.ok()?;
+        let name = entry.file_name().into_string().ok().filter(|name| belongs(name))?;
+        entry.file_type().is_ok_and(|kind| kind.is_dir()).then_some(name)
+    };
+    entries.filter_map(name).collect()
+}
+
+/// Adds the complete files of an hour.
+fn files(root: &Path, hour: &str, found: &mut Vec<Found>) {
+    for entry in read(root, hour).flatten() {
+        let Ok(name) = entry.file_name().into_string() else { continue };
+        if !is_complete(&name) {
+            continue;
+        }
+        // Of the entry itself, not of what a link leads to.
+        let Ok(metadata) = entry.metadata() else { continue };
+        if metadata.is_file() {
+            found.push(Found { name: format!("{hour}/{name}"), stamp: Stamp::of(&metadata) });
+        }
+    }
+}
+
+/// Whether all characters are those of names in the layout: `%` encodes others, and a name of an object
+/// has no controls.
+fn is_plain(text: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-%".contains(&byte);
+    !text.is_empty() && text.bytes().all(plain)
+}
+
+fn is_cluster(name: &str) -> bool {
+    name.strip_prefix("cluster=").is_some_and(is_plain)
+}
+
+fn is_date(name: &str) -> bool {
+    let shape = |(at, byte): (usize, u8)| match at {
+        4 | 7 => byte == b'-',
+        _ => byte.is_ascii_digit(),
+    };
+    name.strip_prefix("date=")
+        .is_some_and(|date| date.len() == 10 && date.bytes().enumerate().all(shape))
+}
+
+fn is_hour(name: &str) -> bool {
+    name.strip_prefix("hour=").is_some_and(|hour| {
+        hour.len() == 2 && hour.bytes().all(|byte| byte.is_ascii_digit()) && hour < "24"
+    })
+}
+
+/// Files that are not complete end in `.partial` or `.tmp`, or begin with a dot.
+fn is_complete(name: &str) -> bool {
+    is_plain(name) && !name.starts_with('.') && name.ends_with(".parquet")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    fn put(root: &Path, name: &str, text: &str) {
+        let path = root.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    #[test]
+    fn only_complete_files_of_the_layout_are_found_the_oldest_first() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path();
+        let hour = "cluster=a/date=2026-01-31/hour=07";
+        put(root, &format!("{hour}/h_12345678_2.parquet"), "22");
+        put(root, "cluster=b%20c/date=2026-01-31/hour=06/h_12345678_1.parquet", "1");
+        put(root, "cluster=a/date=2026-02-01/hour=00/h_12345678_3.parquet", "333");
+        for other in [
+            ".hidden.parquet",
+            "h.parquet.tmp",
+            "h.parquet.partial/00001.parquet",
+            "h.txt",
+            "h\u{1b}.parquet",
+            "sub/h.parquet",
+        ] {
+            put(root, &format!("{hour}/{other}"), "x");
+        }
+        for other in [
+            "cluster=a/date=2026-01-31/hour=24/h.parquet",
+            "cluster=a/date=2026-1-31/hour=07/h.parquet",
+            "cluster=/date=2026-01-31/hour=07/h.parquet",
+            "other=a/date=2026-01-31/hour=07/h.parquet",
+            "h.parquet",
+        ] {
+            put(root, other, "x");
+        }
+        put(root, "elsewhere/h.parquet", "x");
+        symlink(root.join("elsewhere/h.parquet"), root.join(hour).join("link.parquet")).unwrap();
+        symlink(root.join("elsewhere"), root.join("cluster=a/date=2026-01-31/hour=08")).unwrap();
+        let found = Tree::new(root).scan().unwrap();
+        let names: Vec<&str> = found.iter().map(|it| it.name.as_str()).collect();
+        assert_eq!(
+            names,
+            [
+                "cluster=b%20c/date=2026-01-31/hour=06/h_12345678_1.parquet",
+                "cluster=a/date=2026-01-31/hour=07/h_12345678_2.parquet",
+                "cluster=a/date=2026-02-01/hour=00/h_12345678_3.parquet",
+            ]
+        );
+        assert_eq!(found[2].stamp.size, 3);
+    }
+
+    #[test]
+    fn an_hour_is_of_the_past_ten_minutes_after_its_end() {
+        let found = |hour: &str| Found {
+            name: format!("cluster=a/{hour}/h.parquet"),
+            stamp: Stamp { size: 0, modified_ns: 0 },
+        };
+        // 2026-01-31T07:00:00Z, in s since 1970.
+        let begin = 1_769_842_800;
+        for (minutes, is_past) in [(0, false), (69, false), (70, true), (10_000, true)] {
+            let now = SystemTime::UNIX_EPOCH + Duration::from_secs(begin + minutes * 60);
+            let hour = found("date=2026-01-31/hour=07");
+            assert_eq!(hour.is_of_the_past(now), is_past, "{minutes}");
+            assert!(found("date=2026-02-31/hour=07").is_of_the_past(now));
+        }
+    }
+
+    /// It is found, and then somebody puts a link in its place, or in that of its directory.
+    #[test]
+    fn no_link_is_followed_to_read_or_remove() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("root");
+        let name = "cluster=a/date=2026-01-31/hour=07/h.parquet";
+        put(&root, name, "own");
+        put(dir.path(), "other/h.parquet", "own");
+        let tree = Tree::new(&root);
+        let found = tree.scan().unwrap().remove(0);
+        assert_eq!(tree.read(&found).unwrap(), b"own");
+        fs::remove_file(root.join(name)).unwrap();
+        symlink(dir.path().join("other/h.parquet"), root.join(name)).unwrap();
+        tree.read(&found).unwrap_err();
+        tree.remove(&found).unwrap();
+        assert!(root.join(name).is_symlink());
+        let hour = root.join(name).parent().unwrap().to_owned();
+        fs::remove_dir_all(&hour).unwrap();
+        symlink(dir.path().join("other"), &hour).unwrap();
+        tree.read(&found).unwrap_err();
+        tree.remove(&found).unwrap_err();
+        assert!(dir.path().join("other/h.parquet").exists());
+    }
+
+    #[test]
+    fn a_file_that_is_another_one_by_now_is_neither_read_nor_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let name = "cluster=a/date=2026-01-31/hour=07/h.parquet";
+        put(dir.path(), name, "first");
+        let tree = Tree::new(dir.path());
+        let found = tree.scan().unwrap().remove(0);
+        put(dir.path(), name, "the second");
+        tree.read(&found).unwrap_err();
+        tree.remove(&found).unwrap();
+        assert!(dir.path().join(name).exists());
+        let found = tree.scan().unwrap().remove(0);
+        tree.remove(&found).unwrap();
+        assert!(!dir.path().join(name).exists());
+        tree.remove(&found).unwrap();
+    }
+}
