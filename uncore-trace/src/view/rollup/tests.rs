@@ -156,7 +156,10 @@ fn a_peak_of_both_directions_is_there_where_no_other_is_known() {
             summer.fabric(0, &batch.unwrap()).unwrap();
         }
         let batch = summer.close().unwrap().batch;
-        let (found, ways) = (columns::f64s(&batch, "peak").unwrap(), columns::words(&batch, "peak_direction").unwrap());
+        let (found, ways) = (
+            columns::f64s(&batch, "peak").unwrap(),
+            columns::words(&batch, "peak_direction").unwrap(),
+        );
         let rows = (0..batch.num_rows()).filter_map(|row| Some((get(found, row)?, ways.get(row)?)));
         assert_eq!(rows.collect::<Vec<_>>().first(), Some(&expected));
     }
