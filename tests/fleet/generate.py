@@ -234,7 +234,7 @@ def write(seed, root, cluster, host, begin, window, deploys=False):
     directory.mkdir(parents=True, exist_ok=True)
     pq.write_table(
         table,
-        directory / f"{host}_{boot[:8]}_000.parquet",
+        directory / f"{host}_{boot[:8]}_0000362410.parquet",
         compression="zstd",
         compression_level=6,
         row_group_size=GROUP_ROWS,

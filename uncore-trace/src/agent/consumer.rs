@@ -212,7 +212,7 @@ impl Consumer {
     /// Takes a window of the roll-up that is complete. A disk that fails ends nothing.
     fn window(&mut self, rows: &Rows) -> Result<()> {
         if let Some(hours) = &mut self.hours {
-            match hours.write(rows.ts_us, &rows.batch) {
+            match hours.write(rows.end, &rows.batch) {
                 Ok(_) => self.failing = false,
                 Err(error) => {
                     self.own.unwritten += rows.batch.num_rows() as u64;

@@ -21,7 +21,7 @@ use crate::view::rollup::{Form, Summer};
 /// Sum recordings in longer windows, as files for many hosts
 ///
 /// Makes Parquet files of who got which part of each counter, in windows of a second or longer, without
-/// processes: `DIR/cluster=C/date=D/hour=H/HOST_BOOT_SEQ.parquet`. `uncore-trace agent` makes the same
+/// processes: `DIR/cluster=C/date=D/hour=H/HOST_BOOT_SECOND.parquet`. `uncore-trace agent` makes the same
 /// while it records. The shares of a window still sum to what was counted; each has its 90 % interval.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -98,11 +98,11 @@ fn sum(args: &Args, recording: &Recording) -> Result<(usize, Finished)> {
     for batch in table.scan(&columns)? {
         summer.fabric(0, &batch?)?;
         while let Some(rows) = summer.closed() {
-            made.extend(hours.write(rows.ts_us, &rows.batch)?);
+            made.extend(hours.write(rows.end, &rows.batch)?);
         }
     }
     while let Some(rows) = summer.close() {
-        made.extend(hours.write(rows.ts_us, &rows.batch)?);
+        made.extend(hours.write(rows.end, &rows.batch)?);
     }
     made.extend(hours.finish()?);
     let mut total = Finished::default();

@@ -1,7 +1,8 @@
 //! The files of a roll-up: one for each hour of a host, in partitions that engines know.
 //!
-//! `DIR/cluster=C/date=YYYY-MM-DD/hour=HH/HOST_BOOT_SEQ.parquet`, in UTC; `BOOT` is the begin of the boot's
-//! id, `SEQ` counts the files of one hour: a process that was ended and started again makes another.
+//! `DIR/cluster=C/date=YYYY-MM-DD/hour=HH/HOST_BOOT_SECOND.parquet`, in UTC; `BOOT` is the begin of the boot's
+//! id, `SECOND` that of `CLOCK_MONOTONIC` at which its first window ended. So a name is never used again, also
+//! not for a file that was removed: a process that was ended and started again within the hour makes another.
 //!
 //! Guarantees: a file gets its name when it is complete, and is never changed after that; a window is in one
 //! file; a process that is killed loses what came since the last seal, and the next one finishes the rest
@@ -13,7 +14,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use arrow::array::RecordBatch;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -35,6 +36,9 @@ const PARTIAL: &str = ".parquet.partial";
 
 /// The end of a name of a file.
 const FILE: &str = ".parquet";
+
+/// Digits of a second: 300 years.
+const SECOND_DIGITS: usize = 10;
 
 /// See the module.
 #[derive(Debug)]
@@ -73,14 +77,18 @@ impl Hours {
         Ok(Self { root: root.to_owned(), mode, pairs, stem, cluster, live: None })
     }
 
-    /// Takes the rows of a window that ended at this time, microseconds since 1970. Returns the file of
-    /// the hour before, where this is the first window of another.
+    /// Takes the rows of a window that ended at this time: wall clock, microseconds since 1970, and
+    /// `CLOCK_MONOTONIC`, ns. Returns the file of the hour before, where this is the first window of another.
     ///
     /// # Errors
     ///
-    /// They cannot be written, or the hour before cannot be finished. Rows of the window are lost then;
-    /// the next window is tried in a file of its own.
-    pub fn write(&mut self, ts_us: i64, rows: &RecordBatch) -> Result<Option<(PathBuf, Finished)>> {
+    /// They cannot be written, or the hour before cannot be finished, or the windows are in a file already.
+    /// Rows of the window are lost then; the next window is tried in a file of its own.
+    pub fn write(
+        &mut self,
+        (ts_us, mono_ns): (i64, i64),
+        rows: &RecordBatch,
+    ) -> Result<Option<(PathBuf, Finished)>> {
         let dir = self.partition(ts_us)?;
         let closed = if self.live.as_ref().is_some_and(|live| live.dir != dir) {
             self.finish()?
@@ -88,7 +96,7 @@ impl Hours {
             None
         };
         if self.live.is_none() {
-            self.live = Some(self.begin(dir)?);
+            self.live = Some(self.begin(dir, mono_ns)?);
         }
         if let Some(live) = &mut self.live
             && let Err(error) = live.writer.write(&rollup::TABLE, rows)
@@ -138,24 +146,19 @@ impl Hours {
         Ok(self.root.join(path))
     }
 
-    fn begin(&self, dir: PathBuf) -> Result<Live> {
+    fn begin(&self, dir: PathBuf, mono_ns: i64) -> Result<Live> {
         make(&dir, self.mode)?;
-        let path = self.vacant(&dir)?;
+        let second = mono_ns.div_euclid(1_000_000_000);
+        let path = dir.join(format!("{}_{second:0SECOND_DIGITS$}{FILE}", self.stem));
+        ensure!(
+            !disk::occupied(&path)? && !disk::occupied(&partial_dir(&path))?,
+            "{} holds these windows already: remove it, or choose another directory",
+            path.display()
+        );
         let target = Target::Table(&rollup::TABLE, path.clone());
         let create = Create { overwrite: false, mode: self.mode, act: Act::Rollup };
         let writer = Writer::create(target, create, &self.pairs)?;
         Ok(Live { dir, path, writer })
-    }
-
-    /// The first name of this host and boot that is not taken.
-    fn vacant(&self, dir: &Path) -> Result<PathBuf> {
-        for number in 0..u32::MAX {
-            let path = dir.join(format!("{}_{number:03}{FILE}", self.stem));
-            if !disk::occupied(&path)? && !disk::occupied(&partial_dir(&path))? {
-                return Ok(path);
-            }
-        }
-        anyhow::bail!("{} is full", dir.display())
     }
 }
 

@@ -20,6 +20,11 @@ fn open(root: &Path) -> Hours {
     Hours::open(root, Mode::default(), pairs("h1", "c")).unwrap()
 }
 
+/// Both clocks, where the machine was started a day before.
+fn at(ts_us: i64) -> (i64, i64) {
+    (ts_us, (ts_us - DAY_US + 24 * HOUR_US) * 1000)
+}
+
 /// One row that ends at this time.
 fn rows(ts_us: i64) -> RecordBatch {
     let mut rows = rollup::Builder::default();
@@ -68,21 +73,25 @@ fn each_hour_is_a_file_of_its_partition_and_the_next_process_makes_another() {
     let place = tempfile::tempdir().unwrap();
     let root = place.path().join("deep/rollup");
     let mut hours = open(&root);
-    assert_eq!(hours.write(DAY_US, &rows(DAY_US)).unwrap(), None);
+    assert_eq!(hours.write(at(DAY_US), &rows(DAY_US)).unwrap(), None);
     assert_eq!(names(&root), Vec::<String>::new());
-    let (closed, finished) = hours.write(DAY_US + HOUR_US, &rows(DAY_US)).unwrap().unwrap();
-    assert!(closed.ends_with("cluster=c/date=2026-11-24/hour=00/h1_01234567_000.parquet"));
+    let (closed, finished) = hours.write(at(DAY_US + HOUR_US), &rows(DAY_US)).unwrap().unwrap();
+    assert!(closed.ends_with("cluster=c/date=2026-11-24/hour=00/h1_01234567_0000086400.parquet"));
     assert_eq!(finished.rows, 1);
     hours.finish().unwrap();
+    // What is there is not made again.
+    let mut again = open(&root);
+    let error = again.write(at(DAY_US), &rows(DAY_US)).unwrap_err().to_string();
+    assert!(error.contains("holds these windows already"), "{error}");
     let mut second = open(&root);
-    second.write(DAY_US + HOUR_US + 1, &rows(DAY_US)).unwrap();
+    second.write(at(DAY_US + HOUR_US + 1_000_000), &rows(DAY_US)).unwrap();
     second.finish().unwrap();
     assert_eq!(
         names(&root),
         [
-            "cluster=c/date=2026-11-24/hour=00/h1_01234567_000.parquet",
-            "cluster=c/date=2026-11-24/hour=01/h1_01234567_000.parquet",
-            "cluster=c/date=2026-11-24/hour=01/h1_01234567_001.parquet",
+            "cluster=c/date=2026-11-24/hour=00/h1_01234567_0000086400.parquet",
+            "cluster=c/date=2026-11-24/hour=01/h1_01234567_0000090000.parquet",
+            "cluster=c/date=2026-11-24/hour=01/h1_01234567_0000090001.parquet",
         ]
     );
 }
@@ -91,8 +100,9 @@ fn each_hour_is_a_file_of_its_partition_and_the_next_process_makes_another() {
 fn a_clock_that_is_set_back_makes_another_file() {
     let place = tempfile::tempdir().unwrap();
     let mut hours = open(place.path());
-    for at in [HOUR_US, 0, HOUR_US] {
-        hours.write(DAY_US + at, &rows(DAY_US + at)).unwrap();
+    for (second, at) in [HOUR_US, 0, HOUR_US].into_iter().enumerate() {
+        let mono_ns = second as i64 * 1_000_000_000;
+        hours.write((DAY_US + at, mono_ns), &rows(DAY_US + at)).unwrap();
     }
     hours.finish().unwrap();
     assert_eq!(names(place.path()).len(), 3);
@@ -108,12 +118,12 @@ fn a_week_is_one_file_an_hour_and_one_for_each_interruption() {
         let mut hours = open(place.path());
         for hour in 0..24 {
             let begin = DAY_US + (24 * day + hour) * HOUR_US;
-            for at in [begin, begin + HOUR_US / 2] {
-                hours.write(at, &rows(at)).unwrap();
+            for time in [begin, begin + HOUR_US / 2] {
+                hours.write(at(time), &rows(time)).unwrap();
                 windows += 1;
             }
             if (day, hour) == (3, 12) {
-                hours.write(begin - HOUR_US, &rows(begin - HOUR_US)).unwrap();
+                hours.write((begin - HOUR_US, at(begin).1 + 1_000_000_000), &rows(begin)).unwrap();
                 windows += 1;
             }
         }
@@ -135,7 +145,7 @@ fn a_week_is_one_file_an_hour_and_one_for_each_interruption() {
 fn what_was_left_is_finished_and_what_is_written_is_left_alone() {
     let place = tempfile::tempdir().unwrap();
     let mut killed = open(place.path());
-    killed.write(DAY_US, &rows(DAY_US)).unwrap();
+    killed.write(at(DAY_US), &rows(DAY_US)).unwrap();
     killed.seal().unwrap();
     let live = killed.live.take().unwrap();
     assert_eq!(repair(place.path()).unwrap(), Vec::<PathBuf>::new());
@@ -149,10 +159,9 @@ fn names_that_a_user_chose_stay_in_the_directory() {
     let place = tempfile::tempdir().unwrap();
     let root = place.path().join("rollup");
     let mut hours = Hours::open(&root, Mode::default(), pairs("../../x y", "../c=/d")).unwrap();
-    hours.write(DAY_US, &rows(DAY_US)).unwrap();
+    hours.write(at(DAY_US), &rows(DAY_US)).unwrap();
     hours.finish().unwrap();
-    let expected =
-        "cluster=%2E.%2Fc%3D%2Fd/date=2026-11-24/hour=00/%2E.%2F..%2Fx%20y_01234567_000.parquet";
+    let expected = "cluster=%2E.%2Fc%3D%2Fd/date=2026-11-24/hour=00/%2E.%2F..%2Fx%20y_01234567_0000086400.parquet";
     assert_eq!(names(&root), [expected]);
     assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1);
     assert_eq!(encoded(""), "unknown");
@@ -162,11 +171,11 @@ fn names_that_a_user_chose_stay_in_the_directory() {
 fn old_hours_are_removed_with_their_directories() {
     let place = tempfile::tempdir().unwrap();
     let mut hours = open(place.path());
-    hours.write(DAY_US, &rows(DAY_US)).unwrap();
-    hours.write(DAY_US + HOUR_US, &rows(DAY_US)).unwrap();
+    hours.write(at(DAY_US), &rows(DAY_US)).unwrap();
+    hours.write(at(DAY_US + HOUR_US), &rows(DAY_US)).unwrap();
     hours.finish().unwrap();
     assert_eq!(trim(place.path(), Duration::from_hours(1)).unwrap(), 0);
-    let old = place.path().join("cluster=c/date=2026-11-24/hour=00/h1_01234567_000.parquet");
+    let old = place.path().join("cluster=c/date=2026-11-24/hour=00/h1_01234567_0000086400.parquet");
     let file = fs::File::options().write(true).open(&old).unwrap();
     file.set_modified(SystemTime::now() - Duration::from_hours(3)).unwrap();
     assert_eq!(trim(place.path(), Duration::from_hours(2)).unwrap(), 1);

@@ -72,8 +72,8 @@ impl Owner {
 /// Rows of one window.
 #[derive(Debug)]
 pub struct Rows {
-    /// End of the window, wall clock, microseconds since 1970, UTC.
-    pub ts_us: i64,
+    /// End of the window: wall clock, microseconds since 1970, UTC, and `CLOCK_MONOTONIC`, ns.
+    pub end: (i64, i64),
     /// The rows.
     pub batch: RecordBatch,
 }
@@ -249,7 +249,7 @@ impl Summer {
         for line in window.into_lines(self.form.owners) {
             self.append(&mut rows, end_ns, ts_us, &line);
         }
-        Some(Rows { ts_us, batch: rows.finish() })
+        Some(Rows { end: (ts_us, end_ns), batch: rows.finish() })
     }
 
     fn append(&self, rows: &mut rollup::Builder, end_ns: i64, ts_us: i64, line: &Line) {
