@@ -79,6 +79,8 @@ pub mod view;
 
 pub mod record;
 
+pub mod config;
+
 pub mod calibrate;
 pub mod doctor;
 pub mod stat;

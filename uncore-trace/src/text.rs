@@ -111,6 +111,19 @@ pub fn lines(table: &Table) -> String {
     text
 }
 
+/// What a parser says of the TOML `text`, as one line, and the number of the line that is meant, if any.
+pub fn toml_error(text: &str, mut error: toml::de::Error) -> (Option<usize>, String) {
+    // A span of nothing is what toml 1.2 gives where the file as a whole lacks something.
+    let span = error.span().filter(|span| span.end > 0);
+    let line = span.map(|span| {
+        let before = text.get(..span.start).unwrap_or(text);
+        before.matches('\n').count() + 1
+    });
+    // What it prints without the text is what is wrong and where, without an excerpt.
+    error.set_input(None);
+    (line, error.to_string().lines().collect::<Vec<_>>().join(", "))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

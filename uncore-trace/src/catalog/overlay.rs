@@ -9,6 +9,7 @@ use anyhow::{Result, anyhow, ensure};
 
 use super::Catalog;
 use super::family::Family;
+use crate::text::toml_error;
 
 /// A file of one family.
 #[derive(Debug, Clone)]
@@ -62,16 +63,8 @@ impl Catalog {
 }
 
 fn parse(name: &str, text: &str) -> Result<Family> {
-    toml::from_str(text).map_err(|mut error| {
-        // A span of nothing is what toml 1.2 gives where the file as a whole lacks something.
-        let span = error.span().filter(|span| span.end > 0);
-        let line = span.map(|span| {
-            let before = text.get(..span.start).unwrap_or(text);
-            before.matches('\n').count() + 1
-        });
-        // What it prints without the text is what is wrong and where, without an excerpt.
-        error.set_input(None);
-        let wrong = error.to_string().lines().collect::<Vec<_>>().join(", ");
+    toml::from_str(text).map_err(|error| {
+        let (line, wrong) = toml_error(text, error);
         line.map_or_else(
             || anyhow!("{name}: {wrong}"),
             |line| anyhow!("{name}, line {line}: {wrong}"),

@@ -20,6 +20,7 @@ mod page;
 pub mod record;
 pub mod repair;
 pub mod report;
+pub mod rollup;
 pub mod select;
 pub mod stat;
 pub mod top;
@@ -114,6 +115,7 @@ commands! {
     check: Check,
     attribute: Attribute,
     mark: Mark,
+    rollup: Rollup,
     repair: Repair,
     calibrate: Calibrate,
     completions: Completions,

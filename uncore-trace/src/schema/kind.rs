@@ -277,11 +277,13 @@ impl<K: Kind> Kind for Null<K> {
 /// Makes a table module's `Row`, `schema()`, `Builder` and `TABLE` from its list of columns.
 ///
 /// Each line is `name: kind => encoding, "what it says";`. `sorted by` names the columns the rows
-/// of one segment are sorted by before encoding; empty keeps the order of arrival. `in order of` names
-/// a column that never decreases from one row of the table to the next.
+/// of one segment are sorted by before encoding; empty keeps the order of arrival. `sorted in row groups
+/// by` sorts those of each row group of every file. `in order of` names a column that never decreases from
+/// one row of the table to the next.
 macro_rules! table {
     (
-        $name:literal, $about:literal, sorted by [$($sort:literal),*]
+        $name:literal, $about:literal $(, sorted by [$($sort:literal),*])?
+        $(, sorted in row groups by [$($group_sort:literal),+])?
         $(, in order of $order:literal)?;
         $($field:ident: $kind:ty => $encoding:ident, $doc:literal;)+
     ) => {
@@ -365,7 +367,8 @@ macro_rules! table {
                 (stringify!($field), $crate::schema::kind::Encoding::$encoding),
             )+],
             column_docs: &[$((stringify!($field), $doc),)+],
-            sort: &[$($sort),*],
+            sort: &[$($($sort),*)? $($($group_sort),+)?],
+            sorts_groups: !<[&str]>::is_empty(&[$($($group_sort),+)?]),
             order: &[$($order)?],
         };
     };

@@ -12,6 +12,8 @@ use parquet::file::metadata::KeyValue;
 pub const PREFIX: &str = "uncore_trace.";
 /// Version of the tables' schema, [`super::SCHEMA_VERSION`].
 pub const SCHEMA_VERSION: &str = "uncore_trace.schema_version";
+/// Version of the table `rollup`, [`super::ROLLUP_VERSION`]; absent in files of other tables.
+pub const ROLLUP_VERSION: &str = "uncore_trace.rollup_version";
 /// Version of the tool that recorded.
 pub const TOOL_VERSION: &str = "uncore_trace.tool_version";
 /// What was typed; absent where `--no-cmdline` was.

@@ -37,6 +37,10 @@ pub mod tasks;
 
 use kind::Encoding;
 
+/// Version of the table [`rollup`]; grows when a column changes its meaning or goes away. A column more
+/// does not change it: readers take columns by name.
+pub const ROLLUP_VERSION: u32 = 1;
+
 /// Version of the schemas below; grows when a column changes its meaning or goes away.
 pub const SCHEMA_VERSION: u32 = 2;
 
@@ -133,6 +137,9 @@ pub struct TableDef {
     pub column_docs: &'static [(&'static str, &'static str)],
     /// Columns the rows of one segment are sorted by; empty: order of arrival.
     pub sort: &'static [&'static str],
+    /// Whether the rows of each row group of every file are sorted, not only those of a segment: for readers
+    /// that skip row groups by the words in them.
+    pub sorts_groups: bool,
     /// A column that never decreases from one row of the whole table to the next, if there is one:
     /// row groups are marked as sorted by it, so that readers need not sort again.
     pub order: &'static [&'static str],
@@ -177,7 +184,8 @@ impl TableDef {
     /// Page indexes are left out: readers of a timeline scan it, and they would be held in memory
     /// until the file is finished. Chunk statistics stay for numbers and times, DuckDB skips row groups by
     /// them. Words have none: nearly every row group has all of them, so that none is skipped, and the
-    /// encoder compares every row's for the least and the greatest.
+    /// encoder compares every row's for the least and the greatest. Those by which row groups are sorted have
+    /// them.
     pub fn properties(&self, packing: Packing) -> WriterPropertiesBuilder {
         let mut builder = WriterProperties::builder()
             .set_compression(packing.compression())
@@ -207,7 +215,8 @@ impl TableDef {
             }
         }
         for field in (self.schema)().fields() {
-            if !field.data_type().is_numeric() && !field.data_type().is_temporal() {
+            let skips = self.sorts_groups && self.sort.contains(&field.name().as_str());
+            if !field.data_type().is_numeric() && !field.data_type().is_temporal() && !skips {
                 let path = ColumnPath::from(field.name().as_str());
                 builder = builder.set_column_statistics_enabled(path, EnabledStatistics::None);
             }

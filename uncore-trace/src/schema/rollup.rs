@@ -11,10 +11,30 @@
 //! Rows of a row group are sorted, so that a reader skips what it was not asked for. The words by which
 //! they are sorted have statistics, unlike those of other tables.
 
+use std::collections::BTreeMap;
+
 use super::kind::{F32, F64, I16, I32, I64, Null, Time, Word, table};
+use super::{ROLLUP_VERSION, SCHEMA_VERSION, metadata};
+
+/// What the metadata of a recording say of where it was made.
+const KEPT: [&str; 4] = [metadata::HOST, metadata::KERNEL, metadata::BOOT_ID, metadata::CLUSTER];
+
+/// The key-value metadata of a file that is made from a recording with these.
+pub fn pairs(recorded: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let kept = KEPT.iter().filter_map(|key| recorded.get_key_value(*key));
+    let mut pairs: BTreeMap<_, _> = kept.map(|(key, value)| (key.clone(), value.clone())).collect();
+    for (key, value) in [
+        (metadata::SCHEMA_VERSION, SCHEMA_VERSION.to_string()),
+        (metadata::ROLLUP_VERSION, ROLLUP_VERSION.to_string()),
+        (metadata::TOOL_VERSION, env!("CARGO_PKG_VERSION").to_owned()),
+    ] {
+        pairs.insert(key.to_owned(), value);
+    }
+    pairs
+}
 
 table! {
-    "rollup", "who got which part of each counter, in windows of a second or longer", sorted by ["event", "filter", "pmu", "owner", "cgroup", "comm", "number", "mono_ns"];
+    "rollup", "who got which part of each counter, in windows of a second or longer", sorted in row groups by ["event", "filter", "pmu", "owner", "cgroup", "comm", "number", "mono_ns"];
     ts: Time => Delta, "End of the window, wall clock, in microseconds, UTC. The hour and the date of a file are those of this time.";
     mono_ns: I64 => Delta, "End of the window on `CLOCK_MONOTONIC`, ns.";
     window_ns: I64 => Dict, "Length of the window, ns.";

@@ -39,6 +39,8 @@ const LARGE_ROWS: i64 = 1 << 16;
 const LARGE_BYTES: i64 = 1 << 20;
 /// Rows decoded at a time while segments are merged; a row is 200 bytes at most in memory.
 const MERGE_ROWS: usize = 8192;
+/// Rows of a row group of a table whose row groups are sorted: 30 MB in memory while they are.
+const SORT_ROWS: usize = 1 << 16;
 
 /// What a file of a table is to be like.
 #[derive(Debug, Clone, Copy)]
@@ -80,6 +82,15 @@ struct New {
 impl New {
     fn write(&mut self, batch: &RecordBatch) -> Result<()> {
         disk::doing("write", &self.path, self.writer.write(batch))
+    }
+
+    /// Writes rows as row groups of their own, in the table's order.
+    fn write_group(&mut self, def: &TableDef, batches: &[RecordBatch]) -> Result<()> {
+        for batch in sort(def, batches)? {
+            self.write(&batch)?;
+            disk::doing("write", &self.path, self.writer.flush())?;
+        }
+        Ok(())
     }
 
     fn close(self) -> Result<String> {
@@ -135,14 +146,26 @@ pub(super) fn rows(path: &Path, form: &Form<'_>, batches: &[RecordBatch]) -> Res
 /// Decodes `parts` and encodes their rows, in order, into one file with large row groups.
 pub(super) fn merged(path: &Path, form: &Form<'_>, parts: &[PathBuf]) -> Result<()> {
     let mut new = form.create(path, Packing::Kept)?;
+    let (mut unsorted, mut rows) = (Vec::new(), 0);
     for part in parts {
         let (file, footer) = sound(part)?;
         let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(file, footer);
         let reader = disk::doing("read", part, reader.with_batch_size(MERGE_ROWS).build())?;
         for batch in reader {
-            new.write(&disk::doing("read", part, batch)?)?;
+            let batch = disk::doing("read", part, batch)?;
+            if !form.def.sorts_groups {
+                new.write(&batch)?;
+                continue;
+            }
+            rows += batch.num_rows();
+            unsorted.push(batch);
+            if rows >= SORT_ROWS {
+                new.write_group(form.def, &std::mem::take(&mut unsorted))?;
+                rows = 0;
+            }
         }
     }
+    new.write_group(form.def, &unsorted)?;
     new.close()?;
     Ok(())
 }

@@ -52,13 +52,14 @@ struct TableSink {
 }
 
 impl Files {
-    /// One file, of the fabric table.
+    /// One file, of this table.
     pub(super) fn file(
+        def: &'static TableDef,
         path: PathBuf,
         create: Create,
         metadata: &BTreeMap<String, String>,
     ) -> Result<Files> {
-        let tables = [(&fabric::TABLE, path.clone())];
+        let tables = [(def, path.clone())];
         place::warn_of_others(disk::parent(&path));
         Files::none(path).create(&tables, create, metadata)
     }

@@ -25,16 +25,19 @@ pub enum Act {
     Attribute,
     /// `repair`.
     Repair,
+    /// `rollup`, or the agent.
+    Rollup,
 }
 
 impl Act {
-    const ALL: [Act; 3] = [Act::Record, Act::Attribute, Act::Repair];
+    const ALL: [Act; 4] = [Act::Record, Act::Attribute, Act::Repair, Act::Rollup];
 
     const fn name(self) -> &'static str {
         match self {
             Act::Record => "record",
             Act::Attribute => "attribute",
             Act::Repair => "repair",
+            Act::Rollup => "rollup",
         }
     }
 }
@@ -62,6 +65,7 @@ impl fmt::Display for Holder {
             Act::Record => "is being recorded now",
             Act::Attribute => "is being written now by `uncore-trace attribute`",
             Act::Repair => "is being repaired now",
+            Act::Rollup => "is being written now as a roll-up",
         };
         match self.pid {
             Some(pid) => write!(f, "{act} (process {pid})"),

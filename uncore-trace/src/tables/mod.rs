@@ -8,6 +8,7 @@ mod disk;
 mod encode;
 mod files;
 mod finish;
+pub mod hours;
 pub mod lock;
 mod lost;
 pub mod manifest;

@@ -101,6 +101,33 @@ pub fn repair(path: &Path) -> Result<Repaired> {
     Ok(Repaired::Done { path, finished, unreadable })
 }
 
+/// Finishes the file of a table that is no recording, which a killed process left. Segments that cannot be
+/// read are left out and told.
+///
+/// # Errors
+///
+/// A process writes it now, or it cannot be written.
+pub fn repair_table(def: &'static TableDef, target: &Path) -> Result<Finished> {
+    let mode = Mode::of(&partial_dir(target))?;
+    let lock = lock::acquire(target, target, mode, Act::Repair)?;
+    let mut partial = Partial::open(def, target)?;
+    let mut unreadable = Vec::new();
+    drop_unreadable(&mut partial, &mut unreadable);
+    for error in unreadable {
+        log::warn!("{}: left out: {error}", target.display());
+    }
+    let mut pairs = BTreeMap::new();
+    if let Some(range) = partial.segments.last() {
+        let (_, footer) = encode::footer(&partial.path(*range))?;
+        let footer = footer.metadata().file_metadata();
+        pairs = metadata::from_key_values(footer.key_value_metadata());
+    }
+    pairs.insert(metadata::REPAIRED.to_owned(), "true".to_owned());
+    let assembled = finish::assemble(&mut partial, target, &pairs)?;
+    drop(lock);
+    Ok(Finished { rows: assembled.written.rows, bytes: assembled.bytes })
+}
+
 /// Enters the tables that were finished before the recorder, or an earlier repair, was killed.
 fn list_finished(manifest: &mut Manifest, tables: &[(&'static TableDef, PathBuf)]) {
     for (def, target) in tables.iter().filter(|(def, _)| def.name != fabric::TABLE.name) {

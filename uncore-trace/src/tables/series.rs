@@ -107,7 +107,7 @@ impl Series {
                 })?;
                 (disk::parent(path).to_owned(), format!("{stem}-"), Kind::File)
             }
-            Target::Stream(_) | Target::Pieces(_) => {
+            Target::Stream(_) | Target::Pieces(_) | Target::Table(..) => {
                 bail!("a stream has no parts: give --rotate a file or a directory, e.g. -o run/")
             }
         };

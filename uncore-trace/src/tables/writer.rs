@@ -45,6 +45,8 @@ pub enum Target {
     File(PathBuf),
     /// A directory with one file for every table.
     Dataset(PathBuf),
+    /// One file, of a table that is not of a recording.
+    Table(&'static TableDef, PathBuf),
     /// The fabric table as an Arrow IPC stream.
     Stream(Sink),
     /// Some tables, piece by piece, for another thread.
@@ -74,6 +76,7 @@ impl std::fmt::Debug for Target {
         match self {
             Target::File(path) => f.debug_tuple("File").field(path).finish(),
             Target::Dataset(path) => f.debug_tuple("Dataset").field(path).finish(),
+            Target::Table(def, path) => f.debug_tuple("Table").field(&def.name).field(path).finish(),
             Target::Stream(_) => f.write_str("Stream"),
             Target::Pieces(_) => f.write_str("Pieces"),
         }
@@ -145,7 +148,8 @@ impl Writer {
                 pieces.send(Piece::Metadata(metadata.clone()))?;
                 return Ok(Writer(Output::Pieces(pieces, 0)));
             }
-            Target::File(path) => Files::file(path, create, metadata)?,
+            Target::File(path) => Files::file(&fabric::TABLE, path, create, metadata)?,
+            Target::Table(def, path) => Files::file(def, path, create, metadata)?,
             Target::Dataset(path) => Files::dataset(path, create, metadata)?,
         };
         Ok(Writer(Output::Files(Box::new(files))))

@@ -26,6 +26,7 @@ pub mod marks;
 pub mod page;
 pub mod programs;
 pub mod render;
+pub mod rollup;
 pub mod span;
 pub mod usage;
 

@@ -44,7 +44,7 @@ impl Marks {
         let room = match target {
             Target::Dataset(_) => Room::Table,
             Target::File(_) => Room::Metadata,
-            Target::Stream(_) | Target::Pieces(_) => Room::Nowhere,
+            Target::Stream(_) | Target::Pieces(_) | Target::Table(..) => Room::Nowhere,
         };
         let book = Arc::new(Mutex::new(Book::new(room)));
         let mut listeners = JoinSet::new();

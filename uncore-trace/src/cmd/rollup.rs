@@ -1,0 +1,111 @@
+//! `uncore-trace rollup`.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+
+use super::heading::{TIME, WRITE};
+use super::output::ModeArg;
+use super::record::seconds;
+use super::report::print;
+use super::select::nanos;
+use crate::schema::{fabric, metadata, rollup};
+use crate::tables::hours::Hours;
+use crate::tables::reader::Recording;
+use crate::tables::writer::Finished;
+use crate::text::{counted, printable};
+use crate::units;
+use crate::view::rollup::{Form, Summer};
+
+/// Sum recordings in longer windows, as files for many hosts
+///
+/// Makes Parquet files of who got which part of each counter, in windows of a second or longer, without
+/// processes: DIR/cluster=C/date=D/hour=H/HOST_BOOT_SEQ.parquet. `uncore-trace agent` makes the same while
+/// it records. The shares of a window still sum to what was counted; each has its 90 % interval.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  uncore-trace rollup run.parquet -o rollups/
+  uncore-trace rollup run/0000* -o rollups/ --window 1s --cluster lab")]
+pub struct Args {
+    /// What `record -o` wrote: files, directories, or the parts of a rotated recording in their order
+    #[arg(value_name = "RECORDING", required = true)]
+    paths: Vec<PathBuf>,
+
+    /// Directory that the files are made below
+    #[arg(short, long, value_name = "DIR", help_heading = WRITE)]
+    output: PathBuf,
+
+    /// Length of a window: a whole number of the recording's; a bare number is seconds
+    #[arg(short, long, value_name = "TIME", default_value = "10s", value_parser = seconds, help_heading = TIME)]
+    window: Duration,
+
+    /// Cgroups that are kept apart for each counter and window; the others are one row
+    #[arg(long, value_name = "COUNT", default_value_t = 100, help_heading = WRITE)]
+    owners: usize,
+
+    /// Cluster of the host [default: as recorded, or `default`]
+    #[arg(long, value_name = "NAME", help_heading = WRITE)]
+    cluster: Option<String>,
+
+    #[command(flatten)]
+    permissions: ModeArg,
+}
+
+/// Makes the files and says what they have.
+pub fn run(args: &Args, _root: &Path) -> Result<u8> {
+    let (least, most) = (Duration::from_secs(1), Duration::from_mins(5));
+    ensure!(
+        (least..=most).contains(&args.window),
+        "--window {} is out of range: choose 1s to 5min",
+        humantime::format_duration(args.window)
+    );
+    ensure!(args.owners > 0, "--owners 0 keeps nobody apart: choose at least 1");
+    let (mut files, mut total) = (0, Finished::default());
+    for path in &args.paths {
+        let (made, finished) = sum(args, &Recording::open(path)?)?;
+        files += made;
+        total += finished;
+    }
+    let named = printable(&args.output.display().to_string()).into_owned();
+    let size = units::human(total.bytes as f64, "bytes");
+    print(&format!("{named}: {}, {} rows, {size}\n", counted(files, "file"), total.rows))?;
+    Ok(0)
+}
+
+/// Sums one recording; returns how many files it makes, and what they have.
+fn sum(args: &Args, recording: &Recording) -> Result<(usize, Finished)> {
+    let table = recording.table(&fabric::TABLE)?;
+    let mut pairs = table.metadata().clone();
+    let window_ns = nanos(args.window);
+    let recorded = pairs.get(metadata::INTERVAL_NS).and_then(|text| text.parse::<u64>().ok());
+    ensure!(
+        recorded.is_none_or(|length| length > 0 && window_ns % length == 0),
+        "--window {} is no multiple of the windows of {}",
+        humantime::format_duration(args.window),
+        recording.path().display()
+    );
+    if let Some(cluster) = &args.cluster {
+        pairs.insert(metadata::CLUSTER.to_owned(), cluster.clone());
+    }
+    let form = Form { window_ns: window_ns as i64, owners: args.owners, slack_ns: 0 };
+    let mut summer = Summer::new(form);
+    summer.metadata(&pairs)?;
+    let mut hours = Hours::open(&args.output, args.permissions.mode, rollup::pairs(&pairs))?;
+    let mut made: Vec<(PathBuf, Finished)> = Vec::new();
+    let columns: Vec<&str> = fabric::TABLE.encodings.iter().map(|(name, _)| *name).collect();
+    for batch in table.scan(&columns)? {
+        summer.fabric(0, &batch?)?;
+        while let Some(rows) = summer.closed() {
+            made.extend(hours.write(rows.ts_us, &rows.batch)?);
+        }
+    }
+    while let Some(rows) = summer.close() {
+        made.extend(hours.write(rows.ts_us, &rows.batch)?);
+    }
+    made.extend(hours.finish()?);
+    let mut total = Finished::default();
+    made.iter().for_each(|(_, finished)| total += *finished);
+    Ok((made.len(), total))
+}

@@ -1,0 +1,61 @@
+//! Every key there is, for errors that name the nearest.
+
+use anyhow::{Result, bail};
+use toml::{Table, Value};
+
+use super::value::wrong;
+use crate::catalog::suggest::{did_you_mean, list};
+use crate::text::printable;
+
+/// The keys of each section; the first is the file itself.
+pub(super) const KEYS: [(&str, &[&str]); 8] = [
+    ("", &["cluster", "record", "ring", "rollup", "metrics", "upload", "trigger", "kept"]),
+    ("record", &["groups", "events", "metrics", "tick", "interval", "method"]),
+    ("ring", &["directory", "part", "keep", "mode"]),
+    ("rollup", &["directory", "window", "owners", "keep", "mode"]),
+    ("metrics", &["listen", "beyond-loopback", "textfile", "owners"]),
+    ("upload", &["url", "endpoint", "region", "queue", "every", "keep-local"]),
+    ("trigger", &["name", "when", "before", "after"]),
+    ("kept", &["directory", "quota", "pause"]),
+];
+
+/// What a key for a credential is called.
+const SECRETS: [&str; 4] = ["key", "secret", "token", "password"];
+
+/// That all keys of a text are known.
+///
+/// # Errors
+///
+/// The text is no TOML, or has a key that is not; names the nearest.
+pub(super) fn known(text: &str) -> Result<()> {
+    let table: Table = toml::from_str(text).map_err(|error| wrong(text, error))?;
+    check("", &table)?;
+    for (name, value) in &table {
+        match value {
+            Value::Table(section) => check(name, section)?,
+            Value::Array(sections) => {
+                sections.iter().filter_map(Value::as_table).try_for_each(|it| check(name, it))?;
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn check(section: &str, table: &Table) -> Result<()> {
+    let Some((_, keys)) = KEYS.iter().find(|(name, _)| *name == section) else { return Ok(()) };
+    let Some(unknown) = table.keys().find(|key| !keys.contains(&key.as_str())) else {
+        return Ok(());
+    };
+    let lower = unknown.to_lowercase();
+    if section == "upload" && SECRETS.iter().any(|secret| lower.contains(secret)) {
+        bail!(
+            "upload.{} is no key of this file: credentials are taken from the environment or the \
+             instance only",
+            printable(unknown)
+        );
+    }
+    let place = if section.is_empty() { String::new() } else { format!(" of [{section}]") };
+    let near = did_you_mean(unknown, keys.iter());
+    bail!("{} is no key{place}{near}; there are: {}", printable(unknown), list(keys.iter()))
+}

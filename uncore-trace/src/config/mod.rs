@@ -1,0 +1,489 @@
+//! The file that says what the agent records, keeps, shows and sends: TOML.
+//!
+//! Guarantees: an unknown key is an error with the nearest known one; every value is checked before
+//! anything is opened, so that a file is applied as a whole or refused as a whole; every error is one line
+//! with the file's name, and the line or key where there is one.
+
+mod keys;
+mod value;
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow, ensure};
+use serde::Deserialize;
+
+use self::value::{Size, Time};
+use crate::attribute::Choice;
+use crate::record::{Rotate, default_tick};
+use crate::tables::mode::Mode;
+use crate::tables::series::Keep;
+
+/// The shortest window of a roll-up.
+const SHORTEST_WINDOW: Duration = Duration::from_secs(1);
+
+/// The longest: twelve windows are an hour.
+const LONGEST_WINDOW: Duration = Duration::from_mins(5);
+
+/// What a file says.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    /// Cluster the host is in.
+    pub cluster: String,
+    /// What is counted, and how often.
+    pub record: Record,
+    /// Raw tables on the local disk; `None`: not kept.
+    pub ring: Option<Ring>,
+    /// `fabric` in longer windows; `None`: not made.
+    pub rollup: Option<Rollup>,
+    /// What Prometheus reads; `None`: nothing.
+    pub metrics: Option<Metrics>,
+    /// Where closed hours are sent; `None`: nowhere.
+    pub upload: Option<Upload>,
+    /// Conditions under which the last part of the ring is kept.
+    pub triggers: Vec<Trigger>,
+    /// Where what triggers keep goes, and how much of it.
+    pub kept: Kept,
+}
+
+/// `[record]`: as the options of `uncore-trace record`.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub struct Record {
+    /// Groups of events, as of `-p`; empty with no `events` and no `metrics`: all traffic, and `host` where
+    /// nothing here counts traffic.
+    pub groups: Vec<String>,
+    /// Events in perf's grammar, as of `-e`.
+    pub events: Vec<String>,
+    /// Metrics, as of `-M`.
+    pub metrics: Vec<String>,
+    /// Time between readings; 0: 1 ms, or the interval if that is shorter.
+    tick: Time,
+    /// What a row of `fabric` covers.
+    interval: Time,
+    /// How counts are divided, as of `--method`.
+    #[serde(deserialize_with = "value::choice")]
+    method: Choice,
+}
+
+impl Default for Record {
+    fn default() -> Self {
+        Self {
+            groups: Vec::new(),
+            events: Vec::new(),
+            metrics: Vec::new(),
+            tick: Time(Duration::ZERO),
+            interval: Time(Duration::from_millis(10)),
+            method: Choice::Auto,
+        }
+    }
+}
+
+impl Record {
+    /// Time between readings.
+    pub fn tick(&self) -> Duration {
+        if self.tick.0.is_zero() { default_tick(self.interval.0) } else { self.tick.0 }
+    }
+
+    /// What a row of `fabric` covers.
+    pub const fn interval(&self) -> Duration {
+        self.interval.0
+    }
+
+    /// How counts are divided.
+    pub const fn method(&self) -> Choice {
+        self.method
+    }
+}
+
+/// `[ring]`: the raw tables of the last time, in parts, as of `record --rotate --keep`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ring {
+    /// Where the parts are.
+    pub directory: PathBuf,
+    /// How long or how large a part is.
+    pub part: Rotate,
+    /// Which parts are kept.
+    pub keep: Keep,
+    /// Permissions of its files.
+    pub mode: Mode,
+}
+
+/// `[rollup]`: `fabric` in longer windows, one file an hour.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rollup {
+    /// What the partitions are below.
+    pub directory: PathBuf,
+    /// Length of a window.
+    pub window: Duration,
+    /// Cgroups that are kept apart for each counter and window.
+    pub owners: usize,
+    /// How long the files of an hour are kept; `None`: until somebody removes them.
+    pub keep: Option<Duration>,
+    /// Permissions of its files.
+    pub mode: Mode,
+}
+
+/// `[metrics]`: Prometheus text.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Metrics {
+    /// Address that is listened on; `None`: none.
+    pub listen: Option<SocketAddr>,
+    /// A file for the textfile collector of `node_exporter`; `None`: none.
+    pub textfile: Option<PathBuf>,
+    /// Owners of each link that have series of their own.
+    pub owners: usize,
+}
+
+/// `[upload]`: where closed hours are sent.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Upload {
+    /// `s3://BUCKET/PREFIX` or `file:///DIR`.
+    pub url: String,
+    /// Address of a store that is not Amazon's; `None`: Amazon's.
+    pub endpoint: Option<String>,
+    /// Region of the bucket.
+    pub region: String,
+    /// Bytes that may wait on the disk.
+    pub queue: u64,
+    /// Time between two looks for closed hours.
+    pub every: Duration,
+    /// Whether a file stays here once the store has it.
+    pub keep_local: bool,
+}
+
+/// `[[trigger]]`: a condition, and what is kept when it comes true.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Trigger {
+    /// What it is called.
+    pub name: String,
+    /// The condition; `None`: only when it is asked for, by SIGUSR1 or `POST /trigger`.
+    pub when: Option<String>,
+    /// How much before it is kept.
+    pub before: Duration,
+    /// How much after it is kept.
+    pub after: Duration,
+}
+
+/// `[kept]`: what triggers keep.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Kept {
+    /// Where; `None`: `kept/` in the directory of the ring.
+    pub directory: Option<PathBuf>,
+    /// Bytes of all of it; the oldest goes when there is more.
+    pub quota: u64,
+    /// Least time between two of one trigger.
+    pub pause: Duration,
+}
+
+/// The file as it is written; what is missing has its default.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+struct File {
+    #[serde(default = "default_cluster")]
+    cluster: String,
+    #[serde(default)]
+    record: Record,
+    ring: Option<RingFile>,
+    rollup: Option<RollupFile>,
+    metrics: Option<MetricsFile>,
+    upload: Option<UploadFile>,
+    #[serde(default)]
+    trigger: Vec<TriggerFile>,
+    #[serde(default)]
+    kept: KeptFile,
+}
+
+fn default_cluster() -> String {
+    "default".to_owned()
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+struct RingFile {
+    directory: PathBuf,
+    part: String,
+    keep: String,
+    mode: String,
+}
+
+impl Default for RingFile {
+    fn default() -> Self {
+        Self {
+            directory: "/var/lib/uncore-trace/ring".into(),
+            part: "5min".to_owned(),
+            keep: "20GiB".to_owned(),
+            mode: Mode::default().to_string(),
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+struct RollupFile {
+    directory: PathBuf,
+    window: Time,
+    owners: usize,
+    keep: Option<Time>,
+    mode: String,
+}
+
+impl Default for RollupFile {
+    fn default() -> Self {
+        Self {
+            directory: "/var/lib/uncore-trace/rollup".into(),
+            window: Time(Duration::from_secs(10)),
+            owners: 100,
+            keep: Some(Time(Duration::from_hours(7 * 24))),
+            mode: Mode::default().to_string(),
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+struct MetricsFile {
+    listen: Option<SocketAddr>,
+    beyond_loopback: bool,
+    textfile: Option<PathBuf>,
+    owners: usize,
+}
+
+impl Default for MetricsFile {
+    fn default() -> Self {
+        Self { listen: None, beyond_loopback: false, textfile: None, owners: 20 }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+struct UploadFile {
+    url: String,
+    endpoint: Option<String>,
+    region: String,
+    queue: Size,
+    every: Time,
+    keep_local: bool,
+}
+
+impl Default for UploadFile {
+    fn default() -> Self {
+        Self {
+            url: String::new(),
+            endpoint: None,
+            region: "us-east-1".to_owned(),
+            queue: Size(2 << 30),
+            every: Time(Duration::from_secs(30)),
+            keep_local: true,
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+struct TriggerFile {
+    name: String,
+    when: Option<String>,
+    #[serde(default = "default_before")]
+    before: Time,
+    #[serde(default = "default_after")]
+    after: Time,
+}
+
+const fn default_before() -> Time {
+    Time(Duration::from_secs(30))
+}
+
+const fn default_after() -> Time {
+    Time(Duration::from_secs(5))
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+struct KeptFile {
+    directory: Option<PathBuf>,
+    quota: Size,
+    pause: Time,
+}
+
+impl Default for KeptFile {
+    fn default() -> Self {
+        Self { directory: None, quota: Size(5 << 30), pause: Time(Duration::from_mins(10)) }
+    }
+}
+
+impl Config {
+    /// Reads a file.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be read, or says something wrong.
+    pub fn read(path: &Path) -> Result<Self> {
+        let shown = path.display();
+        let text = fs::read_to_string(path)
+            .map_err(|error| anyhow!("cannot read the configuration {shown}: {error}"))?;
+        Self::parse(&text).with_context(|| shown.to_string())
+    }
+
+    /// What a text says.
+    ///
+    /// # Errors
+    ///
+    /// The first thing that is wrong.
+    pub fn parse(text: &str) -> Result<Self> {
+        keys::known(text)?;
+        let file: File = toml::from_str(text).map_err(|error| value::wrong(text, error))?;
+        let File { cluster, record, ring, rollup, metrics, upload, trigger, kept } = file;
+        ensure!(!cluster.is_empty(), "cluster is empty: name it, or leave the key out");
+        ensure!(
+            cluster.len() <= 128 && !cluster.chars().any(char::is_control),
+            "cluster is no name: write at most 128 bytes without control characters"
+        );
+        let config = Self {
+            cluster,
+            ring: ring.map(RingFile::checked).transpose()?,
+            rollup: rollup.map(|rollup| rollup.checked(&record)).transpose()?,
+            record,
+            metrics: metrics.map(MetricsFile::checked).transpose()?,
+            upload: upload.map(UploadFile::checked).transpose()?,
+            triggers: trigger.into_iter().map(TriggerFile::checked).collect::<Result<_>>()?,
+            kept: Kept {
+                directory: kept.directory,
+                quota: kept.quota.0,
+                pause: kept.pause.0,
+            },
+        };
+        config.fits()?;
+        Ok(config)
+    }
+
+    /// That its parts fit each other.
+    fn fits(&self) -> Result<()> {
+        if self.upload.is_some() {
+            ensure!(self.rollup.is_some(), "[upload] sends roll-ups: add [rollup]");
+        }
+        if !self.triggers.is_empty() {
+            ensure!(self.ring.is_some(), "[[trigger]] keeps what is in the ring: add [ring]");
+        }
+        for (at, trigger) in self.triggers.iter().enumerate() {
+            let same = self.triggers[..at].iter().any(|other| other.name == trigger.name);
+            ensure!(!same, "trigger {}: there are two of this name", trigger.name);
+        }
+        Ok(())
+    }
+}
+
+impl RingFile {
+    fn checked(self) -> Result<Ring> {
+        let keep: Keep = self.keep.parse().map_err(|error| anyhow!("ring.keep: {error}"))?;
+        let part: Rotate = self.part.parse().map_err(|error| anyhow!("ring.part: {error}"))?;
+        if let (Rotate::Bytes(part), Keep::Bytes(all)) = (part, keep) {
+            ensure!(all >= 2 * part, "ring.keep is smaller than two parts: choose at least twice ring.part");
+        }
+        Ok(Ring {
+            directory: absolute("ring.directory", self.directory)?,
+            part,
+            keep,
+            mode: mode("ring.mode", &self.mode)?,
+        })
+    }
+}
+
+impl RollupFile {
+    fn checked(self, record: &Record) -> Result<Rollup> {
+        let window = self.window.0;
+        ensure!(
+            (SHORTEST_WINDOW..=LONGEST_WINDOW).contains(&window),
+            "rollup.window is out of range: choose 1s to 5min"
+        );
+        ensure!(
+            window.as_nanos() % record.interval().as_nanos().max(1) == 0,
+            "rollup.window is no multiple of record.interval"
+        );
+        ensure!(
+            (1..=10_000).contains(&self.owners),
+            "rollup.owners is out of range: choose 1 to 10000"
+        );
+        Ok(Rollup {
+            directory: absolute("rollup.directory", self.directory)?,
+            window,
+            owners: self.owners,
+            keep: self.keep.map(|keep| keep.0),
+            mode: mode("rollup.mode", &self.mode)?,
+        })
+    }
+}
+
+impl MetricsFile {
+    fn checked(self) -> Result<Metrics> {
+        let Self { listen, beyond_loopback, textfile, owners } = self;
+        ensure!(
+            listen.is_some() || textfile.is_some(),
+            "[metrics] says neither where to listen nor which file to write: add listen or textfile"
+        );
+        ensure!(
+            beyond_loopback || listen.is_none_or(|address| address.ip().is_loopback()),
+            "metrics.listen is no loopback address: others could read the names of all tenants; add \
+             beyond-loopback = true if they may"
+        );
+        ensure!((1..=1000).contains(&owners), "metrics.owners is out of range: choose 1 to 1000");
+        let textfile = textfile.map(|path| absolute("metrics.textfile", path)).transpose()?;
+        if let Some(path) = &textfile {
+            let is_prom = path.extension().is_some_and(|extension| extension == "prom");
+            ensure!(is_prom, "metrics.textfile must end with .prom: node_exporter reads no other");
+        }
+        Ok(Metrics { listen, textfile, owners })
+    }
+}
+
+impl UploadFile {
+    fn checked(self) -> Result<Upload> {
+        let Self { url, endpoint, region, queue, every, keep_local } = self;
+        ensure!(
+            url.starts_with("s3://") || url.starts_with("file:///"),
+            "upload.url is {url:?}: write s3://BUCKET/PREFIX or file:///DIRECTORY"
+        );
+        ensure!(!url.contains('@'), "upload.url holds a user or a key: credentials are taken from the environment or the instance only");
+        ensure!(
+            every.0 >= Duration::from_millis(100),
+            "upload.every is too short: choose at least 100ms"
+        );
+        Ok(Upload { url, endpoint, region, queue: queue.0, every: every.0, keep_local })
+    }
+}
+
+impl TriggerFile {
+    fn checked(self) -> Result<Trigger> {
+        let Self { name, when, before, after } = self;
+        let is_name = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        ensure!(
+            !name.is_empty() && name.len() <= 64 && name.chars().all(is_name) && !name.starts_with('.'),
+            "trigger name {name:?} is no file name: use letters, digits, - and _"
+        );
+        for (key, time) in [("before", before.0), ("after", after.0)] {
+            ensure!(
+                time <= Duration::from_hours(1),
+                "trigger {name}: {key} is too long: choose at most 1h"
+            );
+        }
+        Ok(Trigger { name, when, before: before.0, after: after.0 })
+    }
+}
+
+fn absolute(key: &str, path: PathBuf) -> Result<PathBuf> {
+    ensure!(
+        path.is_absolute(),
+        "{key} is {}: write the path from /, as the agent has no working directory",
+        path.display()
+    );
+    Ok(path)
+}
+
+fn mode(key: &str, text: &str) -> Result<Mode> {
+    text.parse().map_err(|error| anyhow!("{key}: {error}"))
+}
+
+#[cfg(test)]
+mod tests;

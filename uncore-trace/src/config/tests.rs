@@ -1,0 +1,108 @@
+use super::*;
+
+fn error(text: &str) -> String {
+    format!("{:#}", Config::parse(text).unwrap_err())
+}
+
+#[test]
+fn an_empty_file_records_with_the_defaults_and_keeps_nothing() {
+    let config = Config::parse("").unwrap();
+    assert_eq!(config.cluster, "default");
+    assert_eq!(config.record.tick(), Duration::from_millis(1));
+    assert_eq!(config.record.interval(), Duration::from_millis(10));
+    assert_eq!((config.ring, config.rollup, config.metrics), (None, None, None));
+}
+
+#[test]
+fn a_section_without_keys_has_the_defaults() {
+    let config = Config::parse("[ring]\n[rollup]\n[upload]\nurl = 's3://b/p'").unwrap();
+    let ring = config.ring.unwrap();
+    assert_eq!((ring.part, ring.keep), (Rotate::After(Duration::from_mins(5)), Keep::Bytes(20 << 30)));
+    let rollup = config.rollup.unwrap();
+    assert_eq!((rollup.window, rollup.owners), (Duration::from_secs(10), 100));
+    assert_eq!(config.upload.unwrap().queue, 2 << 30);
+}
+
+#[test]
+fn every_key_is_known_and_documented_by_its_struct() {
+    // A key that the structs have and the list does not would be refused, and the other way round.
+    let full = "\
+cluster = 'c'
+[record]
+groups = ['mem']
+events = []
+metrics = []
+tick = '1ms'
+interval = '10ms'
+method = 'auto'
+[ring]
+directory = '/r'
+part = '1min'
+keep = '5'
+mode = '0640'
+[rollup]
+directory = '/u'
+window = '1s'
+owners = 5
+keep = '1d'
+mode = '0640'
+[metrics]
+listen = '127.0.0.1:1'
+beyond-loopback = false
+textfile = '/t.prom'
+owners = 5
+[upload]
+url = 'file:///x'
+endpoint = 'e'
+region = 'r'
+queue = '1GiB'
+every = '1s'
+keep-local = true
+[[trigger]]
+name = 'n'
+when = 'x'
+before = '1s'
+after = '1s'
+[kept]
+directory = '/k'
+quota = '1GiB'
+pause = '1s'
+";
+    let config = Config::parse(full).unwrap();
+    assert_eq!(config.triggers.len(), 1);
+    let lines = full.lines().filter(|line| line.contains(" = ")).count();
+    let sections = full.lines().filter(|line| line.starts_with('[')).count();
+    let keys: usize = keys::KEYS.iter().map(|(_, keys)| keys.len()).sum();
+    assert_eq!(lines + sections, keys);
+}
+
+#[test]
+fn what_is_wrong_is_said_in_one_line_with_the_way_out() {
+    for (text, says) in [
+        ("clutser = 'a'", "clutser is no key (did you mean cluster?)"),
+        ("[ring]\npaart = '1min'", "paart is no key of [ring] (did you mean part?)"),
+        ("[upload]\nsecret-key = 'x'", "credentials are taken from the environment"),
+        ("[upload]\nurl = 'ftp://x'", "write s3://BUCKET/PREFIX"),
+        ("[upload]\nurl = 's3://b/'", "add [rollup]"),
+        ("[rollup]\nwindow = '10ms'", "choose 1s to 5min"),
+        ("[rollup]\nwindow = 10", "line 2"),
+        ("[rollup]\nwindow = '10'", "with its unit: \"10s\""),
+        ("[rollup]\nwindow = '1s'\n[record]\ninterval = '300ms'", "no multiple of record.interval"),
+        ("[ring]\ndirectory = 'here'", "write the path from /"),
+        ("[ring]\nkeep = '1MiB'\npart = '1MiB'", "at least twice"),
+        ("[ring]\nmode = '9'", "ring.mode: write the permissions"),
+        ("[metrics]\nlisten = '0.0.0.0:9'", "beyond-loopback = true"),
+        ("[metrics]\nlisten = 'x'", "line 2"),
+        ("[metrics]\n", "add listen or textfile"),
+        ("[metrics]\ntextfile = '/x.txt'", "must end with .prom"),
+        ("[[trigger]]\nname = 'a'", "add [ring]"),
+        ("[ring]\n[[trigger]]\nname = '../a'", "is no file name"),
+        ("[ring]\n[[trigger]]\nname = 'a'\n[[trigger]]\nname = 'a'", "two of this name"),
+        ("cluster = ''", "name it, or leave the key out"),
+        ("x", "line 1"),
+    ] {
+        let error = error(text);
+        assert!(error.contains(says), "{text:?}: {error}");
+        assert!(!error.contains('\n'), "{text:?}: {error}");
+    }
+}

@@ -1,0 +1,53 @@
+//! Values of keys: times and sizes with their units, and errors of one line.
+
+use std::time::Duration;
+
+use anyhow::{Error, anyhow};
+use clap::ValueEnum as _;
+use serde::{Deserialize, Deserializer, de};
+
+use crate::attribute::Choice;
+use crate::catalog::suggest::list;
+use crate::record::parse_duration;
+use crate::tables::series;
+use crate::text::toml_error;
+
+/// A time with its unit, e.g. `"10ms"`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Time(pub Duration);
+
+impl<'de> Deserialize<'de> for Time {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        if text.parse::<f64>().is_ok() {
+            return Err(de::Error::custom(format!("write {text:?} with its unit: \"{text}s\"")));
+        }
+        parse_duration(&text, Duration::from_secs(1)).map(Self).map_err(de::Error::custom)
+    }
+}
+
+/// A size with its unit, e.g. `"2GiB"`, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Size(pub u64);
+
+impl<'de> Deserialize<'de> for Size {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        series::bytes(&text).map(Self).map_err(de::Error::custom)
+    }
+}
+
+/// How counts are divided, by its name.
+pub(super) fn choice<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Choice, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    Choice::from_str(&text, false).map_err(|_| {
+        let names = Choice::value_variants().iter().map(|choice| choice.name());
+        de::Error::custom(format!("{text:?} is no method: choose {}", list(names)))
+    })
+}
+
+/// What a parser says of `text`, with the number of the line that is meant.
+pub(super) fn wrong(text: &str, error: toml::de::Error) -> Error {
+    let (line, wrong) = toml_error(text, error);
+    line.map_or_else(|| anyhow!("{wrong}"), |line| anyhow!("line {line}: {wrong}"))
+}

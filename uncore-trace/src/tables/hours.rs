@@ -1,0 +1,271 @@
+//! The files of a roll-up: one for each hour of a host, in partitions that engines know.
+//!
+//! `DIR/cluster=C/date=YYYY-MM-DD/hour=HH/HOST_BOOT_SEQ.parquet`, in UTC; `BOOT` is the begin of the boot's
+//! id, `SEQ` counts the files of one hour: a process that was ended and started again makes another.
+//!
+//! Guarantees: a file gets its name when it is complete, and is never changed after that; a window is in one
+//! file; a process that is killed loses what came since the last seal, and the next one finishes the rest
+//! ([`repair`]); names that a user chose cannot lead out of the directory.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context as _, Result};
+use arrow::array::RecordBatch;
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+
+use super::lock::{self, Act};
+use super::mode::Mode;
+use super::repair::repair_table;
+use super::segment::partial_dir;
+use super::writer::{Create, Finished, Target, Writer};
+use super::{disk, place};
+use crate::schema::origin::Origin;
+use crate::schema::rollup;
+
+/// Digits of the boot's id in a name: two boots of a host in an hour with the same are one in 10^9.
+const BOOT_DIGITS: usize = 8;
+
+/// What the name of an unfinished file ends with.
+const PARTIAL: &str = ".parquet.partial";
+
+/// The end of a name of a file.
+const FILE: &str = ".parquet";
+
+/// See the module.
+#[derive(Debug)]
+pub struct Hours {
+    root: PathBuf,
+    mode: Mode,
+    pairs: BTreeMap<String, String>,
+    /// What the names of its files begin with.
+    stem: String,
+    cluster: String,
+    live: Option<Live>,
+}
+
+/// The hour that is written.
+#[derive(Debug)]
+struct Live {
+    dir: PathBuf,
+    path: PathBuf,
+    writer: Writer,
+}
+
+impl Hours {
+    /// Files below `root`, which is made where it is not there, with this metadata.
+    ///
+    /// # Errors
+    ///
+    /// The directory cannot be made, or is a symbolic link.
+    pub fn open(root: &Path, mode: Mode, pairs: BTreeMap<String, String>) -> Result<Self> {
+        place::no_link(root)?;
+        make(root, mode)?;
+        let Origin { host, boot_id, cluster } = Origin::of(&pairs);
+        let boot: String =
+            boot_id.chars().filter(char::is_ascii_hexdigit).take(BOOT_DIGITS).collect();
+        let stem = format!("{}_{boot}", encoded(&host));
+        let cluster = encoded(cluster.as_deref().unwrap_or("default"));
+        Ok(Self { root: root.to_owned(), mode, pairs, stem, cluster, live: None })
+    }
+
+    /// Takes the rows of a window that ended at this time, microseconds since 1970. Returns the file of
+    /// the hour before, where this is the first window of another.
+    ///
+    /// # Errors
+    ///
+    /// They cannot be written, or the hour before cannot be finished. Rows of the window are lost then;
+    /// the next window is tried in a file of its own.
+    pub fn write(&mut self, ts_us: i64, rows: &RecordBatch) -> Result<Option<(PathBuf, Finished)>> {
+        let dir = self.partition(ts_us)?;
+        let closed = if self.live.as_ref().is_some_and(|live| live.dir != dir) {
+            self.finish()?
+        } else {
+            None
+        };
+        if self.live.is_none() {
+            self.live = Some(self.begin(dir)?);
+        }
+        if let Some(live) = &mut self.live
+            && let Err(error) = live.writer.write(&rollup::TABLE, rows)
+        {
+            self.live = None;
+            return Err(error);
+        }
+        Ok(closed)
+    }
+
+    /// Makes what was written survive a kill.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Hours::write`].
+    pub fn seal(&mut self) -> Result<()> {
+        let Some(live) = &mut self.live else { return Ok(()) };
+        let sealed = live.writer.seal();
+        if sealed.is_err() {
+            self.live = None;
+        }
+        sealed
+    }
+
+    /// Finishes the file that is written; none where none is.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be finished; what is left can be repaired.
+    pub fn finish(&mut self) -> Result<Option<(PathBuf, Finished)>> {
+        let Some(live) = self.live.take() else { return Ok(None) };
+        let finished = live.writer.finish(&self.pairs)?;
+        Ok(Some((live.path, finished)))
+    }
+
+    /// The directory of the hour of a time.
+    fn partition(&self, ts_us: i64) -> Result<PathBuf> {
+        let time = Timestamp::from_microsecond(ts_us)
+            .context("the wall clock of a window is out of range")?
+            .to_zoned(TimeZone::UTC);
+        let path = format!(
+            "cluster={}/date={}/hour={}",
+            self.cluster,
+            time.strftime("%Y-%m-%d"),
+            time.strftime("%H")
+        );
+        Ok(self.root.join(path))
+    }
+
+    fn begin(&self, dir: PathBuf) -> Result<Live> {
+        make(&dir, self.mode)?;
+        let path = self.vacant(&dir)?;
+        let target = Target::Table(&rollup::TABLE, path.clone());
+        let create = Create { overwrite: false, mode: self.mode, act: Act::Rollup };
+        let writer = Writer::create(target, create, &self.pairs)?;
+        Ok(Live { dir, path, writer })
+    }
+
+    /// The first name of this host and boot that is not taken.
+    fn vacant(&self, dir: &Path) -> Result<PathBuf> {
+        for number in 0..u32::MAX {
+            let path = dir.join(format!("{}_{number:03}{FILE}", self.stem));
+            if !disk::occupied(&path)? && !disk::occupied(&partial_dir(&path))? {
+                return Ok(path);
+            }
+        }
+        anyhow::bail!("{} is full", dir.display())
+    }
+}
+
+/// Finishes what killed processes left below `root`; returns the files. What another process writes now is
+/// left alone, and so is what cannot be finished: that is told.
+///
+/// # Errors
+///
+/// A directory cannot be read.
+pub fn repair(root: &Path) -> Result<Vec<PathBuf>> {
+    let mut repaired = Vec::new();
+    for target in files(root, PARTIAL)? {
+        let name = target.to_string_lossy();
+        let target = PathBuf::from(name.strip_suffix(".partial").unwrap_or(&name));
+        if lock::holder(&target).is_some() {
+            continue;
+        }
+        match repair_table(&rollup::TABLE, &target) {
+            Ok(_) => repaired.push(target),
+            Err(error) => log::warn!("an hour that was not finished is left as it is: {error:#}"),
+        }
+    }
+    Ok(repaired)
+}
+
+/// Removes the finished files below `root` that are older than `age`; returns how many. One that cannot be
+/// removed is told.
+///
+/// # Errors
+///
+/// A directory cannot be read.
+pub fn trim(root: &Path, age: Duration) -> Result<usize> {
+    let mut removed = 0;
+    let now = SystemTime::now();
+    for path in files(root, FILE)? {
+        let made = fs::symlink_metadata(&path).and_then(|found| found.modified());
+        let is_old = made.is_ok_and(|made| now.duration_since(made).is_ok_and(|it| it > age));
+        if !is_old {
+            continue;
+        }
+        match fs::remove_file(&path) {
+            Ok(()) => removed += 1,
+            Err(error) => log::warn!("{:#}", disk::failed("remove", &path, &error)),
+        }
+        // Directories go with their last file; those that are not empty stay.
+        let above = path.ancestors().skip(1).take(2);
+        above.take_while(|dir| fs::remove_dir(dir).is_ok()).for_each(drop);
+    }
+    Ok(removed)
+}
+
+/// Everything in the partitions below `root` whose name ends so, in order.
+fn files(root: &Path, suffix: &str) -> Result<Vec<PathBuf>> {
+    let mut dirs = vec![root.to_owned()];
+    for key in ["cluster=", "date=", "hour="] {
+        let mut below = Vec::new();
+        for dir in &dirs {
+            let is_partition = |name: &str, is_dir: bool| is_dir && name.starts_with(key);
+            below.extend(entries(dir, is_partition)?);
+        }
+        dirs = below;
+    }
+    let mut found = Vec::new();
+    for dir in &dirs {
+        found.extend(entries(dir, |name, _| name.ends_with(suffix) && !name.starts_with('.'))?);
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// The entries of a directory that are wanted; no symbolic link is.
+fn entries(dir: &Path, wanted: impl Fn(&str, bool) -> bool) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for entry in disk::doing("read", dir, fs::read_dir(dir))? {
+        let entry = disk::doing("read", dir, entry)?;
+        let kind = disk::doing("look at", &entry.path(), entry.file_type())?;
+        let is_wanted = |name: &str| !kind.is_symlink() && wanted(name, kind.is_dir());
+        if entry.file_name().to_str().is_some_and(is_wanted) {
+            found.push(entry.path());
+        }
+    }
+    Ok(found)
+}
+
+/// Makes a directory and those above it.
+fn make(dir: &Path, mode: Mode) -> Result<()> {
+    if dir.is_dir() {
+        return Ok(());
+    }
+    make(disk::parent(dir), mode)?;
+    let made = mode.create_directory(dir);
+    // Another process was quicker.
+    let made = made.or_else(|error| if dir.is_dir() { Ok(()) } else { Err(error) });
+    disk::doing("create directory", dir, made)
+}
+
+/// A name as a part of a path: bytes beyond letters, digits, `.`, `-` and `_` are `%XX`, as engines write
+/// them in partitions.
+fn encoded(name: &str) -> String {
+    let mut text = String::new();
+    for (at, byte) in name.bytes().enumerate() {
+        // A name that begins with a dot is hidden, or a way out.
+        let is_plain = byte.is_ascii_alphanumeric() || b"-_".contains(&byte) || byte == b'.' && at > 0;
+        if is_plain {
+            text.push(char::from(byte));
+        } else {
+            text.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    if text.is_empty() { "unknown".to_owned() } else { text }
+}
+
+#[cfg(test)]
+mod tests;

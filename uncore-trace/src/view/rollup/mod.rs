@@ -1,0 +1,297 @@
+//! `fabric` in longer windows: the rows of the table [`rollup`].
+//!
+//! Guarantees: every share of `fabric` is in exactly one row, so that the shares of a counter's window sum
+//! to what it counted, as they do in `fabric`; a window of `fabric` without a value adds nothing, not 0, and
+//! is not in `known_ns`; memory is bounded by [`MOST_LINES`] of each window and [`OPEN`] windows.
+//!
+//! # Confidence
+//!
+//! A sum of many shares has no chance of its own to be within 10 % of the truth: that depends on which of
+//! their errors are the same. So a row says two things. `confidence` is the mean of the confidences of its
+//! shares, weighted by their values: the part of `value` that is expected in shares that are right. `low`
+//! and `high` are the 90 % interval of the sum ([`super::interval`]: errors of one program add up, those of
+//! different programs add in squares). Where rows are summed again, the sums of their lows and of their
+//! highs are an interval that is never too narrow for errors that add up: those of one owner over time.
+
+mod window;
+
+use std::collections::{BTreeMap, HashMap};
+
+use anyhow::Result;
+use arrow::array::{Int16Array, RecordBatch, TimestampMicrosecondArray};
+
+use self::window::{Line, Window};
+use super::interval::Claim;
+use super::links::{Links, limit};
+use crate::schema::columns::{self, get};
+use crate::schema::origin::Origin;
+use crate::schema::owner::TASK;
+use crate::schema::rollup;
+
+/// Lines of a window that are kept apart; what comes beyond them is `other_tasks`.
+pub const MOST_LINES: usize = 50_000;
+
+/// Windows that are open at once: the oldest is closed when there are more.
+pub const OPEN: usize = 8;
+
+/// A counter, as its rows have it.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Counter {
+    socket: Option<i16>,
+    subsystem: String,
+    pmu: String,
+    event: String,
+    filter: String,
+    unit: String,
+    link: Option<String>,
+    direction: Option<&'static str>,
+    peak: Option<f64>,
+}
+
+/// Who a line is of: kind, number, name where it is no task, cgroup, container, pod.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Owner {
+    kind: String,
+    number: Option<i32>,
+    comm: Option<String>,
+    cgroup: Option<String>,
+    container: Option<String>,
+    pod: Option<String>,
+}
+
+impl Owner {
+    /// A kind without names.
+    fn bare(kind: &str) -> Self {
+        let kind = kind.to_owned();
+        Self { kind, number: None, comm: None, cgroup: None, container: None, pod: None }
+    }
+}
+
+/// Rows of one window.
+#[derive(Debug)]
+pub struct Rows {
+    /// End of the window, wall clock, microseconds since 1970, UTC.
+    pub ts_us: i64,
+    /// The rows.
+    pub batch: RecordBatch,
+}
+
+/// What a roll-up is to be like.
+#[derive(Debug, Clone, Copy)]
+pub struct Form {
+    /// Length of a window, ns.
+    pub window_ns: i64,
+    /// Cgroups that are kept apart for each counter and window: those with most.
+    pub owners: usize,
+    /// After this time without a row of a window it is closed, ns.
+    pub slack_ns: i64,
+}
+
+/// Sums rows of `fabric`.
+#[derive(Debug)]
+pub struct Summer {
+    form: Form,
+    links: Links,
+    origin: Origin,
+    counters: BTreeMap<i32, Counter>,
+    open: BTreeMap<i64, Window>,
+    newest_ns: i64,
+    /// The window of `fabric` whose count was added last, for each source and counter.
+    counted: HashMap<(u32, i32), i64>,
+    /// Shares that were given to `other_tasks` because there were too many lines.
+    joined: u64,
+}
+
+/// Dictionary keys of a row, which tell its line within a batch: window, counter, owner, number, comm,
+/// cgroup, container, pod, method.
+type Quick = (i64, i32, i32, i32, i32, i32, i32, i32, i32);
+
+impl Summer {
+    /// Nothing yet.
+    pub fn new(form: Form) -> Self {
+        Self {
+            form,
+            links: Links::default(),
+            origin: Origin::default(),
+            counters: BTreeMap::new(),
+            open: BTreeMap::new(),
+            newest_ns: i64::MIN,
+            counted: HashMap::new(),
+            joined: 0,
+        }
+    }
+
+    /// Takes the metadata of a recording, before its rows.
+    ///
+    /// # Errors
+    ///
+    /// The plan in it cannot be read.
+    pub fn metadata(&mut self, pairs: &BTreeMap<String, String>) -> Result<()> {
+        self.links = Links::of_metadata(pairs)?;
+        self.origin = Origin::of(pairs);
+        self.counters.clear();
+        Ok(())
+    }
+
+    /// Adds rows of `fabric` from one `source`: a recording, or one part of it. Rows of a source come in
+    /// the order of their windows.
+    ///
+    /// # Errors
+    ///
+    /// The batch has not the columns of the table.
+    pub fn fabric(&mut self, source: u32, batch: &RecordBatch) -> Result<()> {
+        let ends = columns::i64s(batch, "mono_ns")?;
+        let lengths = columns::i64s(batch, "window_ns")?;
+        let times: &TimestampMicrosecondArray = columns::column(batch, "ts")?;
+        let counters = columns::i32s(batch, "counter")?;
+        let kinds = columns::words(batch, "owner")?;
+        let numbers = columns::i32s(batch, "number")?;
+        let comms = columns::words(batch, "comm")?;
+        let cgroups = columns::words(batch, "cgroup")?;
+        let containers = columns::words(batch, "container")?;
+        let pods = columns::words(batch, "pod")?;
+        let methods = columns::words(batch, "method")?;
+        let values = columns::f64s(batch, "value")?;
+        let totals = columns::f64s(batch, "total")?;
+        let running = columns::f32s(batch, "running")?;
+        let confidences = columns::f32s(batch, "confidence")?;
+        let mut known: HashMap<Quick, (usize, usize)> = HashMap::new();
+        for row in 0..batch.num_rows() {
+            let (end_ns, length_ns) = (ends.value(row), lengths.value(row));
+            let counter = counters.value(row);
+            if !self.counters.contains_key(&counter) {
+                let described = self.counter(counter, batch, row)?;
+                self.counters.insert(counter, described);
+            }
+            let window_ns = self.form.window_ns.max(1);
+            let close_ns = end_ns.saturating_add(window_ns - 1).div_euclid(window_ns) * window_ns;
+            self.newest_ns = self.newest_ns.max(end_ns);
+            let window = self.open.entry(close_ns).or_default();
+            window.label(end_ns, times.value(row));
+            let value = get(values, row);
+            let total = get(totals, row);
+            if self.counted.insert((source, counter), end_ns) != Some(end_ns) {
+                window.count(counter, length_ns, total, running.value(row));
+            }
+            let quick = (
+                close_ns,
+                counter,
+                kinds.key(row),
+                get(numbers, row).unwrap_or(-1),
+                comms.key(row),
+                cgroups.key(row),
+                containers.key(row),
+                pods.key(row),
+                methods.key(row),
+            );
+            let (line, cause) = *known.entry(quick).or_insert_with(|| {
+                let is_task = kinds.get(row) == Some(TASK);
+                let text = |word: Option<&str>| word.map(str::to_owned);
+                let owner = Owner {
+                    kind: kinds.get(row).unwrap_or_default().to_owned(),
+                    number: get(numbers, row),
+                    comm: text(comms.get(row)).filter(|_| !is_task),
+                    cgroup: text(cgroups.get(row)),
+                    container: text(containers.get(row)),
+                    pod: text(pods.get(row)),
+                };
+                let method = methods.get(row).unwrap_or_default();
+                let (line, is_joined) = window.line(counter, owner, method);
+                self.joined += u64::from(is_joined);
+                let socket = self.counters.get(&counter).and_then(|its| its.socket);
+                (line, window.cause(line, socket, comms.get(row).unwrap_or_default()))
+            });
+            let (Some(value), Some(total)) = (value, total) else { continue };
+            let confidence = get(confidences, row);
+            window.add(line, cause, Claim { of: (counter, end_ns, length_ns), value, total, confidence });
+        }
+        Ok(())
+    }
+
+    /// Forgets a source that is over.
+    pub fn end(&mut self, source: u32) {
+        self.counted.retain(|(of, _), _| *of != source);
+    }
+
+    /// How many shares had no line of their own, because a window had [`MOST_LINES`].
+    pub const fn joined(&self) -> u64 {
+        self.joined
+    }
+
+    /// The rows of the oldest window that is complete.
+    pub fn closed(&mut self) -> Option<Rows> {
+        let (&end_ns, _) = self.open.first_key_value()?;
+        let is_over = end_ns.saturating_add(self.form.slack_ns) <= self.newest_ns;
+        if is_over || self.open.len() > OPEN { self.close() } else { None }
+    }
+
+    /// The rows of the oldest window, complete or not.
+    pub fn close(&mut self) -> Option<Rows> {
+        let (end_ns, window) = self.open.pop_first()?;
+        let ts_us = window.ts_us(end_ns);
+        let mut rows = rollup::Builder::default();
+        for line in window.into_lines(self.form.owners) {
+            self.append(&mut rows, end_ns, ts_us, &line);
+        }
+        Some(Rows { ts_us, batch: rows.finish() })
+    }
+
+    fn append(&self, rows: &mut rollup::Builder, end_ns: i64, ts_us: i64, line: &Line) {
+        let Some(counter) = self.counters.get(&line.counter) else { return };
+        let Origin { host, boot_id, cluster } = &self.origin;
+        let shown = line.shown();
+        rows.append(&rollup::Row {
+            ts: ts_us.saturating_mul(1000),
+            mono_ns: end_ns,
+            window_ns: self.form.window_ns,
+            known_ns: line.counted.known_ns,
+            host,
+            boot_id,
+            cluster: cluster.as_deref(),
+            socket: counter.socket,
+            subsystem: &counter.subsystem,
+            link: counter.link.as_deref(),
+            direction: counter.direction,
+            peak: counter.peak,
+            pmu: &counter.pmu,
+            event: &counter.event,
+            filter: &counter.filter,
+            unit: &counter.unit,
+            owner: &line.owner.kind,
+            number: line.owner.number,
+            comm: line.owner.comm.as_deref(),
+            cgroup: line.owner.cgroup.as_deref(),
+            container: line.owner.container.as_deref(),
+            pod: line.owner.pod.as_deref(),
+            value: shown.map(|it| it.value),
+            low: shown.map(|it| it.low),
+            high: shown.map(|it| it.high),
+            total: shown.map(|_| line.counted.total),
+            running: line.counted.running(),
+            method: &line.method,
+            confidence: shown.and_then(|it| it.confidence),
+        });
+    }
+
+    fn counter(&self, id: i32, batch: &RecordBatch, row: usize) -> Result<Counter> {
+        let word = |name| -> Result<String> {
+            Ok(columns::words(batch, name)?.get(row).unwrap_or_default().to_owned())
+        };
+        let sockets: &Int16Array = columns::column(batch, "socket")?;
+        let place = self.links.on(id).and_then(|(place, way)| Some((self.links.links.get(place)?, way)));
+        Ok(Counter {
+            socket: get(sockets, row),
+            subsystem: word("subsystem")?,
+            pmu: word("pmu")?,
+            event: word("event")?,
+            filter: word("filter")?,
+            unit: word("unit")?,
+            link: place.map(|(link, _)| link.name.clone()),
+            direction: place.map(|(_, direction)| direction.name()),
+            peak: place.and_then(|(link, way)| Some(limit(link, way)?.peak.bytes_per_s)),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;
