@@ -6,7 +6,7 @@
 //! - `refused` types what is wrong and `recording` what is right into the real binary; `overlay`,
 //!   `unreadable`, `report`, `full_disk` and `terminal` are about what it reads and writes. `small` makes
 //!   recordings for them without the kernel, `command` runs the binary.
-//! - `docs` and `structure` compare documents and modules with the code.
+//! - `docs` and `structure` compare documents and modules with the code, `packaging` what is installed beside it.
 //! - `faults`, `slow_disk`, `damage`, `survive` and `hotplug` do what is in docs/faults.md.
 //! - The others record for real on the kernel at hand, as root, and skip with a reason where they cannot.
 
@@ -42,6 +42,7 @@ mod misses;
 mod names;
 mod output;
 mod overlay;
+mod packaging;
 mod pages;
 mod perf_stat;
 mod plans;

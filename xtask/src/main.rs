@@ -11,6 +11,7 @@ mod bench;
 mod bpf;
 mod capture;
 mod command;
+mod dist;
 mod engines;
 mod fixture;
 mod fuzz;
@@ -44,6 +45,8 @@ enum Task {
     /// Measure what recording costs
     #[command(subcommand)]
     Bench(bench::Bench),
+    /// Make the static programs and packages that are given to others, and test them
+    Dist(dist::Args),
     /// Compare what Spark, `ClickHouse`, `DuckDB`, Polars and pandas answer about a recording
     Engines,
     /// Feed the parsers what nobody would write
@@ -82,6 +85,7 @@ fn run(task: Task) -> Result<()> {
         Task::Bpf { check } => bpf::run(check),
         Task::Capture(args) => capture::run(&args),
         Task::Bench(bench) => bench::run(&bench),
+        Task::Dist(args) => dist::run(&args),
         Task::Engines => engines::run(),
         Task::Fuzz(args) => fuzz::run(&args),
         Task::Import(import) => import::run(&import),

@@ -295,6 +295,15 @@ fn check(results: &PathBuf, steps: &[Step], python: &Path) -> Result<Verdict> {
     serde_json::from_str(&text).with_context(|| format!("{} is no verdict", verdict.display()))
 }
 
+/// The headers of musl for an architecture, of the newest suite: Rust's own library has none.
+pub(crate) fn musl_headers(arch: kernel::Arch) -> Result<PathBuf> {
+    let package = packages::newest("musl-dev", arch.debian())?;
+    let root = packages::unpacked("musl", &[package], |_| Ok(()))?;
+    let headers = root.join(format!("usr/include/{}-linux-musl", arch.uname()));
+    ensure!(headers.is_dir(), "the package musl-dev has no {}", headers.display());
+    Ok(headers)
+}
+
 /// One line of what the lab does.
 fn note(text: &str) {
     println!("lab: {text}");
