@@ -84,15 +84,25 @@ pub(super) fn build(arch: Arch, apt: &Apt) -> Result<PathBuf> {
     Ok(program)
 }
 
-/// Static, and without the paths of this machine.
+/// Static, without the paths of this machine, and linked by the linker that comes with Rust: it puts functions
+/// of the same code together, and packs relocations.
 fn flags() -> Result<String> {
     let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
     let home = home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo")));
     let home = home.context("neither CARGO_HOME nor HOME is set")?;
-    let (home, root) = (home.display(), workspace_root());
+    let mut rustc = Command::new("rustc");
+    rustc.current_dir(workspace_root()).args(["--print", "target-libdir"]);
+    let linker = Path::new(quietly(&mut rustc)?.trim()).with_file_name("bin/gcc-ld");
+    ensure!(
+        linker.is_dir(),
+        "this Rust has no linker in {}: take that of rustup",
+        linker.display()
+    );
+    let (home, root, linker) = (home.display(), workspace_root(), linker.display());
     Ok(format!(
-        "-Ctarget-feature=+crt-static --remap-path-prefix={home}=/cargo \
-         --remap-path-prefix={}=/uncore-trace",
+        "-Ctarget-feature=+crt-static -Clink-arg=-B{linker} -Clink-arg=-fuse-ld=lld \
+         -Clink-arg=-Wl,--icf=all -Clink-arg=-Wl,-z,pack-relative-relocs \
+         --remap-path-prefix={home}=/cargo --remap-path-prefix={}=/uncore-trace",
         root.display()
     ))
 }

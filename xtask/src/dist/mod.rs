@@ -68,7 +68,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         made.push(make(arch, &dir, &apt)?);
     }
     let image = made.first().context("no architecture was asked for")?;
-    packages::image(&dir.join("image"), &image.program)?;
+    packages::image(image.arch, &image.program, &dir.join("image"))?;
     packages::digests(&dir)?;
     println!("dist: all of it is in {}", dir.display());
     if args.check {

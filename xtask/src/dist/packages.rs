@@ -41,12 +41,15 @@ impl Tool {
             return Ok(path);
         }
         println!("dist: installing {} {}", self.name, self.version);
-        // Without optimization it is built in less time than it saves.
+        // Little optimization: it is built in half the time, and compresses in seconds.
         succeed(
             target::cargo()
-                .args(["install", "--locked", "--quiet", "--debug", "--force", self.name])
+                .args(["install", "--locked", "--quiet", "--force", self.name])
                 .args(["--version", self.version, "--root"])
-                .arg(&root),
+                .arg(&root)
+                .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1")
+                .env("CARGO_PROFILE_RELEASE_LTO", "false")
+                .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16"),
         )?;
         Ok(path)
     }
@@ -59,7 +62,7 @@ pub(super) fn stage(arch: Arch, program: &Path, dir: &Path) -> Result<()> {
     copy(program, &staged.join("uncore-trace"))?;
     let completions = dir.join("completions");
     if !completions.exists() {
-        self::completions(program, &completions)?;
+        self::completions(arch, program, &completions)?;
     }
     for name in files(&completions)? {
         copy(&completions.join(&name), &staged.join(&name))?;
@@ -68,13 +71,18 @@ pub(super) fn stage(arch: Arch, program: &Path, dir: &Path) -> Result<()> {
     write(&staged.join("third-party-licences.txt"), &licences)
 }
 
-/// The completions as their shells name the files.
-fn completions(program: &Path, dir: &Path) -> Result<()> {
+/// The completions as their shells name the files. A program of another architecture is emulated.
+fn completions(arch: Arch, program: &Path, dir: &Path) -> Result<()> {
     fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
     for (shell, name) in
         [("bash", "uncore-trace.bash"), ("zsh", "_uncore-trace"), ("fish", "uncore-trace.fish")]
     {
-        let text = quietly(Command::new(program).args(["completions", shell]))?;
+        let mut command = Command::new(program);
+        if arch != super::own()? {
+            command = Command::new(format!("qemu-{}-static", arch.uname()));
+            command.arg(program);
+        }
+        let text = quietly(command.args(["completions", shell]))?;
         write(&dir.join(name), &text)?;
     }
     Ok(())
@@ -118,7 +126,7 @@ fn ending(dir: &Path, end: &str) -> Result<PathBuf> {
 }
 
 /// What `packaging/Containerfile` copies.
-pub(super) fn image(dir: &Path, program: &Path) -> Result<()> {
+pub(super) fn image(arch: Arch, program: &Path, dir: &Path) -> Result<()> {
     let doc = dir.join("doc");
     fs::create_dir_all(&doc).with_context(|| format!("cannot create {}", doc.display()))?;
     let root = workspace_root();
@@ -128,8 +136,7 @@ pub(super) fn image(dir: &Path, program: &Path) -> Result<()> {
     for name in ["LICENSE-MIT", "LICENSE-APACHE"] {
         copy(&root.join(name), &doc.join(name))?;
     }
-    let staged = staged(super::own()?)?.join("third-party-licences.txt");
-    copy(&staged, &doc.join("third-party-licences.txt"))
+    copy(&staged(arch)?.join("third-party-licences.txt"), &doc.join("third-party-licences.txt"))
 }
 
 /// Writes `SHA256SUMS` of all files, as `sha256sum --check` reads it.

@@ -304,6 +304,19 @@ pub(crate) fn musl_headers(arch: kernel::Arch) -> Result<PathBuf> {
     Ok(headers)
 }
 
+/// A static busybox for guests of an architecture.
+pub(crate) fn busybox(arch: kernel::Arch) -> Result<PathBuf> {
+    let package = packages::newest("busybox-static", arch.debian())?;
+    let root = packages::unpacked("busybox", &[package], |_| Ok(()))?;
+    let mut places = ["usr/bin/busybox", "bin/busybox"].iter().map(|place| root.join(place));
+    places.find(|path| path.is_file()).context("no busybox in its package")
+}
+
+/// The newest kernel of a series, to boot.
+pub(crate) fn kernel_image(series: &str, arch: kernel::Arch) -> Result<PathBuf> {
+    Ok(kernel::resolve(series.parse()?, arch, false)?.image)
+}
+
 /// One line of what the lab does.
 fn note(text: &str) {
     println!("lab: {text}");

@@ -15,10 +15,8 @@ const CONFIG: &str = "etc/uncore-trace/agent.toml";
 const CHANGED: &str = "cluster = \"changed\"\n";
 
 /// What both packages install, and the permissions.
-const COMMON: [(&str, u32); 9] = [
+const COMMON: [(&str, u32); 7] = [
     ("usr/bin/uncore-trace", 0o755),
-    ("usr/share/man/man1/uncore-trace.1.gz", 0o644),
-    ("usr/share/man/man1/uncore-trace-record.1.gz", 0o644),
     ("usr/share/bash-completion/completions/uncore-trace", 0o644),
     ("usr/share/fish/vendor_completions.d/uncore-trace.fish", 0o644),
     ("usr/share/doc/uncore-trace/README.md", 0o644),
@@ -28,7 +26,9 @@ const COMMON: [(&str, u32); 9] = [
 ];
 
 /// Where the packages differ.
-const OF_DEB: [(&str, u32); 6] = [
+const OF_DEB: [(&str, u32); 8] = [
+    ("usr/share/man/man1/uncore-trace.1.gz", 0o644),
+    ("usr/share/man/man1/uncore-trace-record.1.gz", 0o644),
     ("lib/systemd/system/uncore-trace.service", 0o644),
     ("lib/systemd/system/uncore-trace-upload.service", 0o644),
     ("usr/share/zsh/vendor-completions/_uncore-trace", 0o644),
@@ -36,7 +36,9 @@ const OF_DEB: [(&str, u32); 6] = [
     ("usr/share/doc/uncore-trace/LICENSE-APACHE", 0o644),
     ("usr/share/doc/uncore-trace/third-party-licences.txt", 0o644),
 ];
-const OF_RPM: [(&str, u32); 5] = [
+const OF_RPM: [(&str, u32); 7] = [
+    ("usr/share/man/man1/uncore-trace.1", 0o644),
+    ("usr/share/man/man1/uncore-trace-record.1", 0o644),
     ("usr/lib/systemd/system/uncore-trace.service", 0o644),
     ("usr/lib/systemd/system/uncore-trace-upload.service", 0o644),
     ("usr/share/zsh/site-functions/_uncore-trace", 0o644),

@@ -1,24 +1,20 @@
 //! What was made, used as its users do: installed and removed, run, rendered, verified.
-#![expect(clippy::print_stdout, reason = "a task tells what it did")]
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Result, ensure};
 
 use super::{Made, own, timed};
 use crate::apt::Apt;
-use crate::command::{quietly, version};
-use crate::lab::kernel::Arch;
+use crate::command::quietly;
 
 mod chart;
+mod guest;
 mod image;
 mod installed;
 mod root;
 mod units;
-
-/// Runs the packaged programs of other architectures.
-const EMULATOR: (&str, &str) = ("qemu-aarch64-static", "qemu-user-static");
 
 /// Tests everything; the packages are those of this machine's architecture.
 pub(super) fn run(made: &[Made], dir: &Path, apt: &Apt) -> Result<()> {
@@ -27,13 +23,20 @@ pub(super) fn run(made: &[Made], dir: &Path, apt: &Apt) -> Result<()> {
         "it installs packages, so it must be run as root"
     );
     quietly(Command::new("sha256sum").args(["--check", "--quiet", "SHA256SUMS"]).current_dir(dir))?;
-    for made in made {
-        timed(&format!("{}: runs", made.arch.debian()), || runs(made, apt))?;
-    }
     let own = own()?;
+    for Made { arch, program, .. } in made {
+        let name = arch.debian();
+        timed(&format!("{name}: static, stripped"), || stripped(program))?;
+        if *arch == own {
+            said_version(&quietly(Command::new(program).arg("--version"))?)?;
+        } else {
+            timed(&format!("{name}: records in a guest"), || guest::program(*arch, program, apt))?;
+        }
+    }
     for Made { deb, rpm, .. } in made.iter().filter(|made| made.arch == own) {
-        let clean = timed("a clean root: made", || root::archive(apt))?;
+        let clean = timed("a clean root: made", || root::archive(&root::Variant::CLEAN, apt))?;
         timed("deb: installed, removed, purged", || installed::deb(deb, &clean))?;
+        timed("units: started and stopped in a guest", || guest::units(deb, apt))?;
         timed("rpm: installed, removed", || installed::rpm(rpm, &clean, apt))?;
     }
     let image = dir.join("image");
@@ -43,29 +46,14 @@ pub(super) fn run(made: &[Made], dir: &Path, apt: &Apt) -> Result<()> {
     timed("image: built, and run as the chart's pod", || image::check(&image, &pod, apt))
 }
 
-/// That the stripped program is static, runs, and finds its debug information.
-fn runs(made: &Made, apt: &Apt) -> Result<()> {
-    let kind = quietly(Command::new("readelf").args(["--dynamic", "--wide"]).arg(&made.program))?;
-    ensure!(!kind.contains("(NEEDED)"), "{} needs libraries:\n{kind}", made.program.display());
-    let notes =
-        quietly(Command::new("readelf").arg("--string-dump=.gnu_debuglink").arg(&made.program))?;
-    let debug = PathBuf::from(format!("{}.debug", made.program.display()));
-    let name = debug.file_name().unwrap_or_default().to_string_lossy();
-    ensure!(notes.contains(&*name), "{} does not name {name}", made.program.display());
-    let mut command = if made.arch == own()? {
-        Command::new(&made.program)
-    } else {
-        ensure!(made.arch == Arch::Arm64, "only arm64 is emulated here");
-        if version(EMULATOR.0).is_err() {
-            apt.install(&[EMULATOR.1])?;
-        }
-        let mut command = Command::new(EMULATOR.0);
-        command.arg(&made.program);
-        command
-    };
-    let said = quietly(command.arg("--version"))?;
-    said_version(&said)?;
-    println!("dist: {}: {}", made.arch.debian(), said.lines().next().unwrap_or_default());
+/// That a program needs no library, and names the file of its debug information.
+fn stripped(program: &Path) -> Result<()> {
+    let kind = quietly(Command::new("readelf").args(["--dynamic", "--wide"]).arg(program))?;
+    ensure!(!kind.contains("(NEEDED)"), "{} needs libraries:\n{kind}", program.display());
+    let mut notes = Command::new("readelf");
+    let notes = quietly(notes.arg("--string-dump=.gnu_debuglink").arg(program))?;
+    let name = program.file_name().unwrap_or_default().to_string_lossy();
+    ensure!(notes.contains(&format!("{name}.debug")), "{name} does not name its debug file");
     Ok(())
 }
 

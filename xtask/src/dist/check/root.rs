@@ -1,4 +1,4 @@
-//! A clean root to install packages in: the essential packages of Debian and no more.
+//! Roots to install packages in: Debian's essential packages and little more.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,9 +14,26 @@ use crate::apt::Apt;
 use crate::command::{quietly, version};
 use crate::target;
 
-/// The suite, and beside its essential packages the one that makes users.
+/// The suite that it is of.
 const SUITE: &str = "bookworm";
-const PACKAGES: &str = "--include=passwd";
+
+/// What a root has.
+#[derive(Debug)]
+pub(super) struct Variant {
+    name: &'static str,
+    options: [&'static str; 2],
+}
+
+impl Variant {
+    /// Essential packages, and those that make users: for the one and the other package.
+    pub(super) const CLEAN: Self = Self {
+        name: "clean",
+        options: ["--variant=essential", "--include=passwd,systemd-standalone-sysusers"],
+    };
+    /// One that boots.
+    pub(super) const SYSTEMD: Self =
+        Self { name: "systemd", options: ["--variant=minbase", "--include=systemd-sysv,procps"] };
+}
 
 /// An archive older than this is made anew.
 const OLDEST: Duration = Duration::from_hours(7 * 24);
@@ -26,8 +43,8 @@ const NOTED_BY_PACKAGE_MANAGERS: [&str; 5] =
     ["var/lib/dpkg", "var/lib/rpm", "root/.rpmdb", "var/log", "var/cache"];
 
 /// The archive of one, made where it is missing.
-pub(super) fn archive(apt: &Apt) -> Result<PathBuf> {
-    let path = target::dir()?.join(format!("dist/root-{SUITE}.tar"));
+pub(super) fn archive(variant: &Variant, apt: &Apt) -> Result<PathBuf> {
+    let path = target::dir()?.join(format!("dist/root-{SUITE}-{}.tar", variant.name));
     let age = fs::metadata(&path).and_then(|data| data.modified()).ok();
     if age.is_some_and(|then| then.elapsed().is_ok_and(|age| age < OLDEST)) {
         return Ok(path);
@@ -38,7 +55,9 @@ pub(super) fn archive(apt: &Apt) -> Result<PathBuf> {
     let new = path.with_extension("new.tar");
     quietly(
         Command::new("mmdebstrap")
-            .args(["--quiet", "--mode=root", "--variant=essential", PACKAGES, SUITE])
+            .args(["--quiet", "--mode=root"])
+            .args(variant.options)
+            .arg(SUITE)
             .arg(&new),
     )?;
     fs::rename(&new, &path).with_context(|| format!("cannot create {}", path.display()))?;
