@@ -21,22 +21,29 @@ fn text(path: &str) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// A file of the configuration with the lines that are commented out: all, or without those that are
-/// examples.
+/// Sections that are examples as a whole: one of their keys has no default.
+const EXAMPLES: [&str; 2] = ["[upload]", "[[trigger]]"];
+
+/// The configuration with the lines that are commented out: all, or without those that are examples.
 fn uncommented(text: &str, with_examples: bool) -> String {
-    let key = Regex::new(r"^# ([a-z-]+ = .*|\[.*\])$").unwrap();
-    let (mut lines, mut is_example) = (String::new(), false);
+    let code = Regex::new(r"^# ([a-z-]+ = .*|\[.*\])$").unwrap();
+    let (mut lines, mut is_example, mut in_example) = (String::new(), false, false);
     for line in text.lines() {
-        if let Some(code) = key.captures(line) {
-            let code = &code[1];
-            // What a section's comment says of an example is of the section.
-            let keep = with_examples || !is_example && code != "[[trigger]]" && code != "[upload]";
-            lines.push_str(if keep { code } else { "" });
+        let code = code.captures(line).map(|found| found[1].to_owned());
+        if let Some(section) =
+            [code.as_deref().unwrap_or(line)].iter().find(|it| it.starts_with('['))
+        {
+            in_example = EXAMPLES.contains(section);
             is_example = false;
-        } else {
-            is_example = line.starts_with('#') && (is_example || line.contains("example"));
-            lines.push_str(line);
         }
+        match code {
+            Some(code) if with_examples || !is_example && !in_example => lines.push_str(&code),
+            Some(_) => {}
+            None => lines.push_str(line),
+        }
+        // The comment before a key says whether it is one.
+        let is_comment = line.starts_with('#') && !line.contains(" = ");
+        is_example = is_comment && (is_example || line.contains("example"));
         lines.push('\n');
     }
     lines
@@ -65,7 +72,9 @@ fn its_examples_are_read() {
 #[test]
 fn what_it_shows_as_defaults_are_the_defaults() {
     let shown = Config::parse(&uncommented(&text("agent.toml"), false)).unwrap();
-    let least = "[ring]\n[rollup]\n[metrics]\nlisten = \"127.0.0.1:9762\"\n[kept]\n";
+    // The tick follows from the interval where it is not given.
+    assert_eq!(shown.record.tick(), Config::parse("").unwrap().record.tick());
+    let least = "[record]\ntick = \"1ms\"\n[ring]\n[rollup]\n[metrics]\nlisten = \"127.0.0.1:9762\"\n[kept]\n";
     assert_eq!(shown, Config::parse(least).unwrap());
     // Without the values of an example the other keys of these two would not be compared.
     let examples = Config::parse(&uncommented(&text("agent.toml"), true)).unwrap();

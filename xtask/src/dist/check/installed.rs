@@ -46,9 +46,26 @@ const OF_RPM: [(&str, u32); 7] = [
     ("usr/share/licenses/uncore-trace/third-party-licences.txt", 0o644),
 ];
 
-/// What installing makes that no package removes: the user, and the old lists of users.
-const KEPT: [&str; 6] =
-    ["etc/passwd-", "etc/group-", "etc/shadow-", "etc/gshadow-", "etc/subuid-", "etc/subgid-"];
+/// What installing makes that no package removes: the old lists of users, and directories that every rpm
+/// distribution has, and this root does not.
+const KEPT: [&str; 12] = [
+    "etc/passwd-",
+    "etc/group-",
+    "etc/shadow-",
+    "etc/gshadow-",
+    "etc/subuid-",
+    "etc/subgid-",
+    "usr/lib/sysusers.d",
+    "usr/share/fish",
+    "usr/share/fish/vendor_completions.d",
+    "usr/share/licenses",
+    "usr/share/zsh",
+    "usr/share/zsh/site-functions",
+];
+
+/// Links to /dev/null that Debian's helper leaves, so that nothing starts a unit whose program is gone.
+const MASKS: [&str; 2] =
+    ["etc/systemd/system/uncore-trace-upload.service", "etc/systemd/system/uncore-trace.service"];
 
 /// Installs the Debian package, changes its configuration, removes and purges it.
 pub(super) fn deb(deb: &Path, archive: &Path) -> Result<()> {
@@ -73,7 +90,7 @@ pub(super) fn deb(deb: &Path, archive: &Path) -> Result<()> {
     dpkg(&["--install", &deb.display().to_string()])?;
     ensure!(root.read(CONFIG)? == CHANGED, "an upgrade has replaced the configuration");
     dpkg(&["--remove", "uncore-trace"])?;
-    left(&before, &root, &["etc/uncore-trace", CONFIG])?;
+    left(&before, &root, &[MASKS[0], MASKS[1], "etc/uncore-trace", CONFIG])?;
     recorded(&root)?;
     dpkg(&["--purge", "uncore-trace"])?;
     left(&before, &root, &[])
@@ -87,19 +104,20 @@ pub(super) fn rpm(rpm: &Path, archive: &Path, apt: &Apt) -> Result<()> {
     let root = Root::new(archive)?;
     let before = root.files()?;
     let run = |args: &[&str]| -> Result<String> {
-        let mut command = Command::new("rpm");
-        // The root has no rpm of its own, so that its database knows no shell.
-        quietly(command.arg("--root").arg(root.path()).arg("--nodeps").args(args))
+        quietly(Command::new("rpm").arg("--root").arg(root.path()).args(args))
     };
     let file = rpm.display().to_string();
-    run(&["--install", &file])?;
+    // The root has no rpm of its own, so that its database knows no shell.
+    run(&["--install", "--nodeps", &file])?;
     works(&root, &OF_RPM)?;
-    let config = run(&["--query", "--configfiles", "uncore-trace"])?;
-    ensure!(config.trim() == format!("/{CONFIG}"), "{CONFIG} is no configuration: {config:?}");
+    // Debian's rpm says beside it that it is no tool for Debian.
+    let said = run(&["--query", "--configfiles", "uncore-trace"])?;
+    let config: Vec<&str> = said.lines().filter(|line| line.starts_with('/')).collect();
+    ensure!(config == [format!("/{CONFIG}")], "{CONFIG} is no configuration: {said}");
     root.write(CONFIG, CHANGED)?;
-    run(&["--install", "--replacepkgs", &file])?;
+    run(&["--install", "--nodeps", "--replacepkgs", &file])?;
     ensure!(root.read(CONFIG)? == CHANGED, "an upgrade has replaced the configuration");
-    run(&["--erase", "uncore-trace"])?;
+    run(&["--erase", "--nodeps", "uncore-trace"])?;
     let saved = format!("{CONFIG}.rpmsave");
     ensure!(root.read(&saved)? == CHANGED, "the changed configuration is lost");
     left(&before, &root, &["etc/uncore-trace", &saved])

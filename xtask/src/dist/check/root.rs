@@ -39,8 +39,8 @@ impl Variant {
 const OLDEST: Duration = Duration::from_hours(7 * 24);
 
 /// What changes with every package: of no interest.
-const NOTED_BY_PACKAGE_MANAGERS: [&str; 5] =
-    ["var/lib/dpkg", "var/lib/rpm", "root/.rpmdb", "var/log", "var/cache"];
+const NOTED_BY_PACKAGE_MANAGERS: [&str; 6] =
+    ["var/lib/dpkg", "var/lib/systemd", "var/lib/rpm", "root/.rpmdb", "var/log", "var/cache"];
 
 /// The archive of one, made where it is missing.
 pub(super) fn archive(variant: &Variant, apt: &Apt) -> Result<PathBuf> {
