@@ -27,17 +27,16 @@ const EXAMPLES: [&str; 2] = ["[upload]", "[[trigger]]"];
 /// The configuration with the lines that are commented out: all, or without those that are examples.
 fn uncommented(text: &str, with_examples: bool) -> String {
     let code = Regex::new(r"^# ([a-z-]+ = .*|\[.*\])$").unwrap();
-    let (mut lines, mut is_example, mut in_example) = (String::new(), false, false);
+    let (mut lines, mut is_example, mut skips) = (String::new(), false, false);
     for line in text.lines() {
         let code = code.captures(line).map(|found| found[1].to_owned());
-        if let Some(section) =
-            [code.as_deref().unwrap_or(line)].iter().find(|it| it.starts_with('['))
-        {
-            in_example = EXAMPLES.contains(section);
+        let shown = code.as_deref().unwrap_or(line);
+        if shown.starts_with('[') {
+            skips = EXAMPLES.contains(&shown);
             is_example = false;
         }
         match code {
-            Some(code) if with_examples || !is_example && !in_example => lines.push_str(&code),
+            Some(code) if with_examples || !is_example && !skips => lines.push_str(&code),
             Some(_) => {}
             None => lines.push_str(line),
         }
