@@ -7,7 +7,7 @@
 //!   `unreadable`, `report`, `full_disk` and `terminal` are about what it reads and writes. `small` makes
 //!   recordings for them without the kernel, `command` runs the binary.
 //! - `upload` sends files to a directory and to a server of S3, `upload_faults` while that fails.
-//! - `docs` and `structure` compare documents and modules with the code.
+//! - `docs` and `structure` compare documents and modules with the code, `packaging` what is installed beside it.
 //! - `faults`, `slow_disk`, `damage`, `survive` and `hotplug` do what is in docs/faults.md.
 //! - The others record for real on the kernel at hand, as root, and skip with a reason where they cannot.
 
@@ -44,6 +44,7 @@ mod misses;
 mod names;
 mod output;
 mod overlay;
+mod packaging;
 mod pages;
 mod perf_stat;
 mod plans;

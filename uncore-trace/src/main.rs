@@ -7,6 +7,12 @@ use clap::error::ErrorKind;
 use uncore_trace::cmd;
 use uncore_trace::text::printable;
 
+/// musl's own allocator gives every large block back at once: a recorder took 1.5 times the CPU time that it
+/// takes with glibc's.
+#[cfg(target_env = "musl")]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let cli = match cmd::Cli::try_parse() {
         Ok(cli) => cli,

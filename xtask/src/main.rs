@@ -11,6 +11,7 @@ mod bench;
 mod bpf;
 mod capture;
 mod command;
+mod dist;
 mod engines;
 mod fixture;
 mod fleet;
@@ -46,6 +47,8 @@ enum Task {
     /// Measure what recording costs
     #[command(subcommand)]
     Bench(bench::Bench),
+    /// Make the static programs and packages that are given to others, and test them
+    Dist(dist::Args),
     /// Compare what Spark, `ClickHouse`, `DuckDB`, Polars and pandas answer about a recording
     Engines,
     /// Compare what `DuckDB`, `ClickHouse`, Polars and Spark answer about roll-ups of many hosts
@@ -88,6 +91,7 @@ fn run(task: Task) -> Result<()> {
         Task::Bpf { check } => bpf::run(check),
         Task::Capture(args) => capture::run(&args),
         Task::Bench(bench) => bench::run(&bench),
+        Task::Dist(args) => dist::run(&args),
         Task::Engines => engines::run(),
         Task::Fleet(args) => fleet::run(&args),
         Task::Fuzz(args) => fuzz::run(&args),

@@ -270,9 +270,12 @@ fn sample(
 /// none at 1 kHz on a loaded machine of 2 CPUs (Linux 6.18).
 #[expect(unsafe_code, reason = "no safe binding sets a thread's scheduling policy")]
 fn go_first() -> io::Result<()> {
-    let param = libc::sched_param { sched_priority: 1 };
-    // SAFETY: `param` is a valid structure, and 0 is the calling thread.
-    if unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const param) } < 0 {
+    // The system call and not the function: that of musl only fails (`ENOSYS`), and the kernel's structure
+    // is this one number.
+    let priority: libc::c_int = 1;
+    let (call, fifo) = (libc::SYS_sched_setscheduler, libc::SCHED_FIFO);
+    // SAFETY: `priority` is what the kernel reads there, and 0 is the calling thread.
+    if unsafe { libc::syscall(call, 0, fifo, &raw const priority) } < 0 {
         return Err(io::Error::last_os_error());
     }
     Ok(())

@@ -12,7 +12,7 @@ use super::acpi::{self, AcpiDevice};
 use super::initrd::{self, GuestFile, Source};
 use super::kernel::{self, Arch, Kernel, Series};
 use super::qemu::{self, Clock};
-use super::{guest, modules, note, packages};
+use super::{guest, modules, note};
 use crate::target;
 
 /// The model's own module; all others of its directory are drivers.
@@ -152,10 +152,7 @@ fn write_initrd(
         ("/bin/uncore-trace".to_owned(), Source::File(programs.uncore_trace), 0o755),
     ];
     if shell {
-        let busybox = packages::newest("busybox-static", machine.arch.debian())?;
-        let root = packages::unpacked("busybox", &[busybox], |_| Ok(()))?;
-        let mut places = ["usr/bin/busybox", "bin/busybox"].iter().map(|place| root.join(place));
-        let busybox = places.find(|path| path.is_file()).context("no busybox in its package")?;
+        let busybox = super::busybox(machine.arch)?;
         files.push(("/bin/busybox".to_owned(), Source::File(busybox), 0o755));
     }
     let json = add_modules(machine, kernel, &mut files)?;

@@ -36,7 +36,6 @@ impl Arch {
     }
 
     /// What `uname -m` calls it.
-    #[cfg(test)]
     pub(crate) fn uname(self) -> &'static str {
         match self {
             Self::Arm64 => "aarch64",

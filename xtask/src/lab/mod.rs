@@ -301,6 +301,28 @@ fn check(results: &PathBuf, steps: &[Step], python: &Path) -> Result<Verdict> {
     serde_json::from_str(&text).with_context(|| format!("{} is no verdict", verdict.display()))
 }
 
+/// The headers of musl for an architecture, of the newest suite: Rust's own library has none.
+pub(crate) fn musl_headers(arch: kernel::Arch) -> Result<PathBuf> {
+    let package = packages::newest("musl-dev", arch.debian())?;
+    let root = packages::unpacked("musl", &[package], |_| Ok(()))?;
+    let headers = root.join(format!("usr/include/{}-linux-musl", arch.uname()));
+    ensure!(headers.is_dir(), "the package musl-dev has no {}", headers.display());
+    Ok(headers)
+}
+
+/// A static busybox for guests of an architecture.
+pub(crate) fn busybox(arch: kernel::Arch) -> Result<PathBuf> {
+    let package = packages::newest("busybox-static", arch.debian())?;
+    let root = packages::unpacked("busybox", &[package], |_| Ok(()))?;
+    let mut places = ["usr/bin/busybox", "bin/busybox"].iter().map(|place| root.join(place));
+    places.find(|path| path.is_file()).context("no busybox in its package")
+}
+
+/// The newest kernel of a series, to boot.
+pub(crate) fn kernel_image(series: &str, arch: kernel::Arch) -> Result<PathBuf> {
+    Ok(kernel::resolve(series.parse()?, arch, false)?.image)
+}
+
 /// One line of what the lab does.
 fn note(text: &str) {
     println!("lab: {text}");

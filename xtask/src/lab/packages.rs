@@ -26,8 +26,8 @@ pub(super) const SUITES: &[&str] =
 /// Of these the newest fixes come, where the machine knows the archive of security updates.
 pub(super) const SECURITY_SUITES: &[&str] = &["trixie-security", "bookworm-security"];
 
-/// The index holds packages whose names begin so.
-const INDEXED: &[&str] = &["linux-", "busybox-static", "qemu-system-"];
+/// The index holds packages whose names begin so; `musl-dev` is for `cargo xtask dist`.
+const INDEXED: &[&str] = &["linux-", "busybox-static", "musl-dev", "qemu-system-"];
 
 /// Lists older than this are renewed.
 const LISTS_AGE: Duration = Duration::from_hours(24);

@@ -1,0 +1,247 @@
+//! What is installed beside the program: the configuration that is documented key by key, the units, the
+//! chart and the dashboard say what the program reads and exports.
+//!
+//! `cargo xtask dist --check` installs and renders them for real.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+use regex::Regex;
+use serde_json::Value;
+use uncore_trace::config::Config;
+
+/// Labels that Prometheus gives to what it scrapes.
+const OF_PROMETHEUS: [&str; 2] = ["instance", "job"];
+
+fn text(path: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging").join(path);
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Sections that are examples as a whole: one of their keys has no default.
+const EXAMPLES: [&str; 2] = ["[upload]", "[[trigger]]"];
+
+/// The configuration with the lines that are commented out: all, or without those that are examples.
+fn uncommented(text: &str, with_examples: bool) -> String {
+    let code = Regex::new(r"^# ([a-z-]+ = .*|\[.*\])$").unwrap();
+    let (mut lines, mut is_example, mut skips) = (String::new(), false, false);
+    for line in text.lines() {
+        let code = code.captures(line).map(|found| found[1].to_owned());
+        let shown = code.as_deref().unwrap_or(line);
+        if shown.starts_with('[') {
+            skips = EXAMPLES.contains(&shown);
+            is_example = false;
+        }
+        match code {
+            Some(code) if with_examples || !is_example && !skips => lines.push_str(&code),
+            Some(_) => {}
+            None => lines.push_str(line),
+        }
+        // The comment before a key says whether it is one.
+        let is_comment = line.starts_with('#') && !line.contains(" = ");
+        is_example = is_comment && (is_example || line.contains("example"));
+        lines.push('\n');
+    }
+    lines
+}
+
+/// The keys that an error lists for a section.
+fn keys_of(section: &str) -> Vec<String> {
+    let error = format!("{:#}", Config::parse(&format!("{section}\nno-such = 1\n")).unwrap_err());
+    let (_, listed) = error.split_once("there are: ").unwrap_or_else(|| panic!("{error}"));
+    listed.replace(" and ", ", ").split(", ").map(|key| key.trim().to_owned()).collect()
+}
+
+#[test]
+fn the_configuration_that_is_installed_is_read() {
+    let config = Config::parse(&text("agent.toml")).unwrap();
+    assert!(config.rollup.is_some() && config.metrics.is_some());
+    assert!(config.ring.is_none() && config.upload.is_none() && config.triggers.is_empty());
+}
+
+#[test]
+fn its_examples_are_read() {
+    let config = Config::parse(&uncommented(&text("agent.toml"), true)).unwrap();
+    assert!(config.ring.is_some() && config.upload.is_some() && config.triggers.len() == 1);
+}
+
+#[test]
+fn what_it_shows_as_defaults_are_the_defaults() {
+    let shown = Config::parse(&uncommented(&text("agent.toml"), false)).unwrap();
+    // The tick follows from the interval where it is not given.
+    assert_eq!(shown.record.tick(), Config::parse("").unwrap().record.tick());
+    let least = "[record]\ntick = \"1ms\"\n[ring]\n[rollup]\n[metrics]\nlisten = \"127.0.0.1:9762\"\n[kept]\n";
+    assert_eq!(shown, Config::parse(least).unwrap());
+    // Without the values of an example the other keys of these two would not be compared.
+    let examples = Config::parse(&uncommented(&text("agent.toml"), true)).unwrap();
+    let upload =
+        "[rollup]\n[upload]\nurl = \"s3://bucket/prefix\"\nendpoint = \"http://127.0.0.1:5000\"\n";
+    assert_eq!(examples.upload, Config::parse(upload).unwrap().upload);
+    let trigger =
+        "[ring]\n[[trigger]]\nname = \"pcie-full\"\nwhen = \"pcie_read_bandwidth > 80% for 5ms\"\n";
+    assert_eq!(examples.triggers, Config::parse(trigger).unwrap().triggers);
+}
+
+#[test]
+fn it_has_every_key() {
+    let text = uncommented(&text("agent.toml"), true);
+    let mut section = String::new();
+    let mut found = BTreeMap::<String, BTreeSet<String>>::new();
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        if line.starts_with('[') {
+            line.clone_into(&mut section);
+        } else if let Some((key, _)) = line.split_once(" = ") {
+            found.entry(section.clone()).or_default().insert(key.to_owned());
+        }
+    }
+    for (section, found) in found {
+        let wanted: BTreeSet<String> = keys_of(&section).into_iter().collect();
+        let sections = wanted.iter().filter(|key| text.contains(&format!("[{key}]"))).cloned();
+        let found =
+            if section.is_empty() { found.into_iter().chain(sections).collect() } else { found };
+        assert_eq!(found, wanted, "{section}");
+    }
+}
+
+/// A key of a unit, of all lines that have it.
+fn setting(unit: &str, key: &str) -> Vec<String> {
+    let of = |line: &str| line.strip_prefix(key)?.strip_prefix('=').map(str::to_owned);
+    unit.lines().filter_map(of).collect()
+}
+
+#[test]
+fn the_uploader_has_no_capability_and_the_recorder_no_network() {
+    let agent = text("systemd/uncore-trace.service");
+    let both = "CAP_PERFMON CAP_BPF CAP_DAC_READ_SEARCH";
+    assert_eq!(setting(&agent, "AmbientCapabilities"), [both]);
+    assert_eq!(setting(&agent, "CapabilityBoundingSet"), [both]);
+    assert_eq!(setting(&agent, "IPAddressDeny"), ["any"]);
+    let upload = text("systemd/uncore-trace-upload.service");
+    assert_eq!(setting(&upload, "CapabilityBoundingSet"), [""]);
+    for unit in [agent, upload] {
+        assert_eq!(setting(&unit, "User"), ["uncore-trace"]);
+        assert_eq!(setting(&unit, "StateDirectory"), ["uncore-trace"]);
+        assert_eq!(setting(&unit, "NoNewPrivileges"), ["yes"]);
+    }
+}
+
+#[test]
+fn the_chart_has_the_version_of_the_program() {
+    let chart = text("helm/uncore-trace/Chart.yaml");
+    let version = env!("CARGO_PKG_VERSION");
+    assert!(chart.contains(&format!("\nversion: {version}\n")), "{chart}");
+    assert!(chart.contains(&format!("\nappVersion: \"{version}\"\n")), "{chart}");
+}
+
+/// The labels of each metric that the exporter has.
+fn exported() -> BTreeMap<String, BTreeSet<String>> {
+    let text = text("grafana/metrics.txt");
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    let metric = |line: &str| {
+        let mut words = line.split(' ').map(str::to_owned);
+        (words.next().unwrap(), words.skip(1).collect())
+    };
+    lines.map(metric).collect()
+}
+
+/// All queries of the dashboard with the labels that their legends show.
+fn queries(dashboard: &Value) -> Vec<(String, String)> {
+    let panels = dashboard["panels"].as_array().unwrap();
+    let targets = panels.iter().flat_map(|panel| panel["targets"].as_array().unwrap());
+    let query = |it: &Value, key: &str| it[key].as_str().unwrap_or_default().to_owned();
+    let variables = dashboard["templating"]["list"].as_array().unwrap();
+    let variables = variables.iter().filter(|variable| variable["type"] == "query");
+    targets
+        .map(|target| (query(target, "expr"), query(target, "legendFormat")))
+        .chain(variables.map(|variable| (query(variable, "definition"), String::new())))
+        .collect()
+}
+
+/// What is wrong with a query: names that the exporter does not have.
+fn unknown(
+    query: &str,
+    legend: &str,
+    exported: &BTreeMap<String, BTreeSet<String>>,
+) -> Vec<String> {
+    let all = |regex: &str, text: &str| -> Vec<String> {
+        let regex = Regex::new(regex).unwrap();
+        regex.captures_iter(text).map(|found| found[1].to_owned()).collect()
+    };
+    let metrics = all(r"\b(uncore_trace_\w+)", query);
+    let mut wrong: Vec<String> =
+        metrics.iter().filter(|name| !exported.contains_key(*name)).cloned().collect();
+    if metrics.is_empty() {
+        wrong.push("no metric".to_owned());
+    }
+    let of_all: BTreeSet<&str> = metrics
+        .iter()
+        .filter_map(|name| exported.get(name))
+        .flat_map(|labels| labels.iter().map(String::as_str))
+        .chain(OF_PROMETHEUS)
+        .collect();
+    let lists = [
+        all(r"\b(?:by|on|ignoring|without) \(([^)]*)\)", query),
+        all(r"label_values\(.*, (\w+)\)", query),
+    ];
+    let grouped = lists.iter().flatten().flat_map(|list| list.split(", ").map(str::to_owned));
+    let named = grouped.chain(all(r"\{\{(\w+)\}\}", legend));
+    wrong.extend(named.filter(|label| !of_all.contains(label.as_str())));
+    // A matcher is of its own metric.
+    for found in Regex::new(r"\b(uncore_trace_\w+)\{([^}]*)\}").unwrap().captures_iter(query) {
+        let own = exported.get(&found[1]);
+        let has = |label: &str| {
+            OF_PROMETHEUS.contains(&label) || own.is_some_and(|own| own.contains(label))
+        };
+        wrong.extend(all(r#"(\w+)\s*[!=]~?""#, &found[2]).into_iter().filter(|label| !has(label)));
+    }
+    wrong
+}
+
+#[test]
+fn the_dashboard_asks_for_what_is_exported() {
+    let exported = exported();
+    let dashboard: Value = serde_json::from_str(&text("grafana/uncore-trace.json")).unwrap();
+    let queries = queries(&dashboard);
+    assert!(queries.len() > 10, "{queries:?}");
+    for (query, legend) in &queries {
+        let wrong = unknown(query, legend, &exported);
+        assert!(wrong.is_empty(), "{query}: {wrong:?}");
+    }
+    // All of it is shown.
+    let shown = |name: &String| queries.iter().any(|(query, _)| query.contains(name.as_str()));
+    let not_shown: Vec<&String> = exported.keys().filter(|name| !shown(name)).collect();
+    assert!(not_shown.is_empty(), "{not_shown:?}");
+}
+
+#[test]
+fn a_query_with_a_wrong_name_is_found() {
+    let exported = exported();
+    for (query, legend, wrong) in [
+        ("rate(uncore_trace_bytes_total[1m])", "", "uncore_trace_bytes_total"),
+        ("sum by (link, pod) (uncore_trace_link_bytes_total)", "", "pod"),
+        ("uncore_trace_event_total{link=~\"x\"}", "", "link"),
+        ("uncore_trace_lost_total", "{{event}}", "event"),
+        ("label_values(uncore_trace_build_info, link)", "", "link"),
+        ("up", "", "no metric"),
+    ] {
+        assert_eq!(unknown(query, legend, &exported), [wrong], "{query}");
+    }
+}
+
+#[test]
+fn the_data_source_of_every_panel_is_a_variable() {
+    let dashboard: Value = serde_json::from_str(&text("grafana/uncore-trace.json")).unwrap();
+    let variables = dashboard["templating"]["list"].as_array().unwrap();
+    assert!(variables.iter().any(|it| it["name"] == "datasource" && it["type"] == "datasource"));
+    let panels = dashboard["panels"].as_array().unwrap();
+    let targets = panels.iter().flat_map(|panel| panel["targets"].as_array().unwrap());
+    let queries = variables.iter().filter(|it| it["type"] == "query");
+    let mut ids = BTreeSet::new();
+    for it in panels.iter().chain(targets).chain(queries) {
+        assert_eq!(it["datasource"]["uid"], "${datasource}", "{it}");
+    }
+    assert!(panels.iter().all(|panel| ids.insert(panel["id"].as_u64())), "{ids:?}");
+}

@@ -1,0 +1,172 @@
+//! Static programs: built with musl, stripped, with a file of debug information beside each.
+#![expect(clippy::print_stdout, reason = "a task tells what it did")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+use uncore_trace_ebpf::stamp::workspace_root;
+
+use crate::apt::Apt;
+use crate::command::{quietly, version};
+use crate::lab;
+use crate::lab::kernel::Arch;
+use crate::target;
+
+/// What a stripped program may have, in bytes.
+const LARGEST: u64 = 20_000_000;
+
+/// Its profile in `Cargo.toml`, and its directory.
+pub(super) const PROFILE: &str = "dist";
+
+/// Names of one architecture.
+struct Names {
+    /// Rust's.
+    target: &'static str,
+    /// What the names of the distribution's compiler and tools begin with.
+    tools: &'static str,
+    package: &'static str,
+}
+
+fn names(arch: Arch) -> Names {
+    match arch {
+        Arch::Amd64 => Names {
+            target: "x86_64-unknown-linux-musl",
+            tools: "x86_64-linux-gnu-",
+            package: "gcc-x86-64-linux-gnu",
+        },
+        Arch::Arm64 => Names {
+            target: "aarch64-unknown-linux-musl",
+            tools: "aarch64-linux-gnu-",
+            package: "gcc-aarch64-linux-gnu",
+        },
+    }
+}
+
+/// Rust's name of an architecture.
+pub(super) fn target_of(arch: Arch) -> &'static str {
+    names(arch).target
+}
+
+/// Builds the program; gives its path.
+pub(super) fn build(arch: Arch, apt: &Apt) -> Result<PathBuf> {
+    let Names { target, tools, package } = names(arch);
+    let compiler = format!("{tools}gcc");
+    if version(&compiler).is_err() {
+        apt.install(&[package])?;
+    }
+    add_target(target)?;
+    let headers = lab::musl_headers(arch)?;
+    let own = quietly(Command::new(&compiler).arg("-print-file-name=include"))?;
+    let (own, headers) = (own.trim(), headers.display());
+    let upper = target.to_uppercase().replace('-', "_");
+    let build = target::dir()?;
+    let status = target::cargo()
+        .args(["build", "--locked", "--quiet", "--profile", PROFILE, "--target", target])
+        .args(["--package", "uncore-trace"])
+        .env("CARGO_TARGET_DIR", &build)
+        .env(format!("CARGO_TARGET_{upper}_LINKER"), &compiler)
+        .env(format!("CARGO_TARGET_{upper}_RUSTFLAGS"), flags()?)
+        .env(format!("CC_{}", target.replace('-', "_")), &compiler)
+        // The compiler's own headers are of glibc.
+        .env(
+            format!("CFLAGS_{}", target.replace('-', "_")),
+            format!("-nostdinc -isystem {headers} -isystem {own}"),
+        )
+        .env_remove("RUSTFLAGS")
+        .env_remove("CARGO_ENCODED_RUSTFLAGS")
+        .status()
+        .context("cannot run cargo build")?;
+    ensure!(status.success(), "building uncore-trace for {target} failed: {status}");
+    let program = build.join(target).join(PROFILE).join("uncore-trace");
+    ensure!(program.exists(), "cargo built no {}", program.display());
+    Ok(program)
+}
+
+/// Static, without the paths of this machine, and linked by the linker that comes with Rust: it puts functions
+/// of the same code together, and packs relocations.
+fn flags() -> Result<String> {
+    let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+    let home = home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo")));
+    let home = home.context("neither CARGO_HOME nor HOME is set")?;
+    let mut rustc = Command::new("rustc");
+    rustc.current_dir(workspace_root()).args(["--print", "target-libdir"]);
+    let linker = Path::new(quietly(&mut rustc)?.trim()).with_file_name("bin/gcc-ld");
+    ensure!(
+        linker.is_dir(),
+        "this Rust has no linker in {}: take that of rustup",
+        linker.display()
+    );
+    let (home, root, linker) = (home.display(), workspace_root(), linker.display());
+    Ok(format!(
+        "-Ctarget-feature=+crt-static -Clink-arg=-B{linker} -Clink-arg=-fuse-ld=lld \
+         -Clink-arg=-Wl,--icf=all -Clink-arg=-Wl,-z,pack-relative-relocs \
+         --remap-path-prefix={home}=/cargo --remap-path-prefix={}=/uncore-trace",
+        root.display()
+    ))
+}
+
+/// Has rustup install the target's library where it is missing.
+fn add_target(target: &str) -> Result<()> {
+    let mut rustc = Command::new("rustc");
+    rustc.current_dir(workspace_root()).args(["--print", "target-libdir", "--target", target]);
+    let dir = quietly(&mut rustc)?;
+    if Path::new(dir.trim()).is_dir() {
+        return Ok(());
+    }
+    let mut rustup = Command::new("rustup");
+    rustup.current_dir(workspace_root()).args(["target", "add", target]);
+    quietly(&mut rustup).map(drop).with_context(|| {
+        format!("this Rust has no library for {target}: install it as your distribution says")
+    })
+}
+
+/// Puts the stripped program and its debug information into `dir`; gives the program's path.
+pub(super) fn split(arch: Arch, built: &Path, dir: &Path) -> Result<PathBuf> {
+    let tool = |name: &str| Command::new(format!("{}{name}", names(arch).tools));
+    let name = format!("uncore-trace-{}-{}", env!("CARGO_PKG_VERSION"), arch.uname());
+    let (program, debug) = (dir.join(&name), dir.join(format!("{name}.debug")));
+    quietly(
+        tool("objcopy")
+            .args(["--only-keep-debug", "--compress-debug-sections"])
+            .args([built, &debug]),
+    )?;
+    quietly(tool("strip").args(["--strip-all", "-o"]).args([&program, built]))?;
+    // The name of that file, and its checksum: debuggers look beside the program.
+    let link = format!("--add-gnu-debuglink={}", debug.display());
+    quietly(tool("objcopy").arg(link).arg(&program))?;
+    let size = |path: &Path| {
+        let data = fs::metadata(path);
+        data.map(|data| data.len()).with_context(|| format!("cannot find {}", path.display()))
+    };
+    let bytes = size(&program)?;
+    println!(
+        "dist: {name}: {:.1} MB, {:.1} MB before it was stripped, {:.1} MB of debug information",
+        bytes as f64 / 1e6,
+        size(built)? as f64 / 1e6,
+        size(&debug)? as f64 / 1e6
+    );
+    check_size(bytes).with_context(|| name.clone())?;
+    Ok(program)
+}
+
+fn check_size(bytes: u64) -> Result<()> {
+    ensure!(
+        bytes < LARGEST,
+        "{bytes} bytes are more than {LARGEST}: leave out what made it larger"
+    );
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_large_program_is_refused() {
+        check_size(LARGEST - 1).unwrap();
+        let error = check_size(LARGEST).unwrap_err().to_string();
+        assert_eq!(error, "20000000 bytes are more than 20000000: leave out what made it larger");
+    }
+}

@@ -1,0 +1,120 @@
+//! The Helm chart: rendered by Helm's own library, validated against the schemas of Kubernetes, and its
+//! containers compared with what they may have.
+#![expect(clippy::print_stdout, reason = "a task tells what it did")]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use uncore_trace_ebpf::stamp::workspace_root;
+
+use crate::apt::Apt;
+use crate::command::quietly;
+use crate::venv::Venv;
+
+/// Helm 4.2 as a library, and the schemas of Kubernetes 1.25 to 1.37.
+const HELM: Venv = Venv {
+    name: "venv-packaging",
+    packages: &["helm-python-sdk==0.2.2", "kubernetes-validate==1.37.0", "PyYAML==6.0.3"],
+    modules: "helm_python, kubernetes_validate, yaml",
+};
+
+/// What the chart makes of a set of values.
+#[derive(Debug, Deserialize)]
+pub(super) struct Rendered {
+    kinds: Vec<String>,
+    config: String,
+    /// The template of the `DaemonSet`.
+    pod: Value,
+}
+
+impl Rendered {
+    /// Capabilities of the recorder.
+    pub(super) fn capabilities(&self) -> Vec<String> {
+        let added = &self.containers()[0]["securityContext"]["capabilities"]["add"];
+        let added = added.as_array().map(Vec::as_slice).unwrap_or_default();
+        added.iter().filter_map(Value::as_str).map(|name| format!("CAP_{name}")).collect()
+    }
+
+    fn containers(&self) -> &[Value] {
+        self.pod["spec"]["containers"].as_array().map(Vec::as_slice).unwrap_or_default()
+    }
+}
+
+/// Renders it with several values; gives what came of the chart's own.
+pub(super) fn check(program: &Path, apt: &Apt) -> Result<Rendered> {
+    if let Err(error) = HELM.look() {
+        println!("dist: {}: installing ({error:#})", HELM.name);
+        HELM.install(apt)?;
+    }
+    let root = workspace_root();
+    let mut python = Command::new(HELM.python()?);
+    python.arg(root.join("tests/packaging/chart.py")).arg(root.join("packaging/helm/uncore-trace"));
+    let text = quietly(&mut python)?;
+    let mut all: BTreeMap<String, Rendered> = serde_json::from_str(&text)
+        .with_context(|| format!("the chart's rendering is not understood: {text}"))?;
+    for (name, rendered) in &all {
+        least(rendered).with_context(|| format!("values {name}"))?;
+        configures(program, &rendered.config).with_context(|| format!("values {name}"))?;
+    }
+    let of = |name: &str| all.get(name).with_context(|| format!("no values {name}"));
+    let own = of("default")?;
+    ensure!(own.kinds == ["ConfigMap", "DaemonSet"], "it makes {:?}", own.kinds);
+    ensure!(own.containers().len() == 1, "nothing is uploaded unless it is asked for");
+    let wanted = ["CAP_BPF", "CAP_PERFMON", "CAP_DAC_READ_SEARCH"];
+    ensure!(own.capabilities() == wanted, "the recorder has {:?}", own.capabilities());
+    ensure!(of("names off")?.capabilities() == wanted[..2], "ids need no CAP_DAC_READ_SEARCH");
+    let full = of("full")?;
+    ensure!(full.kinds == ["ConfigMap", "DaemonSet", "PodMonitor"], "it makes {:?}", full.kinds);
+    ensure!(full.containers().len() == 2, "the uploader is missing");
+    all.remove("default").context("no values default")
+}
+
+/// That no container has more than it needs.
+fn least(rendered: &Rendered) -> Result<()> {
+    ensure!(rendered.pod["spec"]["hostPID"] == true, "process ids would be those of the container");
+    ensure!(
+        rendered.pod["spec"]["automountServiceAccountToken"] == false,
+        "it asks the API server for nothing, and has a token"
+    );
+    for container in rendered.containers() {
+        let name = &container["name"];
+        let context = &container["securityContext"];
+        for (key, wanted) in [
+            ("privileged", false),
+            ("allowPrivilegeEscalation", false),
+            ("readOnlyRootFilesystem", true),
+        ] {
+            ensure!(context[key] == wanted, "{name}: {key} is {}", context[key]);
+        }
+        ensure!(context["capabilities"]["drop"] == json!(["ALL"]), "{name}: not all are dropped");
+        let is_upload = name == "upload";
+        ensure!(!is_upload || context["capabilities"].get("add").is_none(), "{name}: capabilities");
+        for key in ["requests", "limits"] {
+            for what in ["cpu", "memory"] {
+                ensure!(!container["resources"][key][what].is_null(), "{name}: no {key} of {what}");
+            }
+        }
+        let mounts = container["volumeMounts"].as_array().map(Vec::as_slice).unwrap_or_default();
+        for mount in mounts.iter().filter(|mount| mount["name"] != "state") {
+            ensure!(mount["readOnly"] == true, "{name}: {} is not read-only", mount["mountPath"]);
+        }
+    }
+    Ok(())
+}
+
+/// That the agent takes the configuration, where this version has an agent.
+fn configures(program: &Path, config: &str) -> Result<()> {
+    if quietly(Command::new(program).args(["agent", "--help"])).is_err() {
+        return Ok(());
+    }
+    let dir = tempfile::tempdir().context("cannot make a directory")?;
+    let path = dir.path().join("agent.toml");
+    fs::write(&path, config).with_context(|| format!("cannot write {}", path.display()))?;
+    let mut agent = Command::new(program);
+    quietly(agent.args(["agent", "--check", "--config"]).arg(&path)).map(drop)
+}

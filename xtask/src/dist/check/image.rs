@@ -1,0 +1,108 @@
+//! The image: built without a registry, and its recorder run as the chart's pod runs it.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use uncore_trace_ebpf::stamp::workspace_root;
+
+use super::chart::Rendered;
+use super::said_version;
+use crate::apt::Apt;
+use crate::command::{quietly, version};
+
+const TAG: &str = "uncore-trace:check";
+
+/// Where the chart has the recordings.
+const STATE: &str = "/var/lib/uncore-trace";
+
+/// Builds it from its directory, and records in it.
+pub(super) fn check(context: &Path, pod: &Rendered, apt: &Apt) -> Result<()> {
+    for tool in ["buildah", "runc"] {
+        if version(tool).is_err() {
+            apt.install(&[tool])?;
+        }
+    }
+    let store = tempfile::tempdir().context("cannot make a directory")?;
+    let buildah = |args: &[&str]| -> Result<String> {
+        let mut command = Command::new("buildah");
+        command
+            .args(["--storage-driver", "vfs", "--root"])
+            .arg(store.path().join("root"))
+            .arg("--runroot")
+            .arg(store.path().join("run"))
+            .args(args);
+        quietly(&mut command)
+    };
+    let file = workspace_root().join("packaging/Containerfile").display().to_string();
+    let from = context.display().to_string();
+    buildah(&["build", "--isolation", "chroot", "--file", &file, "--tag", TAG, &from])?;
+    let container = buildah(&["from", "--pull-never", TAG])?;
+    let root = buildah(&["mount", container.trim()])?;
+    let said = runs(Path::new(root.trim()), pod, &["--version"])?;
+    said_version(&said.1)?;
+    let record = format!("record -p host --duration 1s -o {STATE}/run/");
+    let (state, said) = runs(Path::new(root.trim()), pod, &record.split(' ').collect::<Vec<_>>())?;
+    let fabric = state.path().join("run/fabric.parquet");
+    ensure!(fabric.exists(), "the container has recorded nothing: {said}");
+    buildah(&["umount", container.trim()]).map(drop)
+}
+
+/// Runs the program in the image as the pod does; gives what it wrote and said.
+fn runs(root: &Path, pod: &Rendered, args: &[&str]) -> Result<(TempDir, String)> {
+    let bundle = tempfile::tempdir().context("cannot make a directory")?;
+    let state = tempfile::tempdir().context("cannot make a directory")?;
+    let config = bundle.path().join("config.json");
+    let text = specification(root, state.path(), pod, args).to_string();
+    fs::write(&config, text).with_context(|| format!("cannot write {}", config.display()))?;
+    let name = format!("uncore-trace-check-{}", std::process::id());
+    let mut command = Command::new("runc");
+    command.arg("--root").arg(bundle.path().join("state")).args(["run", "--bundle"]);
+    // A machine too busy for every record ends it with 1.
+    let output = command.arg(bundle.path()).arg(&name).output().context("cannot run runc")?;
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8_lossy(&said).into_owned();
+    ensure!(matches!(output.status.code(), Some(0 | 1)), "{}: {said}", output.status);
+    Ok((state, said))
+}
+
+/// What a container runtime makes of the pod: the process ids and network of the host, a root that cannot be
+/// written, and the capabilities of the chart.
+fn specification(root: &Path, state: &Path, pod: &Rendered, args: &[&str]) -> Value {
+    let capabilities = pod.capabilities();
+    let args: Vec<&str> = ["/usr/bin/uncore-trace"].iter().chain(args).copied().collect();
+    json!({
+        "ociVersion": "1.0.2",
+        "process": {
+            "user": {"uid": 0, "gid": 0},
+            "args": args,
+            "cwd": "/",
+            "env": ["PATH=/usr/bin"],
+            "noNewPrivileges": true,
+            "capabilities": {
+                "bounding": capabilities,
+                "effective": capabilities,
+                "permitted": capabilities,
+            },
+        },
+        "root": {"path": root, "readonly": true},
+        "mounts": [
+            mount("/proc", "proc", Path::new("proc"), &["nosuid", "noexec", "nodev"]),
+            mount("/dev", "tmpfs", Path::new("tmpfs"), &["nosuid", "mode=755"]),
+            mount("/sys", "bind", Path::new("/sys"), &["rbind", "ro", "rprivate"]),
+            mount(STATE, "bind", state, &["rbind", "rw", "rprivate"]),
+        ],
+        "linux": {
+            "namespaces": [{"type": "mount"}, {"type": "ipc"}, {"type": "cgroup"}],
+            "maskedPaths": ["/proc/kcore", "/proc/keys", "/proc/timer_list", "/sys/firmware"],
+            "readonlyPaths": ["/proc/sys", "/proc/irq", "/proc/bus", "/proc/fs", "/proc/sysrq-trigger"],
+        },
+    })
+}
+
+fn mount(at: &str, kind: &str, source: &Path, options: &[&str]) -> Value {
+    json!({"destination": at, "type": kind, "source": source, "options": options})
+}

@@ -1,0 +1,163 @@
+//! The packages, installed in a clean root, used and removed.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+
+use super::root::Root;
+use super::said_version;
+use crate::apt::Apt;
+use crate::command::{quietly, version};
+
+const CONFIG: &str = "etc/uncore-trace/agent.toml";
+const CHANGED: &str = "cluster = \"changed\"\n";
+
+/// What both packages install, and the permissions.
+const COMMON: [(&str, u32); 7] = [
+    ("usr/bin/uncore-trace", 0o755),
+    ("usr/share/bash-completion/completions/uncore-trace", 0o644),
+    ("usr/share/fish/vendor_completions.d/uncore-trace.fish", 0o644),
+    ("usr/share/doc/uncore-trace/README.md", 0o644),
+    ("usr/lib/sysusers.d/uncore-trace.conf", 0o644),
+    ("usr/share/uncore-trace/grafana.json", 0o644),
+    (CONFIG, 0o644),
+];
+
+/// Where the packages differ.
+const OF_DEB: [(&str, u32); 8] = [
+    ("usr/share/man/man1/uncore-trace.1.gz", 0o644),
+    ("usr/share/man/man1/uncore-trace-record.1.gz", 0o644),
+    ("lib/systemd/system/uncore-trace.service", 0o644),
+    ("lib/systemd/system/uncore-trace-upload.service", 0o644),
+    ("usr/share/zsh/vendor-completions/_uncore-trace", 0o644),
+    ("usr/share/doc/uncore-trace/copyright", 0o644),
+    ("usr/share/doc/uncore-trace/LICENSE-APACHE", 0o644),
+    ("usr/share/doc/uncore-trace/third-party-licences.txt", 0o644),
+];
+const OF_RPM: [(&str, u32); 7] = [
+    ("usr/share/man/man1/uncore-trace.1", 0o644),
+    ("usr/share/man/man1/uncore-trace-record.1", 0o644),
+    ("usr/lib/systemd/system/uncore-trace.service", 0o644),
+    ("usr/lib/systemd/system/uncore-trace-upload.service", 0o644),
+    ("usr/share/zsh/site-functions/_uncore-trace", 0o644),
+    ("usr/share/licenses/uncore-trace/LICENSE-APACHE", 0o644),
+    ("usr/share/licenses/uncore-trace/third-party-licences.txt", 0o644),
+];
+
+/// What installing makes that no package removes: the old lists of users, and directories that every rpm
+/// distribution has, and this root does not.
+const KEPT: [&str; 12] = [
+    "etc/passwd-",
+    "etc/group-",
+    "etc/shadow-",
+    "etc/gshadow-",
+    "etc/subuid-",
+    "etc/subgid-",
+    "usr/lib/sysusers.d",
+    "usr/share/fish",
+    "usr/share/fish/vendor_completions.d",
+    "usr/share/licenses",
+    "usr/share/zsh",
+    "usr/share/zsh/site-functions",
+];
+
+/// Links to /dev/null that Debian's helper leaves, so that nothing starts a unit whose program is gone.
+const MASKS: [&str; 2] =
+    ["etc/systemd/system/uncore-trace-upload.service", "etc/systemd/system/uncore-trace.service"];
+
+/// Installs the Debian package, changes its configuration, removes and purges it.
+pub(super) fn deb(deb: &Path, archive: &Path) -> Result<()> {
+    let root = Root::new(archive)?;
+    let before = root.files()?;
+    let dpkg = |args: &[&str]| -> Result<String> {
+        let mut command = Command::new("dpkg");
+        command.arg(format!("--root={}", root.path().display())).args(args);
+        quietly(command.env("DEBIAN_FRONTEND", "noninteractive"))
+    };
+    dpkg(&["--install", &deb.display().to_string()])?;
+    works(&root, &OF_DEB)?;
+    let config = quietly(
+        Command::new("dpkg-query").arg(format!("--root={}", root.path().display())).args([
+            "--show",
+            "--showformat=${Conffiles}",
+            "uncore-trace",
+        ]),
+    )?;
+    ensure!(config.contains(&format!("/{CONFIG} ")), "{CONFIG} is no conffile: {config:?}");
+    root.write(CONFIG, CHANGED)?;
+    dpkg(&["--install", &deb.display().to_string()])?;
+    ensure!(root.read(CONFIG)? == CHANGED, "an upgrade has replaced the configuration");
+    dpkg(&["--remove", "uncore-trace"])?;
+    left(&before, &root, &[MASKS[0], MASKS[1], "etc/uncore-trace", CONFIG])?;
+    recorded(&root)?;
+    dpkg(&["--purge", "uncore-trace"])?;
+    left(&before, &root, &[])
+}
+
+/// Installs the rpm package, changes its configuration and removes it.
+pub(super) fn rpm(rpm: &Path, archive: &Path, apt: &Apt) -> Result<()> {
+    if version("rpm").is_err() {
+        apt.install(&["rpm"])?;
+    }
+    let root = Root::new(archive)?;
+    let before = root.files()?;
+    let run = |args: &[&str]| -> Result<String> {
+        quietly(Command::new("rpm").arg("--root").arg(root.path()).args(args))
+    };
+    let file = rpm.display().to_string();
+    // The root has no rpm of its own, so that its database knows no shell.
+    run(&["--install", "--nodeps", &file])?;
+    works(&root, &OF_RPM)?;
+    // Debian's rpm says beside it that it is no tool for Debian.
+    let said = run(&["--query", "--configfiles", "uncore-trace"])?;
+    let config: Vec<&str> = said.lines().filter(|line| line.starts_with('/')).collect();
+    ensure!(config == [format!("/{CONFIG}")], "{CONFIG} is no configuration: {said}");
+    root.write(CONFIG, CHANGED)?;
+    run(&["--install", "--nodeps", "--replacepkgs", &file])?;
+    ensure!(root.read(CONFIG)? == CHANGED, "an upgrade has replaced the configuration");
+    run(&["--erase", "--nodeps", "uncore-trace"])?;
+    let saved = format!("{CONFIG}.rpmsave");
+    ensure!(root.read(&saved)? == CHANGED, "the changed configuration is lost");
+    left(&before, &root, &["etc/uncore-trace", &saved])
+}
+
+/// That everything is there, the program runs, and the units' user exists.
+fn works(root: &Root, own: &[(&str, u32)]) -> Result<()> {
+    let files = root.files()?;
+    for (path, mode) in COMMON.iter().chain(own) {
+        // Debian's /lib is a link to /usr/lib.
+        let path = path
+            .strip_prefix("lib/")
+            .map_or_else(|| (*path).to_owned(), |it| format!("usr/lib/{it}"));
+        let found = files.get(&path).with_context(|| format!("{path} is not installed"))?;
+        ensure!(found & 0o7777 == *mode, "{path} has the permissions {:o}", found & 0o7777);
+    }
+    said_version(&root.run(&["/usr/bin/uncore-trace", "--version"])?)?;
+    let user = root.run(&["/usr/bin/getent", "passwd", "uncore-trace"])?;
+    ensure!(user.contains(":/var/lib/uncore-trace:"), "the user is {user:?}");
+    ensure!(user.trim().ends_with("/nologin"), "the user has a shell: {user:?}");
+    Ok(())
+}
+
+/// Something that was recorded meanwhile: a purge removes it.
+fn recorded(root: &Root) -> Result<()> {
+    let dir = root.path().join("var/lib/uncore-trace/rollup");
+    std::fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
+    root.write("var/lib/uncore-trace/rollup/x.parquet", "x")
+}
+
+/// That nothing but this is left.
+fn left(before: &BTreeMap<String, u32>, root: &Root, wanted: &[&str]) -> Result<()> {
+    let after = root.files()?;
+    let found: Vec<&str> = after
+        .keys()
+        .map(String::as_str)
+        .filter(|path| !before.contains_key(*path) && !KEPT.contains(path))
+        .collect();
+    ensure!(found == wanted, "{wanted:?} should be left, and {found:?} is");
+    let gone: Vec<&String> = before.keys().filter(|path| !after.contains_key(*path)).collect();
+    ensure!(gone.is_empty(), "{gone:?} was there before and is gone");
+    Ok(())
+}

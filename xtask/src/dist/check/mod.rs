@@ -1,0 +1,65 @@
+//! What was made, used as its users do: installed and removed, run, rendered, verified.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Result, ensure};
+
+use super::{Made, own, timed};
+use crate::apt::Apt;
+use crate::command::quietly;
+
+mod chart;
+mod guest;
+mod image;
+mod installed;
+mod root;
+mod units;
+
+/// Tests everything; the packages are those of this machine's architecture.
+pub(super) fn run(made: &[Made], dir: &Path, apt: &Apt) -> Result<()> {
+    ensure!(
+        rustix::process::geteuid().is_root(),
+        "it installs packages, so it must be run as root"
+    );
+    quietly(Command::new("sha256sum").args(["--check", "--quiet", "SHA256SUMS"]).current_dir(dir))?;
+    let own = own()?;
+    for Made { arch, program, .. } in made {
+        let name = arch.debian();
+        timed(&format!("{name}: static, stripped"), || stripped(program))?;
+        if *arch == own {
+            said_version(&quietly(Command::new(program).arg("--version"))?)?;
+        } else {
+            timed(&format!("{name}: records in a guest"), || guest::program(*arch, program, apt))?;
+        }
+    }
+    for Made { deb, rpm, .. } in made.iter().filter(|made| made.arch == own) {
+        let clean = timed("a clean root: made", || root::archive(&root::Variant::CLEAN, apt))?;
+        timed("deb: installed, removed, purged", || installed::deb(deb, &clean))?;
+        timed("units: started and stopped in a guest", || guest::units(deb, apt))?;
+        timed("rpm: installed, removed", || installed::rpm(rpm, &clean, apt))?;
+    }
+    let image = dir.join("image");
+    let program = image.join("uncore-trace");
+    timed("units: verified, and run with their capabilities", || units::check(&program))?;
+    let pod = timed("chart: rendered, validated", || chart::check(&program, apt))?;
+    timed("image: built, and run as the chart's pod", || image::check(&image, &pod, apt))
+}
+
+/// That a program needs no library, and names the file of its debug information.
+fn stripped(program: &Path) -> Result<()> {
+    let kind = quietly(Command::new("readelf").args(["--dynamic", "--wide"]).arg(program))?;
+    ensure!(!kind.contains("(NEEDED)"), "{} needs libraries:\n{kind}", program.display());
+    let mut notes = Command::new("readelf");
+    let notes = quietly(notes.arg("--string-dump=.gnu_debuglink").arg(program))?;
+    let name = program.file_name().unwrap_or_default().to_string_lossy();
+    ensure!(notes.contains(&format!("{name}.debug")), "{name} does not name its debug file");
+    Ok(())
+}
+
+/// That a program said its version.
+fn said_version(said: &str) -> Result<()> {
+    let wanted = format!("uncore-trace {}", env!("CARGO_PKG_VERSION"));
+    ensure!(said.starts_with(&wanted), "it should say {wanted}, and said {said:?}");
+    Ok(())
+}

@@ -1,0 +1,134 @@
+//! Roots to install packages in: Debian's essential packages and little more.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use tempfile::TempDir;
+
+use crate::apt::Apt;
+use crate::command::{quietly, version};
+use crate::target;
+
+/// The suite that it is of.
+const SUITE: &str = "bookworm";
+
+/// What a root has.
+#[derive(Debug)]
+pub(super) struct Variant {
+    name: &'static str,
+    options: [&'static str; 2],
+}
+
+impl Variant {
+    /// Essential packages, and those that make users: for the one and the other package.
+    pub(super) const CLEAN: Self = Self {
+        name: "clean",
+        options: ["--variant=essential", "--include=passwd,systemd-standalone-sysusers"],
+    };
+    /// One that boots.
+    pub(super) const SYSTEMD: Self =
+        Self { name: "systemd", options: ["--variant=minbase", "--include=systemd-sysv,procps"] };
+}
+
+/// An archive older than this is made anew.
+const OLDEST: Duration = Duration::from_hours(7 * 24);
+
+/// What changes with every package: of no interest.
+const NOTED_BY_PACKAGE_MANAGERS: [&str; 6] =
+    ["var/lib/dpkg", "var/lib/systemd", "var/lib/rpm", "root/.rpmdb", "var/log", "var/cache"];
+
+/// The archive of one, made where it is missing.
+pub(super) fn archive(variant: &Variant, apt: &Apt) -> Result<PathBuf> {
+    let path = target::dir()?.join(format!("dist/root-{SUITE}-{}.tar", variant.name));
+    let age = fs::metadata(&path).and_then(|data| data.modified()).ok();
+    if age.is_some_and(|then| then.elapsed().is_ok_and(|age| age < OLDEST)) {
+        return Ok(path);
+    }
+    if version("mmdebstrap").is_err() {
+        apt.install(&["mmdebstrap"])?;
+    }
+    let new = path.with_extension("new.tar");
+    quietly(
+        Command::new("mmdebstrap")
+            .args(["--quiet", "--mode=root"])
+            .args(variant.options)
+            .arg(SUITE)
+            .arg(&new),
+    )?;
+    fs::rename(&new, &path).with_context(|| format!("cannot create {}", path.display()))?;
+    Ok(path)
+}
+
+/// A root of its own.
+#[derive(Debug)]
+pub(super) struct Root(TempDir);
+
+impl Root {
+    pub(super) fn new(archive: &Path) -> Result<Self> {
+        let dir = tempfile::tempdir().context("cannot make a directory")?;
+        quietly(
+            Command::new("tar")
+                .arg("--extract")
+                .arg("--file")
+                .arg(archive)
+                .arg("-C")
+                .arg(dir.path()),
+        )?;
+        Ok(Self(dir))
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// Runs a program inside.
+    pub(super) fn run(&self, args: &[&str]) -> Result<String> {
+        quietly(
+            Command::new("chroot")
+                .arg(self.path())
+                .args(args)
+                .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin"),
+        )
+    }
+
+    pub(super) fn read(&self, path: &str) -> Result<String> {
+        let path = self.path().join(path);
+        fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
+    }
+
+    pub(super) fn write(&self, path: &str, text: &str) -> Result<()> {
+        let path = self.path().join(path);
+        fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
+    }
+
+    /// Everything inside by its path, with its kind and permissions.
+    pub(super) fn files(&self) -> Result<BTreeMap<String, u32>> {
+        let mut found = BTreeMap::new();
+        let mut folders = vec![self.path().to_owned()];
+        while let Some(folder) = folders.pop() {
+            let entries = fs::read_dir(&folder)
+                .with_context(|| format!("cannot list {}", folder.display()))?;
+            for entry in entries {
+                let path =
+                    entry.with_context(|| format!("cannot list {}", folder.display()))?.path();
+                let data = fs::symlink_metadata(&path)
+                    .with_context(|| format!("cannot find {}", path.display()))?;
+                let inside = path.strip_prefix(self.path()).unwrap_or(&path);
+                let inside = inside.to_string_lossy().into_owned();
+                if NOTED_BY_PACKAGE_MANAGERS.contains(&inside.as_str()) {
+                    continue;
+                }
+                found.insert(inside, data.mode());
+                if data.is_dir() {
+                    folders.push(path);
+                }
+            }
+        }
+        Ok(found)
+    }
+}

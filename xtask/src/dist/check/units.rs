@@ -1,0 +1,120 @@
+//! The units: systemd reads them, and their exposure is not more than docs/install.md says.
+#![expect(clippy::print_stdout, reason = "a task tells what it did")]
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+use uncore_trace_ebpf::stamp::workspace_root;
+
+use crate::command::quietly;
+
+const UNITS: [&str; 2] = ["uncore-trace.service", "uncore-trace-upload.service"];
+
+/// Verifies both, and records as the first would.
+pub(super) fn check(program: &Path) -> Result<()> {
+    let folder = workspace_root().join("packaging/systemd");
+    let docs = workspace_root().join("docs/install.md");
+    let docs =
+        fs::read_to_string(&docs).with_context(|| format!("cannot read {}", docs.display()))?;
+    for unit in UNITS {
+        verify(&folder.join(unit))?;
+        let score = exposure(&folder.join(unit))?;
+        println!("dist: {unit}: exposure {score}");
+        let said = said(&docs, unit)?;
+        ensure!(
+            score <= said,
+            "{unit} has the exposure {score}, and docs/install.md says {said}: narrow it, or say so"
+        );
+    }
+    records(&folder.join(UNITS[0]), program)
+}
+
+/// Records as a user without privileges that has what the unit gives: its capabilities, and nothing that
+/// would give more. There is no systemd that runs here, so that its sandbox is not part of this.
+fn records(unit: &Path, program: &Path) -> Result<()> {
+    let text =
+        fs::read_to_string(unit).with_context(|| format!("cannot read {}", unit.display()))?;
+    let value =
+        |key: &str| text.lines().find_map(|line| line.strip_prefix(key)).unwrap_or_default();
+    let names = |prefix: &str| {
+        let names =
+            value("AmbientCapabilities=").split(' ').filter_map(|it| it.strip_prefix("CAP_"));
+        names.map(|name| format!("{prefix}{}", name.to_lowercase())).collect::<Vec<_>>().join(",")
+    };
+    let dir = tempfile::tempdir().context("cannot make a directory")?;
+    let copy = dir.path().join("uncore-trace");
+    // Who runs it may not read where it was built.
+    fs::copy(program, &copy).with_context(|| format!("cannot write {}", copy.display()))?;
+    let state = dir.path().join("state");
+    quietly(
+        Command::new("install").args(["--directory", "--owner=nobody", "--mode=750"]).arg(&state),
+    )?;
+    quietly(Command::new("chmod").arg("755").arg(dir.path()))?;
+    let mut command = Command::new("nice");
+    command
+        .args(["-n", value("Nice=")])
+        .args(["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups", "--no-new-privs"])
+        .arg(format!("--bounding-set=-all,{}", names("+")))
+        .arg(format!("--inh-caps=-all,{}", names("+")))
+        .arg(format!("--ambient-caps=-all,{}", names("+")))
+        .arg(&copy)
+        .args(["record", "-p", "host", "--duration", "1s", "-o"])
+        .arg(state.join("run/"));
+    let output = command.output().context("cannot run setpriv")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    // A machine too busy for every record ends it with 1.
+    let has_recorded = state.join("run/fabric.parquet").exists();
+    ensure!(
+        matches!(output.status.code(), Some(0 | 1)) && has_recorded,
+        "with {} it cannot record: {said}",
+        names("")
+    );
+    Ok(())
+}
+
+/// Has systemd read a unit. Its program is not installed here: a copy of the unit runs another.
+fn verify(unit: &Path) -> Result<()> {
+    let dir = tempfile::tempdir().context("cannot make a directory")?;
+    let text =
+        fs::read_to_string(unit).with_context(|| format!("cannot read {}", unit.display()))?;
+    let copy = dir.path().join(unit.file_name().unwrap_or_default());
+    let text = text.replace("/usr/bin/uncore-trace", "/bin/true");
+    fs::write(&copy, text).with_context(|| format!("cannot write {}", copy.display()))?;
+    let mut command = Command::new("systemd-analyze");
+    command.args(["verify", "--man=no", "--recursive-errors=no"]).arg(&copy);
+    let said = quietly(&mut command)?;
+    // An unknown key is only said, and is no error to it.
+    ensure!(said.trim().is_empty(), "{}: {said}", unit.display());
+    Ok(())
+}
+
+/// What `systemd-analyze security` gives it, from 0 to 10.
+fn exposure(unit: &Path) -> Result<f64> {
+    let mut command = Command::new("systemd-analyze");
+    let table = quietly(command.args(["security", "--offline=true", "--no-pager"]).arg(unit))?;
+    let line = table.lines().find_map(|line| line.split_once("Overall exposure level for "));
+    let number =
+        line.and_then(|(_, rest)| rest.split_once(": ")?.1.split(' ').next()?.parse().ok());
+    number.with_context(|| format!("systemd-analyze gives no score:\n{table}"))
+}
+
+/// The score in the row of a unit in the document.
+fn said(docs: &str, unit: &str) -> Result<f64> {
+    let row = docs.lines().find(|line| line.starts_with(&format!("| `{unit}` | ")));
+    let cell = row.and_then(|row| row.split(" | ").nth(1)?.split(' ').next()?.parse().ok());
+    cell.with_context(|| format!("docs/install.md has no score of {unit}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scores_are_read_from_the_table() {
+        let docs = "| unit | exposure |\n|---|---|\n| `a.service` | 1.9 of 10 |\n";
+        assert!((said(docs, "a.service").unwrap() - 1.9).abs() < 1e-9);
+        assert!(said(docs, "b.service").is_err());
+    }
+}

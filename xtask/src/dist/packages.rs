@@ -1,0 +1,178 @@
+//! Debian and rpm packages, what an image is made of, and digests.
+//!
+//! What a package has is in `uncore-trace/Cargo.toml`; what is made for it is staged in the directory
+//! `packaged` beside the program, where both tools find it.
+#![expect(clippy::print_stdout, reason = "a task tells what it did")]
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+use sha2::{Digest as _, Sha256};
+use uncore_trace_ebpf::stamp::workspace_root;
+
+use super::binary::{PROFILE, target_of};
+use super::licences;
+use crate::command::{quietly, succeed, version_of};
+use crate::lab::kernel::Arch;
+use crate::target;
+
+/// The versions that are installed where they are missing, with the names of their programs.
+const CARGO_DEB: Tool = Tool { name: "cargo-deb", version: "3.8.0" };
+const CARGO_RPM: Tool = Tool { name: "cargo-generate-rpm", version: "0.21.1" };
+
+/// The certificates that an image has are those of this machine.
+const CERTIFICATES: &str = "/etc/ssl/certs/ca-certificates.crt";
+
+struct Tool {
+    name: &'static str,
+    version: &'static str,
+}
+
+impl Tool {
+    /// Its program, of this version: others write other packages.
+    fn program(&self) -> Result<PathBuf> {
+        let root = target::dir()?.join("dist/tools");
+        let path = root.join("bin").join(self.name);
+        let found = version_of(Command::new(&path)).unwrap_or_default();
+        if found.split(' ').next_back() == Some(self.version) {
+            return Ok(path);
+        }
+        println!("dist: installing {} {}", self.name, self.version);
+        // Little optimization: it is built in half the time, and compresses in seconds.
+        succeed(
+            target::cargo()
+                .args(["install", "--locked", "--quiet", "--force", self.name])
+                .args(["--version", self.version, "--root"])
+                .arg(&root)
+                .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1")
+                .env("CARGO_PROFILE_RELEASE_LTO", "false")
+                .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16"),
+        )?;
+        Ok(path)
+    }
+}
+
+/// Puts the program and what is made of it where the packages' lists of files find them.
+pub(super) fn stage(arch: Arch, program: &Path, dir: &Path) -> Result<()> {
+    let staged = staged(arch)?;
+    super::empty(&staged)?;
+    copy(program, &staged.join("uncore-trace"))?;
+    let completions = dir.join("completions");
+    if !completions.exists() {
+        self::completions(arch, program, &completions)?;
+    }
+    for name in files(&completions)? {
+        copy(&completions.join(&name), &staged.join(&name))?;
+    }
+    let licences = licences::text(target_of(arch))?;
+    write(&staged.join("third-party-licences.txt"), &licences)
+}
+
+/// The completions as their shells name the files. A program of another architecture is emulated.
+fn completions(arch: Arch, program: &Path, dir: &Path) -> Result<()> {
+    fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
+    for (shell, name) in
+        [("bash", "uncore-trace.bash"), ("zsh", "_uncore-trace"), ("fish", "uncore-trace.fish")]
+    {
+        let mut command = Command::new(program);
+        if arch != super::own()? {
+            command = Command::new(format!("qemu-{}-static", arch.uname()));
+            command.arg(program);
+        }
+        let text = quietly(command.args(["completions", shell]))?;
+        write(&dir.join(name), &text)?;
+    }
+    Ok(())
+}
+
+fn staged(arch: Arch) -> Result<PathBuf> {
+    Ok(target::dir()?.join(target_of(arch)).join(PROFILE).join("packaged"))
+}
+
+/// Makes both packages.
+pub(super) fn pack(arch: Arch, dir: &Path) -> Result<(PathBuf, PathBuf)> {
+    let target_dir = target::dir()?;
+    // The same sources make the same package.
+    let mut git = Command::new("git");
+    git.current_dir(workspace_root()).args(["log", "-1", "--format=%ct"]);
+    let date = quietly(&mut git).unwrap_or_default();
+    let run = |tool: &Tool| -> Result<Command> {
+        let mut command = Command::new(tool.program()?);
+        command
+            .current_dir(workspace_root())
+            .args(["--package", "uncore-trace", "--profile", PROFILE, "--target", target_of(arch)])
+            .arg("--output")
+            .arg(dir)
+            .env("CARGO_TARGET_DIR", &target_dir);
+        if !date.trim().is_empty() {
+            command.env("SOURCE_DATE_EPOCH", date.trim());
+        }
+        Ok(command)
+    };
+    quietly(run(&CARGO_DEB)?.args(["--no-build", "--no-strip", "--locked"]))?;
+    quietly(run(&CARGO_RPM)?.args(["--auto-req", "no", "--target-dir"]).arg(&target_dir))?;
+    let of_rpm = format!(".{}.rpm", arch.uname());
+    Ok((ending(dir, &format!("_{}.deb", arch.debian()))?, ending(dir, &of_rpm)?))
+}
+
+/// The one file in a directory whose name ends so.
+fn ending(dir: &Path, end: &str) -> Result<PathBuf> {
+    let found: Vec<String> = files(dir)?.into_iter().filter(|name| name.ends_with(end)).collect();
+    ensure!(found.len() == 1, "{} should have one *{end}, and has {found:?}", dir.display());
+    Ok(dir.join(found.concat()))
+}
+
+/// What `packaging/Containerfile` copies.
+pub(super) fn image(arch: Arch, program: &Path, dir: &Path) -> Result<()> {
+    let doc = dir.join("doc");
+    fs::create_dir_all(&doc).with_context(|| format!("cannot create {}", doc.display()))?;
+    let root = workspace_root();
+    copy(program, &dir.join("uncore-trace"))?;
+    copy(&root.join("packaging/agent.toml"), &dir.join("agent.toml"))?;
+    copy(Path::new(CERTIFICATES), &dir.join("ca-certificates.crt"))?;
+    for name in ["LICENSE-MIT", "LICENSE-APACHE"] {
+        copy(&root.join(name), &doc.join(name))?;
+    }
+    copy(&staged(arch)?.join("third-party-licences.txt"), &doc.join("third-party-licences.txt"))
+}
+
+/// Writes `SHA256SUMS` of all files, as `sha256sum --check` reads it.
+pub(super) fn digests(dir: &Path) -> Result<()> {
+    let mut text = String::new();
+    for name in files(dir)? {
+        let path = dir.join(&name);
+        let bytes = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        for byte in Sha256::digest(&bytes) {
+            write!(text, "{byte:02x}").context("cannot write a digest")?;
+        }
+        writeln!(text, "  {name}").context("cannot write a digest")?;
+    }
+    write(&dir.join("SHA256SUMS"), &text)
+}
+
+/// The names of the files in a directory, sorted.
+fn files(dir: &Path) -> Result<Vec<String>> {
+    let entries = fs::read_dir(dir).with_context(|| format!("cannot list {}", dir.display()))?;
+    let mut names = Vec::new();
+    for entry in entries {
+        let entry = entry.with_context(|| format!("cannot list {}", dir.display()))?;
+        if entry.path().is_file() {
+            names.push(entry.file_name().to_string_lossy().into_owned());
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    fs::copy(from, to)
+        .map(drop)
+        .with_context(|| format!("cannot copy {} to {}", from.display(), to.display()))
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+}
