@@ -11,7 +11,9 @@ use std::path::Path;
 
 use regex::Regex;
 use serde_json::Value;
+use uncore_trace::agent::metrics::Metrics;
 use uncore_trace::config::Config;
+use uncore_trace::schema::rollup;
 
 /// Labels that Prometheus gives to what it scrapes.
 const OF_PROMETHEUS: [&str; 2] = ["instance", "job"];
@@ -138,13 +140,53 @@ fn the_chart_has_the_version_of_the_program() {
 
 /// The labels of each metric that the exporter has.
 fn exported() -> BTreeMap<String, BTreeSet<String>> {
-    let text = text("grafana/metrics.txt");
-    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    let mut rows = rollup::Builder::default();
+    for (link, owner) in [(Some("memory 0"), "task"), (None, "task")] {
+        rows.append(&rollup::Row {
+            ts: 1,
+            mono_ns: 1,
+            window_ns: 1,
+            known_ns: 1,
+            host: "h",
+            boot_id: "b",
+            cluster: None,
+            socket: Some(0),
+            subsystem: "mem",
+            link,
+            direction: link.map(|_| "in"),
+            peak: link.map(|_| 1.0),
+            peak_direction: link.map(|_| "in"),
+            pmu: "p",
+            event: "e",
+            filter: "",
+            unit: "bytes",
+            owner,
+            number: None,
+            comm: None,
+            cgroup: Some("/a"),
+            container: None,
+            pod: None,
+            value: Some(1.0),
+            low: None,
+            high: None,
+            total: None,
+            running: 1.0,
+            method: "exact",
+            confidence: Some(1.0),
+        });
+    }
+    let mut metrics = Metrics::new(5);
+    metrics.window(&rows.finish()).unwrap();
+    metrics.set_lost([("ring_full".to_owned(), 1)].into());
+    let page = metrics.page().unwrap();
+    let series = page.lines().filter(|line| !line.starts_with('#'));
+    let label = Regex::new(r#"(\w+)=""#).unwrap();
     let metric = |line: &str| {
-        let mut words = line.split(' ').map(str::to_owned);
-        (words.next().unwrap(), words.skip(1).collect())
+        let (name, labels) = line.split_once('{').unwrap();
+        let labels = label.captures_iter(labels).map(|found| found[1].to_owned()).collect();
+        (name.to_owned(), labels)
     };
-    lines.map(metric).collect()
+    series.map(metric).collect()
 }
 
 /// All queries of the dashboard with the labels that their legends show.
