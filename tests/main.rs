@@ -28,6 +28,7 @@ mod events;
 mod exact;
 mod export;
 mod faults;
+mod fleet;
 mod full_disk;
 mod golden;
 mod harness;

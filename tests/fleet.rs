@@ -1,0 +1,58 @@
+//! `docs/fleet.md` leads from nothing to an answer.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
+use std::fs;
+use std::net::TcpListener;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Command;
+
+use crate::harness::{python, root_or_skip, text};
+
+/// What `.ci/run` has done before the tests: the first commands of the document.
+const DONE: [&str; 3] = ["cargo build ", "cargo xtask setup", "export PATH="];
+
+/// The port in the document.
+const PORT: &str = "5555";
+
+#[test]
+fn the_commands_of_the_document_lead_to_an_answer() {
+    let _machine = root_or_skip!();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap();
+    let document = fs::read_to_string(root.join("docs/fleet.md")).unwrap();
+    let (_, rest) = document.split_once("```sh\n").unwrap();
+    let (block, _) = rest.split_once("```").unwrap();
+    let lines: Vec<&str> = block.lines().collect();
+    assert_eq!(lines.len(), 10, "{lines:?}");
+    for (line, begin) in lines.iter().zip(DONE) {
+        assert!(line.starts_with(begin), "{line}");
+    }
+    // Nobody else takes it in the time until it is bound again.
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let script = lines[DONE.len()..].join("\n").replace(PORT, &port.to_string());
+    let dir = tempfile::tempdir().unwrap();
+    symlink(root.join("queries"), dir.path().join("queries")).unwrap();
+    let programs = Path::new(env!("CARGO_BIN_EXE_uncore-trace")).parent().unwrap();
+    let path = format!(
+        "{}:{}:{}",
+        programs.display(),
+        python().parent().unwrap().display(),
+        std::env::var("PATH").unwrap()
+    );
+    let output = Command::new("bash")
+        // Jobs have numbers only with job control.
+        .args(["-e", "-m", "-c", &script])
+        .current_dir(dir.path())
+        .env("PATH", path)
+        .envs([("AWS_ACCESS_KEY_ID", "testing"), ("AWS_SECRET_ACCESS_KEY", "testing")])
+        .output()
+        .unwrap();
+    let said = text(&output);
+    assert!(output.status.success(), "{said}");
+    for host in ["node-1", "node-2", "node-3"] {
+        let line = said.lines().find(|line| line.contains(host) && line.contains("task"));
+        assert!(line.is_some(), "no {host}: {said}");
+    }
+    assert!(said.contains("1 file sent"), "{said}");
+}
