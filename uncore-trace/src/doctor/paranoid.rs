@@ -4,11 +4,17 @@
 //! (`include/linux/perf_event.h`, `perf_allow_cpu`). `record` needs that capability whatever the
 //! value, to attach its BPF programs, and with it the value does not apply. So the value matters to
 //! `stat` alone, and lowering it is no way out for `record`.
+//!
+//! Kernels of Debian and Ubuntu have a patch of their own: above 2 they open an event only for who has
+//! `CAP_SYS_ADMIN` (seen on Debian's Linux 6.12 and 7.2). Their default is 3 or more.
 
 use super::{Finding, Machine, State};
 
 const NAME: &str = "perf_event_paranoid";
 const PATH: &str = "proc/sys/kernel/perf_event_paranoid";
+
+/// The highest value at which every kernel gives counters to `CAP_PERFMON`.
+const EVERYWHERE: i64 = 2;
 
 pub(super) fn check(machine: &Machine) -> Vec<Finding> {
     let finding = match (machine.number(PATH), machine.privileges) {
@@ -20,6 +26,16 @@ pub(super) fn check(machine: &Machine) -> Vec<Finding> {
         .mend("boot a kernel built with CONFIG_PERF_EVENTS=y"),
         (None, _) => Finding::new(NAME, State::Warn, "/proc/sys is missing: the value is unknown")
             .mend("mount -t proc proc /proc"),
+        (Some(value), Some(privileges))
+            if privileges.perfmon() && !privileges.admin() && value > EVERYWHERE =>
+        {
+            let what = format!(
+                "{value}: above {EVERYWHERE}, kernels of Debian and Ubuntu give counters to CAP_SYS_ADMIN \
+                 alone, and CAP_PERFMON is held"
+            );
+            Finding::new(NAME, State::Warn, what)
+                .mend(format!("sysctl kernel.perf_event_paranoid={EVERYWHERE}"))
+        }
         (Some(value), Some(privileges)) if privileges.perfmon() => {
             let what = format!("{value}: does not apply, CAP_PERFMON is held");
             Finding::new(NAME, State::Ok, what)
@@ -53,8 +69,15 @@ mod tests {
 
     #[test]
     fn the_capability_overrides_the_value() {
-        assert_eq!(finding(check, &[(PATH, "4\n"), PERFMON]).state, State::Ok);
+        assert_eq!(finding(check, &[(PATH, "2\n"), PERFMON]).state, State::Ok);
+        assert_eq!(finding(check, &[(PATH, "4\n"), ROOT]).state, State::Ok);
+        // But on kernels that ask for more.
+        let restricted = finding(check, &[(PATH, "3\n"), PERFMON]);
+        assert_eq!((restricted.state, restricted.mend.len()), (State::Warn, 1), "{restricted:?}");
     }
+
+    const ROOT: (&str, &str) =
+        ("proc/self/status", "Uid:\t0\t0\t0\t0\nCapEff:\t000001ffffffffff\n");
 
     /// Tried on Linux 6.18 with values 0 and -1: `record` fails without both capabilities.
     #[test]

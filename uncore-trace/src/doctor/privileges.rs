@@ -71,6 +71,11 @@ impl Privileges {
             && (self.has(CapabilitySet::PERFMON) || self.has(CapabilitySet::SYS_ADMIN))
     }
 
+    /// Whether everything is allowed.
+    pub(super) fn admin(self) -> bool {
+        self.initial_namespace && self.has(CapabilitySet::SYS_ADMIN)
+    }
+
     /// Whether BPF programs may be loaded: `bpf_capable()` of the kernel.
     pub(super) fn bpf(self) -> bool {
         self.initial_namespace

@@ -25,19 +25,27 @@ const LIMIT: &str = "900";
 /// What a script in a guest prints last.
 const END: &str = "uncore-trace check: done";
 
-/// The unit's own settings, and `record` in place of the agent. Debian's kernels refuse counters to
-/// `CAP_PERFMON` unless `kernel.perf_event_paranoid` is 2 or less.
-const DROP_IN: &str = "\
-[Service]
-Type=exec
-ExecStart=
-ExecStart=/usr/bin/uncore-trace record -p host -o /var/lib/uncore-trace/run/ --rotate 4s
+/// What the agent does in the guest, which has no PMU.
+const CONFIG: &str = "\
+[record]
+groups = ['host']
+[ring]
+part = '4s'
+keep = '3'
+[rollup]
+window = '1s'
+[metrics]
+listen = '127.0.0.1:9762'
+[upload]
+url = 'file:///var/lib/uncore-trace/bucket'
 ";
+/// The upload ends once all is sent.
 const UPLOAD_DROP_IN: &str = "\
 [Service]
 Type=oneshot
 ExecStart=
-ExecStart=/usr/bin/uncore-trace check /var/lib/uncore-trace/run/00000001
+ExecStart=/usr/bin/uncore-trace upload --config /etc/uncore-trace/agent.toml --once
+Restart=no
 ";
 const CHECK: &str = "\
 [Service]
@@ -49,15 +57,22 @@ ExecStart=/bin/sh /check.sh
 [Install]
 WantedBy=multi-user.target
 ";
+/// Debian's kernels refuse counters to `CAP_PERFMON` unless `kernel.perf_event_paranoid` is 2 or less. The start
+/// ends when the agent says that it records.
 const SCRIPT: &str = "\
 echo 2 > /proc/sys/kernel/perf_event_paranoid
-systemctl start uncore-trace
+systemctl start uncore-trace && echo agent=ready
 sleep 12
 echo user=$(ps -o user:20= -p $(systemctl show -P MainPID uncore-trace))
 grep CapEff /proc/$(systemctl show -P MainPID uncore-trace)/status
+systemctl reload uncore-trace
+sleep 2
 systemctl stop uncore-trace
 systemctl show -p Result -p ExecMainStatus uncore-trace
+mkdir /var/lib/uncore-trace/bucket
+chown uncore-trace: /var/lib/uncore-trace/bucket
 systemctl start uncore-trace-upload && echo upload=good
+find /var/lib/uncore-trace/bucket -name '*.parquet' -printf 'sent=%f\\n'
 journalctl --no-pager -o cat -u uncore-trace -u uncore-trace-upload
 echo uncore-trace check: done
 systemctl poweroff --force --force
@@ -71,7 +86,7 @@ pub(super) fn units(deb: &Path, apt: &Apt) -> Result<()> {
     quietly(&mut dpkg)?;
     let units = root.path().join("etc/systemd/system");
     for (path, text) in [
-        ("uncore-trace.service.d/check.conf", DROP_IN),
+        ("../../uncore-trace/agent.toml", CONFIG),
         ("uncore-trace-upload.service.d/check.conf", UPLOAD_DROP_IN),
         ("check.service", CHECK),
         ("../../../check.sh", SCRIPT),
@@ -87,11 +102,13 @@ pub(super) fn units(deb: &Path, apt: &Apt) -> Result<()> {
         boot(super::own()?, root.path(), "rdinit=/lib/systemd/systemd systemd.show_status=0", apt)?;
     // CAP_DAC_READ_SEARCH, CAP_PERFMON, CAP_BPF: 2, 38 and 39 of capability.h.
     for wanted in [
+        "agent=ready",
         "user=uncore-trace",
         "000000c000000004",
+        "the configuration was read again and is applied",
         "Result=success",
-        "ExecMainStatus=0",
         "upload=good",
+        "sent=",
     ] {
         ensure!(
             said.contains(wanted),
