@@ -42,16 +42,7 @@ impl Signals {
     ///
     /// The kernel refuses a handler.
     pub fn install() -> Result<Self> {
-        let catch = |kind| signal(kind).context("cannot handle signals");
-        let hangup = SignalKind::hangup();
-        Ok(Self {
-            interrupt: catch(SignalKind::interrupt())?,
-            terminate: catch(SignalKind::terminate())?,
-            hangup: if is_ignored(hangup) { None } else { Some(catch(hangup)?) },
-            first_is_for_command: false,
-            interrupts: 0,
-            terminated: false,
-        })
+        Self::with_hangup(!is_ignored(SignalKind::hangup()))
     }
 
     /// The same, but SIGHUP is left to others.
@@ -60,11 +51,15 @@ impl Signals {
     ///
     /// As of [`Signals::install`].
     pub fn without_hangup() -> Result<Self> {
+        Self::with_hangup(false)
+    }
+
+    fn with_hangup(hangup: bool) -> Result<Self> {
         let catch = |kind| signal(kind).context("cannot handle signals");
         Ok(Self {
             interrupt: catch(SignalKind::interrupt())?,
             terminate: catch(SignalKind::terminate())?,
-            hangup: None,
+            hangup: hangup.then(|| catch(SignalKind::hangup())).transpose()?,
             first_is_for_command: false,
             interrupts: 0,
             terminated: false,
