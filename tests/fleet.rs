@@ -29,6 +29,8 @@ fn the_commands_of_the_document_lead_to_an_answer() {
     // Nobody else takes it in the time until it is bound again.
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let script = lines[DONE.len()..].join("\n").replace(PORT, &port.to_string());
+    // What it starts beside it goes with it.
+    let script = format!("trap 'kill $(jobs -p)' EXIT\n{script}");
     let dir = tempfile::tempdir().unwrap();
     symlink(root.join("queries"), dir.path().join("queries")).unwrap();
     let programs = Path::new(env!("CARGO_BIN_EXE_uncore-trace")).parent().unwrap();
