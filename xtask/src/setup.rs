@@ -82,6 +82,7 @@ const STEPS: &[Step] = &[
     Step { name: "tmux", look: look_tmux, install: |apt| apt.install(&["tmux"]) },
     Step { name: "fio", look: || version("fio"), install: |apt| apt.install(&["fio"]) },
     Step { name: "setcap", look: look_setcap, install: |apt| apt.install(&["libcap2-bin"]) },
+    Step { name: "curl", look: || version("curl"), install: |apt| apt.install(&["curl"]) },
     // Opens the pages of `report --html` in the tests.
     Step {
         name: "Chromium",
