@@ -1,11 +1,13 @@
 //! Loads the BPF object and attaches its programs, in a stated order.
 
 use std::collections::BTreeSet;
+use std::io::Read as _;
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use aya::maps::{Map, MapData};
 use aya::programs::{BtfTracePoint, Program, ProgramError, RawTracePoint};
 use aya::{Btf, Ebpf, EbpfLoader, VerifierLogLevel};
+use flate2::read::ZlibDecoder;
 use uncore_trace_common::config;
 
 use super::btf::Types;
@@ -13,8 +15,8 @@ use super::counters::CounterArray;
 use super::io;
 use super::options::Options;
 
-/// The object that the build script put here.
-static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/uncore-trace.bpf.o"));
+/// The object that the build script put here, as zlib compresses it.
+static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/uncore-trace.bpf.o.z"));
 
 /// Raw tracepoint programs that are run on a CPU by `BPF_PROG_TEST_RUN` and never attached.
 const RUN_ON_CPU: [&str; 2] = ["probe", "run_on_cpu"];
@@ -66,7 +68,7 @@ pub(super) fn load(
     }
     loader.map_max_entries("RECORDS", options.buffer_bytes);
     let ebpf = loader
-        .load(OBJECT)
+        .load(&object()?)
         .map_err(|error| anyhow!(one_line(&error)))
         .context("cannot create the BPF maps (root, or CAP_BPF and CAP_PERFMON, is needed; see `uncore-trace doctor`)")?;
     match ebpf.map("COUNTERS") {
@@ -74,6 +76,14 @@ pub(super) fn load(
         _ => bail!("the BPF object has no map COUNTERS"),
     }
     Ok(ebpf)
+}
+
+/// The object as it was compiled.
+fn object() -> Result<Vec<u8>> {
+    let mut object = Vec::new();
+    let read = ZlibDecoder::new(OBJECT).read_to_end(&mut object);
+    read.context("the BPF object of this program is damaged")?;
+    Ok(object)
 }
 
 fn replace(map: &MapData, counters: &CounterArray) -> Result<()> {
