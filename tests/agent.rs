@@ -170,6 +170,17 @@ impl Drop for Agent {
     }
 }
 
+/// Length of a recording, and the page faults around the moment 2 s after its begin.
+const KEPT: &str = "
+import duckdb, json, sys
+fabric = f\"'{sys.argv[1]}/fabric.parquet'\"
+begin, end = duckdb.execute(f'SELECT min(mono_ns - window_ns), max(mono_ns) FROM {fabric}').fetchone()
+faults = duckdb.execute(
+    f\"SELECT sum(value) FROM {fabric} WHERE event = 'page-faults' \"
+    f'AND abs(mono_ns - {begin} - 2000000000) <= 30000000').fetchone()[0]
+print(json.dumps({'length_ns': end - begin, 'faults': faults}))
+";
+
 const RING: &str = "[ring]\ndirectory = 'ROOT/ring'\npart = '4s'\nkeep = '20'\n";
 
 #[test]
@@ -279,11 +290,19 @@ fn a_trigger_keeps_what_was_before_and_after_it() {
     agent.stop();
     let kept = found_below(&agent.path("ring/kept"), "faults");
     assert_eq!(kept.len(), 1, "{kept:?}");
-    let parts = parts(&kept[0]);
-    all_checked(&parts);
-    // The burst is in it.
-    let report = run_ok([OsStr::new("report"), parts.last().unwrap().as_os_str()]);
-    assert!(report.contains("page-faults"), "{report}");
+    assert_checked(&kept[0]);
+    let log = agent.log();
+    assert!(!log.contains("kept as parts"), "{log}");
+    // One recording of the time that was asked for, up to a window more at each end, with the burst.
+    let faults = python_answers(&python(), KEPT, &[kept[0].as_os_str()]);
+    let length = faults["length_ns"].as_i64().unwrap();
+    assert!((2_900_000_000..=3_020_000_000).contains(&length), "{faults}");
+    // 150 000 a second for 5 ms.
+    assert!(faults["faults"].as_f64().unwrap() >= 750.0, "{faults}");
+    let page = agent.path("kept.html");
+    run_ok(["report".as_ref(), kept[0].as_os_str(), "--html".as_ref(), page.as_os_str()]);
+    let left = |dir: &str| found_below(&agent.path(dir), ".tmp");
+    assert_eq!((left("ring"), left("ring/kept")), (Vec::new(), Vec::new()));
 }
 
 #[test]

@@ -19,6 +19,7 @@ mod command;
 mod containers;
 mod cores;
 mod cost;
+mod cut;
 mod damage;
 mod devices;
 mod diff;

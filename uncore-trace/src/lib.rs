@@ -24,6 +24,7 @@
 //! | [`assemble`] | records, names | entries of the log, rows of the raw tables | no |
 //! | [`attribute`] | entries | shares that sum to each count, as rows of `fabric` | no |
 //! | [`tables`] | rows | Parquet, Arrow | writes the output |
+//! | [`cut`] | recordings that follow each other | one, of a part of their time | writes the output |
 //! | [`replay`] | the raw tables | the entries of the log again | no |
 //! | [`view`] | tables | answers | no |
 //!
@@ -75,6 +76,7 @@ pub mod attribute;
 
 pub mod tables;
 
+pub mod cut;
 pub mod replay;
 
 pub mod view;

@@ -11,3 +11,11 @@ pub(crate) fn raise_priority() {
         log::info!("cannot raise the recorder's priority: {error}");
     }
 }
+
+/// Puts the calling thread behind the tenants: its work can wait.
+pub(crate) fn yield_to_others() {
+    const NICE: i32 = 19;
+    if let Err(error) = setpriority_process(None, NICE) {
+        log::info!("cannot lower the priority of a thread: {error}");
+    }
+}

@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result};
 
 use super::Asked;
 use super::http::Shared;
-use super::keep::keep;
+use super::keep::{Keeping, Wish};
 use super::metrics::{Metrics, Own};
 use super::notify::Notify;
 use super::trigger::{Condition, Watch};
@@ -62,7 +62,7 @@ struct Due {
     from: i64,
     to: i64,
     /// Whether the part was told to end.
-    is_cut: bool,
+    is_ended: bool,
     /// Parts that had ended by then.
     ended: u64,
 }
@@ -81,6 +81,8 @@ pub(super) struct Consumer {
     notify: Notify,
     triggers: Vec<Watched>,
     due: Vec<Due>,
+    /// What is being kept: one thing at a time.
+    keeping: Option<Keeping>,
     /// When something was kept last because somebody asked for it.
     asked_last: Option<Instant>,
     /// What was lost, by part, and in the parts that are over.
@@ -125,6 +127,7 @@ impl Consumer {
             control,
             notify,
             due: Vec::new(),
+            keeping: None,
             asked_last: None,
             lost: BTreeMap::new(),
             lost_before: BTreeMap::new(),
@@ -323,7 +326,7 @@ impl Consumer {
     fn due(&mut self, name: String, time: i64, before: Duration, after: Duration) {
         let ns = |time: Duration| i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
         let (from, to) = (time.saturating_sub(ns(before)), time.saturating_add(ns(after)));
-        self.due.push(Due { name, from, to, is_cut: false, ended: 0 });
+        self.due.push(Due { name, from, to, is_ended: false, ended: 0 });
     }
 
     /// Ends the part that has the end of what is to be kept, and keeps it once that is finished; at the
@@ -332,34 +335,51 @@ impl Consumer {
         let now = mono_ns();
         let (mut still, due) = (Vec::new(), std::mem::take(&mut self.due));
         for mut due in due {
-            if !due.is_cut && now >= due.to {
-                (due.is_cut, due.ended) = (true, self.ended);
-                self.control.cut();
+            if !due.is_ended && now >= due.to {
+                (due.is_ended, due.ended) = (true, self.ended);
+                self.control.end_part();
             }
-            if is_end || due.is_cut && self.ended > due.ended {
-                self.keep(&due);
+            self.take_kept(is_end);
+            let is_finished = is_end || due.is_ended && self.ended > due.ended;
+            if is_finished && self.keeping.is_none() {
+                self.keep(due);
             } else {
                 still.push(due);
             }
         }
         self.due = still;
+        self.take_kept(is_end);
     }
 
-    fn keep(&mut self, due: &Due) {
+    fn keep(&mut self, due: Due) {
         let Some(ring) = &self.config.ring else { return };
         let Due { name, from, to, .. } = due;
-        let dir = kept_directory(&self.config, &ring.directory);
-        let quota = self.config.kept.quota;
-        match keep(&ring.directory, &dir, name, (*from, *to), ring.mode, quota) {
+        let kept = kept_directory(&self.config, &ring.directory);
+        let (quota, mode) = (self.config.kept.quota, ring.mode);
+        let wish = Wish { ring: ring.directory.clone(), kept, name, from, to, mode, quota };
+        let name = wish.name.clone();
+        match Keeping::start(wish) {
+            Ok(keeping) => self.keeping = Some(keeping),
+            Err(error) => self.not_kept(&name, &error),
+        }
+    }
+
+    /// Says what became of what was to be kept, once that is known.
+    fn take_kept(&mut self, does_wait: bool) {
+        let Some(keeping) = self.keeping.take_if(|its| does_wait || its.is_over()) else { return };
+        let name = keeping.name.clone();
+        match keeping.join() {
             Ok(path) => {
                 self.own.kept += 1;
                 log::warn!("trigger {name}: kept {}", path.display());
             }
-            Err(error) => {
-                self.own.refused += 1;
-                log::warn!("trigger {name}: the ring cannot be kept: {error:#}");
-            }
+            Err(error) => self.not_kept(&name, &error),
         }
+    }
+
+    fn not_kept(&mut self, name: &str, error: &anyhow::Error) {
+        self.own.refused += 1;
+        log::warn!("trigger {name}: the ring cannot be kept: {error:#}");
     }
 
     /// SIGHUP: the configuration is applied as a whole or refused as a whole.

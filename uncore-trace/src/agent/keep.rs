@@ -1,56 +1,157 @@
-//! What a trigger keeps: the parts of the ring around a time, as recordings of their own.
+//! What a trigger keeps: the time around a moment, as one recording.
 //!
-//! Files are linked, not copied, so that nothing is read or written while the machine is in trouble; the
-//! ring removes its names of them later. Guarantees: a directory has its name only when all parts are in
-//! it; the quota holds; a name that a user typed cannot lead out of the directory.
+//! The parts of the ring that have that time are linked first, so that the ring can remove its names of them; then
+//! the time is cut out of them ([`crate::cut`]) by a thread that waits for all others. Parts that cannot be made one,
+//! as where the disk was full between them, are kept as they are. Guarantees: a directory has its name only when all
+//! is in it; the quota holds; a name that a user typed cannot lead out of the directory.
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, anyhow, ensure};
 use jiff::Timestamp;
 
 use crate::tables::mode::Mode;
+use crate::tables::reader::Recording;
+use crate::tables::writer::Create;
 use crate::tables::{hours, series};
+use crate::{cut, priority};
 
-/// Keeps the parts of the ring at `ring` that have anything between two times of `CLOCK_MONOTONIC`, ns.
-/// Returns the directory, and removes older ones beyond `quota` bytes.
-///
-/// # Errors
-///
-/// No part has anything of that time, the parts exceed the quota by themselves, or they cannot be linked.
-pub(super) fn keep(
-    ring: &Path,
-    kept: &Path,
-    name: &str,
-    (from, to): (i64, i64),
-    mode: Mode,
-    quota: u64,
-) -> Result<PathBuf> {
-    let parts = series::within(ring, from, to)?;
-    ensure!(!parts.is_empty(), "no finished part of the ring is of that time");
-    let bytes: u64 = parts.iter().map(|part| series::tree_size(part)).sum();
-    ensure!(
-        bytes <= quota,
-        "what is to be kept has {bytes} bytes, more than kept.quota: choose a larger quota or shorter parts"
-    );
-    hours::make(kept, mode)?;
-    let time = Timestamp::now().strftime("%Y%m%dT%H%M%SZ");
-    let target = vacant(kept, &format!("{time}-{name}"));
-    let hidden = kept.join(format!(".{time}-{name}.tmp"));
-    let linked = link(&parts, &hidden, mode).and_then(|()| {
+/// How the names end of what is being made.
+const UNFINISHED: &str = ".tmp";
+
+/// What is to be kept, and where.
+#[derive(Debug, Clone)]
+pub(super) struct Wish {
+    pub ring: PathBuf,
+    pub kept: PathBuf,
+    /// Name of the trigger.
+    pub name: String,
+    /// From when to when, `CLOCK_MONOTONIC`, ns.
+    pub from: i64,
+    pub to: i64,
+    /// Permissions of the files.
+    pub mode: Mode,
+    /// Bytes of all that is kept.
+    pub quota: u64,
+}
+
+/// A wish that is being met.
+#[derive(Debug)]
+pub(super) struct Keeping {
+    pub name: String,
+    thread: JoinHandle<Result<PathBuf>>,
+}
+
+impl Keeping {
+    /// Starts to keep.
+    ///
+    /// # Errors
+    ///
+    /// No part of the ring has that time, or they cannot be linked.
+    pub(super) fn start(wish: Wish) -> Result<Self> {
+        let parts = series::within(&wish.ring, wish.from, wish.to)?;
+        ensure!(!parts.is_empty(), "no finished part of the ring is of that time");
+        let name = wish.name.clone();
+        let stem = format!("{}-{name}", Timestamp::now().strftime("%Y%m%dT%H%M%SZ"));
+        let linked = wish.ring.join(format!(".{stem}{UNFINISHED}"));
+        if let Err(error) = link(&parts, &linked, wish.mode) {
+            // The error that counts is why it failed.
+            fs::remove_dir_all(&linked).ok();
+            return Err(error);
+        }
+        let thread = std::thread::Builder::new()
+            .name("keep".to_owned())
+            .spawn(move || {
+                priority::yield_to_others();
+                let kept = keep(&wish, &linked, &stem);
+                fs::remove_dir_all(&linked).ok();
+                kept
+            })
+            .context("cannot start the thread that keeps it")?;
+        Ok(Self { name, thread })
+    }
+
+    /// Whether [`Keeping::join`] does not wait.
+    pub(super) fn is_over(&self) -> bool {
+        self.thread.is_finished()
+    }
+
+    /// The directory.
+    ///
+    /// # Errors
+    ///
+    /// It has more bytes than the quota, or cannot be written.
+    pub(super) fn join(self) -> Result<PathBuf> {
+        self.thread.join().unwrap_or_else(|_| Err(anyhow!("the thread that keeps it ended early")))
+    }
+}
+
+/// Keeps the time of the linked parts; removes what is older beyond the quota.
+fn keep(wish: &Wish, linked: &Path, stem: &str) -> Result<PathBuf> {
+    let Wish { kept, mode, quota, .. } = wish;
+    hours::make(kept, *mode)?;
+    let hidden = kept.join(format!(".{stem}{UNFINISHED}"));
+    let target = vacant(kept, stem);
+    let made = one(wish, linked, &hidden).or_else(|error| {
+        log::warn!("trigger {}: kept as parts of the ring, not as one: {error:#}", wish.name);
+        fs::remove_dir_all(&hidden).ok();
+        within(*quota, linked)?;
+        link(&parts(linked)?, &hidden, *mode)
+    });
+    let named = made.and_then(|()| {
+        within(*quota, &hidden)?;
         fs::rename(&hidden, &target).with_context(|| format!("cannot name {}", target.display()))
     });
-    if linked.is_err() {
-        // The error that counts is why it failed.
+    if named.is_err() {
         fs::remove_dir_all(&hidden).ok();
     }
-    linked?;
-    trim(kept, quota)?;
+    named?;
+    trim(kept, *quota)?;
     Ok(target)
 }
 
+/// That a directory is not larger than all that may be kept.
+fn within(quota: u64, dir: &Path) -> Result<()> {
+    let bytes = series::tree_size(dir);
+    ensure!(
+        bytes <= quota,
+        "what is to be kept has {bytes} bytes, more than kept.quota: choose a larger quota or a shorter time"
+    );
+    Ok(())
+}
+
+/// Makes one recording of what the parts have of the time.
+fn one(wish: &Wish, linked: &Path, target: &Path) -> Result<()> {
+    let parts = parts(linked)?;
+    let recordings: Result<Vec<Recording>> = parts.iter().map(|it| Recording::open(it)).collect();
+    let create = Create { mode: wish.mode, ..Create::default() };
+    cut::cut(&recordings?, (Some(wish.from), Some(wish.to)), target, create).map(drop)
+}
+
+fn parts(linked: &Path) -> Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(linked);
+    let entries = entries.with_context(|| format!("cannot read {}", linked.display()))?;
+    let mut parts: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    parts.sort();
+    Ok(parts)
+}
+
+/// Removes what an agent left that was killed while it kept something.
+pub(super) fn clean(dir: &Path) {
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let is_left =
+            name.to_str().is_some_and(|it| it.starts_with('.') && it.ends_with(UNFINISHED));
+        if is_left && let Err(error) = fs::remove_dir_all(entry.path()) {
+            log::warn!("cannot remove {}, which was left: {error}", entry.path().display());
+        }
+    }
+}
+
 fn link(parts: &[PathBuf], dir: &Path, mode: Mode) -> Result<()> {
+    hours::make(dir, mode)?;
     for part in parts {
         let name = part.file_name().with_context(|| format!("{} has no name", part.display()))?;
         let to = dir.join(name);

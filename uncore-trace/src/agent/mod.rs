@@ -69,6 +69,8 @@ pub fn run(
     let _locks = locks(config)?;
     if let Some(ring) = &config.ring {
         series::repair(&ring.directory)?;
+        keep::clean(&ring.directory);
+        keep::clean(&consumer::kept_directory(config, &ring.directory));
     }
     if let Some(rollup) = &config.rollup {
         for file in hours::repair(&rollup.directory)? {

@@ -8,6 +8,7 @@ pub mod calibrate;
 pub mod catalog;
 pub mod check;
 pub mod completions;
+pub mod cut;
 pub mod diff;
 pub mod doctor;
 pub mod export;
@@ -116,6 +117,7 @@ commands! {
     diff: Diff,
     check: Check,
     attribute: Attribute,
+    cut: Cut,
     mark: Mark,
     rollup: Rollup,
     repair: Repair,

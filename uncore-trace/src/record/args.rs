@@ -99,18 +99,18 @@ pub struct Options {
 /// What another thread asks of a recorder that rotates.
 #[derive(Clone, Debug, Default)]
 pub struct Control {
-    cut: Arc<AtomicBool>,
+    end_part: Arc<AtomicBool>,
 }
 
 impl Control {
     /// The part that is recorded is to end now, whatever its length.
-    pub fn cut(&self) {
-        self.cut.store(true, Ordering::Relaxed);
+    pub fn end_part(&self) {
+        self.end_part.store(true, Ordering::Relaxed);
     }
 
     /// Whether that was asked for since the last call.
-    pub(super) fn take_cut(&self) -> bool {
-        self.cut.swap(false, Ordering::Relaxed)
+    pub(super) fn take_end_part(&self) -> bool {
+        self.end_part.swap(false, Ordering::Relaxed)
     }
 }
 

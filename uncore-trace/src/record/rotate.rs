@@ -58,7 +58,7 @@ pub(super) struct Rotation {
     /// Whether it was said that a part cannot be removed.
     warned: bool,
     /// A part is to end before its time.
-    is_cut: bool,
+    is_asked: bool,
     /// No part can be made before this.
     waits_until: Option<Instant>,
 }
@@ -73,7 +73,7 @@ impl Rotation {
         let Some(rotate) = options.rotate else { return Ok(None) };
         let mut series = Series::open(target, options.keep, options.mode)?;
         let first = series.next_target();
-        let rotation = Self { rotate, series, warned: false, is_cut: false, waits_until: None };
+        let rotation = Self { rotate, series, warned: false, is_asked: false, waits_until: None };
         Ok(Some((rotation, first)))
     }
 
@@ -84,7 +84,7 @@ impl Rotation {
 
     /// Whether a part that began at `begin` and has so many bytes on disk is to end.
     pub(super) fn is_due(&mut self, begin: Instant, sealed_bytes: u64, control: &Control) -> bool {
-        self.is_cut |= control.take_cut();
+        self.is_asked |= control.take_end_part();
         if self.waits_until.is_some_and(|until| Instant::now() < until) {
             return false;
         }
@@ -92,7 +92,7 @@ impl Rotation {
             Rotate::After(time) => begin.elapsed() >= time,
             Rotate::Bytes(most) => sealed_bytes >= most,
         };
-        is_long || self.is_cut
+        is_long || self.is_asked
     }
 
     /// The next part cannot be made because of `error`: the oldest makes room, where some are to be removed
@@ -111,7 +111,7 @@ impl Rotation {
 
     /// Where the next part goes.
     pub(super) fn next_target(&mut self) -> Target {
-        self.is_cut = false;
+        self.is_asked = false;
         self.series.next_target()
     }
 

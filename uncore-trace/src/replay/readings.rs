@@ -81,7 +81,7 @@ fn take(batch: &RecordBatch, log: &mut Log) -> Result<()> {
             counter: counter.value(row) as u32,
             cpu: cpu.value(row) as u32,
             trigger: match trigger.get(row) {
-                Some("timer") => Trigger::Timer,
+                Some(readings::TIMER) => Trigger::Timer,
                 Some(readings::STOP) => Trigger::Stop,
                 Some(readings::START) => Trigger::Start,
                 _ => Trigger::Event,

@@ -11,9 +11,11 @@
 //! `BYTE_STREAM_SPLIT` is not read by Spark 3.5.
 
 use super::kind::{Bits, F32, F64, I16, I32, I64, Null, Time, Word, table};
+use super::when::When;
 
 table! {
     "fabric", "who got which part of each counter in each window", sorted by [], in order of "mono_ns";
+    When::Ends("mono_ns");
     ts: Time => Delta, "End of the window, wall clock, in microseconds, UTC (a label: intervals come from `mono_ns`).";
     mono_ns: I64 => Delta, "End of the window on `CLOCK_MONOTONIC`, ns; the clock of all raw times.";
     window_ns: I64 => Dict, "Length of the window, ns.";

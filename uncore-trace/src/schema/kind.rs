@@ -279,12 +279,13 @@ impl<K: Kind> Kind for Null<K> {
 /// Each line is `name: kind => encoding, "what it says";`. `sorted by` names the columns the rows
 /// of one segment are sorted by before encoding; empty keeps the order of arrival. `sorted in row groups
 /// by` sorts those of each row group of every file. `in order of` names a column that never decreases from
-/// one row of the table to the next.
+/// one row of the table to the next. The line after that says of which time a row is ([`super::when::When`]).
 macro_rules! table {
     (
         $name:literal, $about:literal $(, sorted by [$($sort:literal),*])?
         $(, sorted in row groups by [$($group_sort:literal),+])?
         $(, in order of $order:literal)?;
+        $when:expr;
         $($field:ident: $kind:ty => $encoding:ident, $doc:literal;)+
     ) => {
         #[doc = concat!("One row of `", $name, "`: ", $about)]
@@ -370,6 +371,7 @@ macro_rules! table {
             sort: &[$($($sort),*)? $($($group_sort),+)?],
             sorts_groups: !<[&str]>::is_empty(&[$($($group_sort),+)?]),
             order: &[$($order)?],
+            when: $when,
         };
     };
 }

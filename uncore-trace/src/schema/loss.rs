@@ -6,9 +6,11 @@
 use std::collections::BTreeMap;
 
 use super::kind::{I32, I64, Null, Text, Word, table};
+use super::when::When;
 
 table! {
     "loss", "everything that was not seen", sorted by [];
+    When::Own;
     host: Word => Dict, "Host name.";
     boot_id: Word => Dict, "Random id of the boot (`/proc/sys/kernel/random/boot_id`): times of `CLOCK_MONOTONIC` and ids compare within one boot.";
     cluster: Null<Word> => Dict, "Cluster the host is in, as `--cluster` named it; null where it was not named.";
@@ -202,6 +204,16 @@ impl Losses {
         let words: Vec<_> = list.iter().map(|(cause, count)| format!("{count} {cause}")).collect();
         (!words.is_empty()).then(|| words.join(", "))
     }
+}
+
+/// Whether a loss of this cause holds from its time to the end of the recording. Each part of a recording that is
+/// rotated tells of it at its begin.
+pub fn does_hold(cause: &str) -> bool {
+    let known = Cause::ALL.iter().find(|known| known.name() == cause);
+    matches!(
+        known,
+        Some(Cause::NotOpened | Cause::WitnessLost | Cause::CpuNotPlanned | Cause::IoUnseen)
+    )
 }
 
 /// Whether a cause cost precision only.

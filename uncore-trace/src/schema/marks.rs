@@ -8,14 +8,18 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result};
+use arrow::array::RecordBatch;
 use serde::{Deserialize, Serialize};
 
+use super::columns::{get, i32s, i64s, texts, words};
 use super::kind::{I32, I64, Null, Text, Word, table};
 use super::metadata;
 use super::origin::Origin;
+use super::when::When;
 
 table! {
     "marks", "instants and spans that users named while recording", sorted by [];
+    When::Own;
     host: Word => Dict, "Host name.";
     boot_id: Word => Dict, "Random id of the boot (`/proc/sys/kernel/random/boot_id`): times of `CLOCK_MONOTONIC` and ids compare within one boot.";
     cluster: Null<Word> => Dict, "Cluster the host is in, as `--cluster` named it; null where it was not named.";
@@ -120,4 +124,40 @@ impl Listed {
         };
         pairs.get(metadata::MARKS).map_or_else(|| Ok(Self::default()), parse)
     }
+
+    /// The first of these for which there is room.
+    pub fn first(all: Vec<Mark>) -> Self {
+        let mut bytes = 0;
+        let has_room = |mark: &Mark| {
+            bytes += serde_json::to_string(mark).map_or(LISTED_BYTES, |json| json.len() + 1);
+            bytes <= LISTED_BYTES
+        };
+        let count = all.len() as u64;
+        let marks: Vec<Mark> = all.into_iter().take(LISTED_MARKS).take_while(has_room).collect();
+        let left_out = count - marks.len() as u64;
+        Self { marks, left_out }
+    }
+}
+
+/// The marks of rows.
+///
+/// # Errors
+///
+/// They lack a column of `mono_ns`, `end_ns`, `kind`, `text`, `source` and `pid`.
+pub fn decode(batch: &RecordBatch) -> Result<Vec<Mark>> {
+    let (begin, end) = (i64s(batch, "mono_ns")?, i64s(batch, "end_ns")?);
+    let (kind, source) = (words(batch, "kind")?, words(batch, "source")?);
+    let (text, pid) = (texts(batch, "text")?, i32s(batch, "pid")?);
+    let mark = |row| Mark {
+        mono_ns: begin.value(row),
+        end_ns: get(end, row),
+        kind: match kind.get(row) {
+            Some(word) if word == Kind::Span.name() => Kind::Span,
+            _ => Kind::Instant,
+        },
+        text: text.value(row).to_owned(),
+        source: source.get(row).unwrap_or_default().to_owned(),
+        pid: get(pid, row),
+    };
+    Ok((0..batch.num_rows()).map(mark).collect())
 }

@@ -34,8 +34,10 @@ pub mod run;
 pub mod runtime;
 pub mod slices;
 pub mod tasks;
+pub mod when;
 
 use kind::Encoding;
+use when::When;
 
 /// Version of the table [`rollup`]; grows when a column changes its meaning or goes away. A column more
 /// does not change it: readers take columns by name.
@@ -143,6 +145,8 @@ pub struct TableDef {
     /// A column that never decreases from one row of the whole table to the next, if there is one:
     /// row groups are marked as sorted by it, so that readers need not sort again.
     pub order: &'static [&'static str],
+    /// Of which time a row is.
+    pub when: When,
 }
 
 /// How much work goes into a file.

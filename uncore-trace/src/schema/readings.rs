@@ -13,9 +13,11 @@
 //! leaves them out where they say nothing: a counter that was never multiplexed.
 
 use super::kind::{Bits, I32, I64, Null, Word, table};
+use super::when::When;
 
 table! {
     "readings", "raw value and times of each counter at each tick", sorted by ["counter", "mono_ns"];
+    When::Tick("tick");
     mono_ns: I64 => Plain, "When the read began, `CLOCK_MONOTONIC`, ns.";
     tick: I64 => Delta, "Number of the tick the row belongs to; a missing number is a missing tick. Above `mono_ns` divided by the length of a tick where the reading arrived after the end of its tick.";
     counter: I32 => Delta, "Which counter: `counter` in `counters`.";
@@ -40,6 +42,9 @@ table! {
 pub fn times(enabled: u64, running: u64) -> (Option<u64>, Option<u64>) {
     if enabled == running && enabled > 0 { (None, None) } else { (Some(enabled), Some(running)) }
 }
+
+/// [`Row::trigger`] of a reading that the timer made.
+pub const TIMER: &str = "timer";
 
 /// The trigger of the row that has what a counter had counted when it stopped.
 pub const STOP: &str = "stop";

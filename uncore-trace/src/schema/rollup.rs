@@ -15,6 +15,7 @@
 use std::collections::BTreeMap;
 
 use super::kind::{F32, F64, I16, I32, I64, Null, Time, Word, table};
+use super::when::When;
 use super::{ROLLUP_VERSION, SCHEMA_VERSION, metadata};
 
 /// What the metadata of a recording say of where it was made.
@@ -36,6 +37,7 @@ pub fn pairs(recorded: &BTreeMap<String, String>) -> BTreeMap<String, String> {
 
 table! {
     "rollup", "who got which part of each counter, in windows of a second or longer", sorted in row groups by ["event", "filter", "pmu", "owner", "cgroup", "comm", "number", "mono_ns"];
+    When::Ends("mono_ns");
     ts: Time => Delta, "End of the window, wall clock, in microseconds, UTC. The hour and the date of a file are those of this time.";
     mono_ns: I64 => Delta, "End of the window on `CLOCK_MONOTONIC`, ns.";
     window_ns: I64 => Dict, "Length of the window, ns.";

@@ -23,6 +23,8 @@ pub enum Act {
     Record,
     /// `attribute`.
     Attribute,
+    /// `cut`.
+    Cut,
     /// `repair`.
     Repair,
     /// `rollup`, or the agent.
@@ -32,12 +34,14 @@ pub enum Act {
 }
 
 impl Act {
-    const ALL: [Act; 5] = [Act::Record, Act::Attribute, Act::Repair, Act::Rollup, Act::Upload];
+    const ALL: [Act; 6] =
+        [Act::Record, Act::Attribute, Act::Cut, Act::Repair, Act::Rollup, Act::Upload];
 
     const fn name(self) -> &'static str {
         match self {
             Act::Record => "record",
             Act::Attribute => "attribute",
+            Act::Cut => "cut",
             Act::Repair => "repair",
             Act::Rollup => "rollup",
             Act::Upload => "upload",
@@ -68,6 +72,7 @@ impl fmt::Display for Holder {
             Act::Record => "is being recorded now",
             Act::Attribute => "is being written now by `uncore-trace attribute`",
             Act::Repair => "is being repaired now",
+            Act::Cut => "is being written now by `uncore-trace cut`",
             Act::Rollup => "is being written now as a roll-up",
             Act::Upload => "is being uploaded now",
         };

@@ -155,6 +155,20 @@ pub fn apart(recording: &Recording, output: &Path) -> Result<()> {
     Ok(())
 }
 
+/// That `output` is not in the directory of a recording that was rotated: `*/fabric.parquet` there are its parts.
+pub fn outside_of_parts(dir: &Path, output: &Path) -> Result<()> {
+    let root = disk::doing("look at", dir, fs::metadata(dir))?;
+    let parent = fs::canonicalize(disk::parent(&bare(output))).unwrap_or_default();
+    if parent.ancestors().any(|ancestor| is_same(ancestor, &root)) {
+        bail!(
+            "cannot write {}: it is inside the recording {}; choose a name elsewhere",
+            output.display(),
+            dir.display()
+        );
+    }
+    Ok(())
+}
+
 /// That `output` is neither in the directory of the dataset nor one of its tables.
 ///
 /// Files are compared by device and inode, since many paths lead to one file.

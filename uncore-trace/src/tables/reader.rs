@@ -55,10 +55,12 @@ impl Recording {
             }
             if let Some(last) = series::parts_of(path).last() {
                 bail!(
-                    "{} was rotated: name one of its parts, such as {}; DuckDB reads all of them as \
-                     one table: '{}/*/fabric.parquet'",
+                    "{} was rotated: name one of its parts, such as {}, or make them one recording \
+                     with `uncore-trace cut {} -o one/`; DuckDB reads all of them as one table: \
+                     '{}/*/fabric.parquet'",
                     path.display(),
                     last.display(),
+                    path.display(),
                     place::bare(path).display()
                 );
             }

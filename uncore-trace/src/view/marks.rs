@@ -3,7 +3,6 @@
 use anyhow::{Context as _, Result, bail};
 
 use super::span::Edge;
-use crate::schema::columns::{get, i32s, i64s, texts, words};
 use crate::schema::marks::{Kind, Listed, TABLE};
 use crate::schema::{fabric, marks};
 use crate::tables::reader::Recording;
@@ -136,21 +135,7 @@ fn table(recording: &Recording) -> Result<Vec<Mark>> {
     let mut list = Vec::new();
     let wanted = ["mono_ns", "end_ns", "kind", "text", "source", "pid"];
     for batch in recording.table(&TABLE)?.scan(&wanted)? {
-        let batch = batch?;
-        let (begin, end) = (i64s(&batch, "mono_ns")?, i64s(&batch, "end_ns")?);
-        let (kind, source) = (words(&batch, "kind")?, words(&batch, "source")?);
-        let (text, pid) = (texts(&batch, "text")?, i32s(&batch, "pid")?);
-        list.extend((0..batch.num_rows()).map(|row| Mark {
-            begin_ns: begin.value(row),
-            end_ns: get(end, row),
-            kind: match kind.get(row) {
-                Some(word) if word == Kind::Span.name() => Kind::Span,
-                _ => Kind::Instant,
-            },
-            text: text.value(row).to_owned(),
-            source: source.get(row).unwrap_or_default().to_owned(),
-            pid: get(pid, row),
-        }));
+        list.extend(marks::decode(&batch?)?.into_iter().map(Mark::from));
     }
     Ok(list)
 }

@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, bail};
 use arrow::array::TimestampMicrosecondArray;
 
 use super::marks::Marks;
-use crate::schema::columns;
+use crate::schema::{columns, fabric};
 use crate::tables::reader::{Recording, Table};
 
 /// A moment of a recording, as a user gives it.
@@ -68,6 +68,41 @@ impl FromStr for Moment {
     }
 }
 
+impl Moment {
+    /// Its time on `CLOCK_MONOTONIC`, ns, in recordings that follow each other.
+    ///
+    /// # Errors
+    ///
+    /// They cannot be read, have no rows, or no mark of that name.
+    pub fn find(&self, recordings: &[Recording], edge: Edge) -> Result<i64> {
+        let first = recordings.first().context("there is no recording")?;
+        let start = start(&first.table(&fabric::TABLE)?)?;
+        let start = start.with_context(|| format!("{} has no rows", first.path().display()))?;
+        let mut found = self.resolve(first, start, edge);
+        for recording in recordings.iter().skip(1) {
+            // A span that is open where parts meet has its end in a later one.
+            if found.as_ref().is_ok_and(|time| *time != i64::MAX) {
+                break;
+            }
+            found = self.resolve(recording, start, edge).or(found);
+        }
+        found
+    }
+
+    fn resolve(
+        &self,
+        recording: &Recording,
+        (start_ns, wall_ns): (i64, i64),
+        edge: Edge,
+    ) -> Result<i64> {
+        Ok(match self {
+            Self::After(ns) => start_ns.saturating_add(*ns),
+            Self::Wall(ns) => ns.saturating_sub(wall_ns),
+            Self::Mark(name) => Marks::read(recording)?.find(recording, name, edge)?,
+        })
+    }
+}
+
 /// What is asked of a table of windows; all times are `CLOCK_MONOTONIC`, ns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Span {
@@ -98,13 +133,7 @@ impl Span {
         let Some((start_ns, wall_ns)) = start(table)? else {
             return Ok(None);
         };
-        let at = |moment: &Moment, edge| -> Result<i64> {
-            Ok(match moment {
-                Moment::After(ns) => start_ns.saturating_add(*ns),
-                Moment::Wall(ns) => ns.saturating_sub(wall_ns),
-                Moment::Mark(name) => Marks::read(recording)?.find(recording, name, edge)?,
-            })
-        };
+        let at = |moment: &Moment, edge| moment.resolve(recording, (start_ns, wall_ns), edge);
         let from = from.map(|from| at(from, Edge::Begin)).transpose()?;
         let to = to.map(|to| at(to, Edge::End)).transpose()?;
         let whole = last(table)?;

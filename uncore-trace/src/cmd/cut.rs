@@ -1,0 +1,84 @@
+//! `uncore-trace cut`.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail};
+
+use super::heading::{SPAN, WRITE};
+use super::output::{self, ModeArg};
+use super::report::print;
+use crate::cut;
+use crate::tables::lock::Act;
+use crate::tables::place;
+use crate::tables::writer::{Create, Target};
+use crate::text::printable;
+use crate::units;
+use crate::view::span::{Edge, Moment};
+
+/// Make one recording of a part of another, or of the parts of a rotated one
+///
+/// Copies what was recorded between two times, with whole windows, to a directory of its own. Where DIR is the
+/// directory of `record --rotate`, its parts become one recording, which all commands read. Shares are copied as
+/// they are.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  uncore-trace cut run/ -o one/                 # the parts of record --rotate
+  uncore-trace cut run/ --from 10s --to 15s -o five/
+  uncore-trace cut run/ --from 'mark:epoch 1' --to 'mark:epoch 1' -o epoch/")]
+pub struct Args {
+    /// The directory given to `record -o`, or one of its parts
+    #[arg(value_name = "DIR")]
+    path: PathBuf,
+
+    /// Directory to write; its name ends with /
+    #[arg(
+        short,
+        long,
+        value_name = "DIR",
+        allow_hyphen_values = true,
+        value_parser = output::path(),
+        help_heading = WRITE
+    )]
+    output: PathBuf,
+
+    /// Replace the recording in the directory, if there is one
+    #[arg(long, help_heading = WRITE)]
+    force: bool,
+
+    #[command(flatten)]
+    permissions: ModeArg,
+
+    /// Only windows that end after this: a time after the begin of the recording (2s, 1m30s; a bare
+    /// number is seconds), a wall time (2026-01-31T12:00:00Z), or the first mark of a name (mark:NAME)
+    #[arg(long, value_name = "TIME", help_heading = SPAN)]
+    from: Option<Moment>,
+
+    /// Only windows that begin before this; mark:NAME is the end of a span
+    #[arg(long, value_name = "TIME", help_heading = SPAN)]
+    to: Option<Moment>,
+}
+
+/// Makes the recording and says what it has.
+pub fn run(args: &Args, _root: &Path) -> Result<u8> {
+    let named = printable(&args.output.display().to_string()).into_owned();
+    let Target::Dataset(target) = place::target(&args.output)? else {
+        bail!("cannot write {named}: name a directory, as in -o cut/");
+    };
+    let recordings = cut::open(&args.path)?;
+    place::outside_of_parts(&args.path, &target)?;
+    let at = |moment: &Option<Moment>, edge| {
+        moment.as_ref().map(|moment| moment.find(&recordings, edge)).transpose()
+    };
+    let (from, to) = (at(&args.from, Edge::Begin)?, at(&args.to, Edge::End)?);
+    if let (Some(from), Some(to)) = (from, to)
+        && from >= to
+    {
+        bail!("--to is not after --from: nothing lies between them");
+    }
+    let create = Create { overwrite: args.force, mode: args.permissions.mode, act: Act::Cut };
+    let finished = cut::cut(&recordings, (from, to), &target, create)?;
+    let size = units::human(finished.bytes as f64, "bytes");
+    print(&format!("{named}: {} rows, {size}\n", finished.rows))?;
+    Ok(0)
+}

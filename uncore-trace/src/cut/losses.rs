@@ -1,0 +1,60 @@
+//! What was lost in a part of the time.
+
+use std::collections::{BTreeMap, HashSet};
+
+use anyhow::Result;
+use arrow::array::Array as _;
+
+use super::part::Part;
+use super::rows::filtered;
+use crate::schema::columns::{get, i32s, i64s, texts, words};
+use crate::schema::loss::{self, does_hold};
+use crate::tables::writer::Writer;
+
+/// Totals, and the begin of the first loss, by cause.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    pub totals: BTreeMap<String, u64>,
+    pub first: BTreeMap<String, u64>,
+}
+
+/// Copies the losses that may affect the time from `begin` to `end`. Each part of a recording tells of what holds
+/// since before it, such as a counter that could not be opened; that is one loss.
+pub(super) fn copy(parts: &[Part], begin: i64, end: i64, writer: &mut Writer) -> Result<Found> {
+    let mut found = Found::default();
+    let mut known = HashSet::new();
+    for part in parts {
+        let Some(table) = part.table(&loss::TABLE)? else { continue };
+        let columns: Vec<&str> = loss::TABLE.encodings.iter().map(|(name, _)| *name).collect();
+        for batch in table.scan(&columns)? {
+            let batch = batch?;
+            let (times, spans) = (i64s(&batch, "mono_ns")?, i64s(&batch, "span_ns")?);
+            let (causes, counts) = (words(&batch, "cause")?, i64s(&batch, "count")?);
+            let (cpus, counters) = (i32s(&batch, "cpu")?, i32s(&batch, "counter")?);
+            let details = texts(&batch, "detail")?;
+            let is_wanted = |row: usize| {
+                let cause = causes.get(row).unwrap_or_default();
+                let (time, since) =
+                    (times.value(row), times.value(row).saturating_sub(spans.value(row)));
+                let is_wanted = if does_hold(cause) {
+                    let detail = details.is_valid(row).then(|| details.value(row).to_owned());
+                    let key = (cause.to_owned(), get(cpus, row), get(counters, row), detail);
+                    time <= end && known.insert(key)
+                } else {
+                    begin < time && since < end
+                };
+                if is_wanted {
+                    let count = counts.value(row).max(0).unsigned_abs();
+                    *found.totals.entry(cause.to_owned()).or_default() += count;
+                    let since = since.max(0).unsigned_abs();
+                    let first = found.first.entry(cause.to_owned()).or_insert(since);
+                    *first = since.min(*first);
+                }
+                is_wanted
+            };
+            let wanted: Vec<bool> = (0..batch.num_rows()).map(is_wanted).collect();
+            writer.write(&loss::TABLE, &filtered(&batch, &wanted)?)?;
+        }
+    }
+    Ok(found)
+}

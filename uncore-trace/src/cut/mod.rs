@@ -1,0 +1,184 @@
+//! CUT: a part of the time of a recording as a recording of its own, and the parts of one that was
+//! rotated as one.
+//!
+//! Rows are copied as they are. Guarantees: the new recording begins and ends with a window and has every row of
+//! the time between; what holds at its begin (names, states of CPUs, counters that could not be opened) is in it
+//! even if it was noticed before; where two parts meet nothing is missing or doubled; losses and CPU times are
+//! those of the new recording. Memory is some batches and what is known of each live task, not the length of the
+//! recording.
+
+mod held;
+mod losses;
+mod marks;
+mod part;
+mod rows;
+mod time;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail};
+use serde::Serialize;
+
+use self::held::Held;
+use self::part::Part;
+use self::rows::{Readings, between, ended};
+use self::time::Times;
+use crate::clock::Snapshot;
+use crate::schema::loss::Losses;
+use crate::schema::when::When;
+use crate::schema::{ALL, metadata, run};
+use crate::tables::reader::Recording;
+use crate::tables::writer::{Create, Finished, Target, Writer};
+use crate::tables::{place, series};
+
+/// The recordings at `path`: one, or the parts of one that was rotated, in order.
+///
+/// # Errors
+///
+/// There is none, or one of them is not finished.
+pub fn open(path: &Path) -> Result<Vec<Recording>> {
+    let parts = series::parts_of(path);
+    if parts.is_empty() {
+        return Ok(vec![Recording::open(path)?]);
+    }
+    parts.iter().map(|part| Recording::open(part)).collect()
+}
+
+/// Makes the recording `target` of the time from `from` to `to` (`CLOCK_MONOTONIC`, ns; none: the begin, the end)
+/// of these recordings, which follow each other. It has whole windows, so up to a window more at each end.
+///
+/// # Errors
+///
+/// A recording has no raw tables or is damaged, they do not follow each other, nothing is of that time, or
+/// `target` cannot be written.
+pub fn cut(
+    recordings: &[Recording],
+    (from, to): (Option<i64>, Option<i64>),
+    target: &Path,
+    create: Create,
+) -> Result<Finished> {
+    let (mut parts, mut all) = (Vec::new(), None);
+    for recording in recordings {
+        let part = Part::open(recording)?;
+        let (begin, end) = all.unwrap_or((part.begin, part.end));
+        all = Some((part.begin.min(begin), part.end.max(end)));
+        if from.is_none_or(|from| from < part.end) && to.is_none_or(|to| part.begin < to) {
+            parts.push(part);
+        }
+    }
+    for (one, next) in parts.iter().zip(parts.iter().skip(1)) {
+        one.require_next(next)?;
+    }
+    let (Some(first), Some(last)) = (parts.first(), parts.last()) else {
+        let seconds = all.map_or(0.0, |(begin, end)| (end - begin) as f64 / 1e9);
+        bail!("nothing was recorded in that time: there are {seconds:.3} s");
+    };
+    let begin = from.map_or(Ok(first.begin), |from| first.window_begin(from))?;
+    let end = to.map_or(Ok(last.end), |to| last.window_end(to))?;
+    for part in &parts {
+        place::apart(&part.recording, target)?;
+    }
+    let is_new = !target.exists();
+    let made = make(&parts, begin, end, target, create);
+    if made.is_err() && is_new {
+        // The error that counts is why it could not be made.
+        fs::remove_dir_all(target).ok();
+    }
+    made.with_context(|| format!("cannot make {}", target.display()))
+}
+
+fn make(parts: &[Part], begin: i64, end: i64, target: &Path, create: Create) -> Result<Finished> {
+    let (Some(first), Some(last)) = (parts.first(), parts.last()) else {
+        bail!("there is nothing to make it of");
+    };
+    let mut pairs = first.pairs.clone();
+    for key in OF_THE_END {
+        pairs.remove(key);
+    }
+    pairs.insert(metadata::CLOCKS.to_owned(), json(&clocks(parts, begin, end)?)?);
+    pairs.insert(metadata::COMPLETE.to_owned(), "false".to_owned());
+    let mut writer = Writer::create(Target::Dataset(PathBuf::from(target)), create, &pairs)?;
+    let mut times = Times::default();
+    for &def in ALL {
+        let columns: Vec<&str> = def.encodings.iter().map(|(name, _)| *name).collect();
+        let mut held = Held::default();
+        let mut readings = Readings::default();
+        for (at, part) in parts.iter().enumerate() {
+            let Some(table) = part.table(def)? else { continue };
+            let span = (begin.max(part.begin), end.min(part.end));
+            let mut write = |batch| writer.write(def, &batch);
+            match def.when {
+                When::Ends(time) => ended(&table, &columns, time, span, &mut |batch| {
+                    times.add(def, &batch)?;
+                    write(batch)
+                })?,
+                When::Tick(tick) => {
+                    let is_cut = (begin > part.begin, end < part.end);
+                    readings.copy(&table, &columns, tick, part.ticks(span), is_cut, &mut write)?;
+                }
+                When::Between(from, to) => {
+                    between(&table, &columns, (from, to), span, &mut write)?;
+                }
+                When::Holds { since, key, last } => {
+                    let before = if at == 0 { begin } else { i64::MIN };
+                    held.copy(&table, &columns, (since, key, last), (before, span.1), &mut write)?;
+                }
+                When::Own => {}
+            }
+        }
+    }
+    let found = losses::copy(parts, begin, end, &mut writer)?;
+    let listed = marks::copy(parts, begin, end, &mut writer)?;
+    let mut set = |key: &str, value: String| pairs.insert(key.to_owned(), value);
+    if !listed.marks.is_empty() {
+        set(metadata::MARKS, json(&listed)?);
+    }
+    set(metadata::LOSS, json(&found.totals)?);
+    set(metadata::LOSS_FIRST, json(&found.first)?);
+    set(metadata::CPU_TIME, json(&times.all(parts)?)?);
+    let is_complete = Losses::sort(found.totals).is_complete();
+    if last.is_whole || end < last.end {
+        set(metadata::STOP_TICK, (end / last.tick_ns).to_string());
+        set(metadata::COMPLETE, is_complete.to_string());
+    } else {
+        // The recorder was killed: what was lost at its end is not known.
+        set(metadata::REPAIRED, "true".to_owned());
+    }
+    writer.write(&run::TABLE, &run::of(&pairs))?;
+    writer.finish(&pairs)
+}
+
+/// What is other in the new recording, or not known: what the recorder used in a part of its time.
+const OF_THE_END: [&str; 9] = [
+    metadata::LOSS,
+    metadata::LOSS_FIRST,
+    metadata::MARKS,
+    metadata::CPU_TIME,
+    metadata::OWN,
+    metadata::STOP_TICK,
+    metadata::REPAIRED,
+    metadata::LEFT_OUT,
+    metadata::TABLES,
+];
+
+/// Both clocks at the begin and at the end, and in between where a part began or ended.
+fn clocks(parts: &[Part], begin: i64, end: i64) -> Result<Vec<Snapshot>> {
+    let all: Vec<Snapshot> = parts.iter().flat_map(|part| part.clocks.iter().copied()).collect();
+    let (first, last) = all.first().zip(all.last()).context("the metadata has no clocks")?;
+    let at = |clock: &Snapshot, time| Snapshot { mono_ns: time, wall_ns: clock.wall(time) };
+    let within = all.iter().filter(|clock| begin < clock.mono_ns && clock.mono_ns < end);
+    Ok([at(first, begin)].into_iter().chain(within.copied()).chain([at(last, end)]).collect())
+}
+
+fn json<T: Serialize + ?Sized>(value: &T) -> Result<String> {
+    serde_json::to_string(value).context("cannot write the recording's metadata as JSON")
+}
+
+/// The numbers of the metadata `key`, which all recordings have.
+fn number(pairs: &BTreeMap<String, String>, key: &str) -> Result<i64> {
+    let text = pairs.get(key).with_context(|| format!("the metadata has no {key}"))?;
+    let number = text.parse().ok().filter(|number| *number > 0);
+    number.with_context(|| format!("the metadata has no number for {key}"))
+}

@@ -1,0 +1,100 @@
+//! The rows of a time.
+
+use std::collections::HashSet;
+
+use anyhow::{Context as _, Result};
+use arrow::array::{BooleanArray, RecordBatch};
+use arrow::compute::filter_record_batch;
+
+use crate::schema::columns::{i32s, i64s, words};
+use crate::schema::readings;
+use crate::tables::reader::Table;
+
+/// Takes rows.
+pub(super) type Write<'a> = dyn FnMut(RecordBatch) -> Result<()> + 'a;
+
+/// A reading: counter, CPU, time, and whether it is the timer's.
+type Key = (i32, i32, i64, bool);
+
+/// Copies readings.
+#[derive(Debug, Default)]
+pub(super) struct Readings {
+    /// Those that the next part may have too.
+    last: HashSet<Key>,
+}
+
+impl Readings {
+    /// Copies those of the ticks from `begin` to `end`. Where the recording is cut at its begin, the timer's readings
+    /// of the first tick are where counts begin, and others of it are of the time before. Parts that meet both
+    /// have the readings there.
+    pub(super) fn copy(
+        &mut self,
+        table: &Table,
+        columns: &[&str],
+        tick: &str,
+        (begin, end): (i64, i64),
+        (is_cut, is_cut_at_end): (bool, bool),
+        write: &mut Write<'_>,
+    ) -> Result<()> {
+        let before = std::mem::take(&mut self.last);
+        let most = if is_cut_at_end { end } else { i64::MAX };
+        let least = if is_cut { begin } else { i64::MIN };
+        for batch in table.scan_within(columns, tick, least..=most)? {
+            let batch = batch?;
+            let (ticks, times) = (i64s(&batch, tick)?, i64s(&batch, "mono_ns")?);
+            let (counters, cpus) = (i32s(&batch, "counter")?, i32s(&batch, "cpu")?);
+            let trigger = words(&batch, "trigger")?;
+            let is_wanted = |row: usize| {
+                let at = ticks.value(row);
+                let is_timer = trigger.get(row) == Some(readings::TIMER);
+                let key = (counters.value(row), cpus.value(row), times.value(row), is_timer);
+                if at >= end {
+                    self.last.insert(key);
+                }
+                let is_within = least <= at && at <= most;
+                is_within && !(is_cut && at == begin && !is_timer) && !before.contains(&key)
+            };
+            write(filtered(&batch, &(0..batch.num_rows()).map(is_wanted).collect::<Vec<_>>())?)?;
+        }
+        Ok(())
+    }
+}
+
+/// Copies rows of windows or ticks between two times.
+pub(super) fn ended(
+    table: &Table,
+    columns: &[&str],
+    time: &str,
+    (begin, end): (i64, i64),
+    write: &mut Write<'_>,
+) -> Result<()> {
+    for batch in table.scan_within(columns, time, begin.saturating_add(1)..=end)? {
+        let batch = batch?;
+        let ends = i64s(&batch, time)?;
+        let is_within = ends.values().iter().map(|at| begin < *at && *at <= end);
+        write(filtered(&batch, &is_within.collect::<Vec<bool>>())?)?;
+    }
+    Ok(())
+}
+
+/// Copies rows that have any of the time, as a whole.
+pub(super) fn between(
+    table: &Table,
+    columns: &[&str],
+    (from, to): (&str, &str),
+    (begin, end): (i64, i64),
+    write: &mut Write<'_>,
+) -> Result<()> {
+    for batch in table.scan_within(columns, to, begin.saturating_add(1)..=i64::MAX)? {
+        let batch = batch?;
+        let (froms, tos) = (i64s(&batch, from)?.values(), i64s(&batch, to)?.values());
+        let is_within = froms.iter().zip(tos).map(|(from, to)| *from < end && begin < *to);
+        write(filtered(&batch, &is_within.collect::<Vec<bool>>())?)?;
+    }
+    Ok(())
+}
+
+/// The rows that are wanted.
+pub(super) fn filtered(batch: &RecordBatch, wanted: &[bool]) -> Result<RecordBatch> {
+    filter_record_batch(batch, &BooleanArray::from(wanted.to_vec())).context("cannot copy rows")
+}

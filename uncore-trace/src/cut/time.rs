@@ -1,0 +1,65 @@
+//! How the time of each CPU divides over the owners, from the rows that are copied.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, Result};
+use arrow::array::RecordBatch;
+
+use super::part::Part;
+use crate::assemble::CpuTime;
+use crate::schema::columns::{i32s, i64s, words};
+use crate::schema::owner::{IDLE, SOFTIRQ, UNATTRIBUTED};
+use crate::schema::{TableDef, irqs, metadata, runtime};
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Times(BTreeMap<u32, CpuTime>);
+
+impl Times {
+    /// Adds rows, if they are of CPU time.
+    pub(super) fn add(&mut self, def: &TableDef, batch: &RecordBatch) -> Result<()> {
+        let column = match def.name {
+            name if name == runtime::TABLE.name => "run_ns",
+            name if name == irqs::TABLE.name => "ns",
+            _ => return Ok(()),
+        };
+        let (ends, lengths) = (i64s(batch, "mono_ns")?, i64s(batch, "tick_ns")?);
+        let (cpus, parts) = (i32s(batch, "cpu")?, i64s(batch, column)?);
+        let owners = words(batch, "owner")?;
+        for row in 0..batch.num_rows() {
+            let cpu = cpus.value(row).max(0).unsigned_abs();
+            let end = ends.value(row).max(0).unsigned_abs();
+            let begin = end.saturating_sub(lengths.value(row).max(0).unsigned_abs());
+            let new = CpuTime { cpu, begin_ns: begin, end_ns: end, ..CpuTime::default() };
+            let time = self.0.entry(cpu).or_insert(new);
+            time.begin_ns = time.begin_ns.min(begin);
+            time.end_ns = time.end_ns.max(end);
+            let part = match (column, owners.get(row)) {
+                ("ns", Some(SOFTIRQ)) => &mut time.softirq_ns,
+                ("ns", _) => &mut time.irq_ns,
+                (_, Some(IDLE)) => &mut time.idle_ns,
+                (_, Some(UNATTRIBUTED)) => &mut time.unattributed_ns,
+                (_, Some(runtime::OFFLINE)) => &mut time.offline_ns,
+                _ => &mut time.task_ns,
+            };
+            *part += parts.value(row).max(0).unsigned_abs();
+        }
+        Ok(())
+    }
+
+    /// The times of all CPUs. The worst error of a window is that of the recordings they were taken from.
+    pub(super) fn all(mut self, parts: &[Part]) -> Result<Vec<CpuTime>> {
+        for part in parts {
+            let Some(text) = part.pairs.get(metadata::CPU_TIME) else { continue };
+            let its: Vec<CpuTime> = serde_json::from_str(text)
+                .with_context(|| format!("the metadata {} is damaged", metadata::CPU_TIME))?;
+            for its in its {
+                if let Some(time) = self.0.get_mut(&its.cpu) {
+                    let worst = &mut time.worst_window_error_ns;
+                    *worst = (*worst).max(its.worst_window_error_ns);
+                }
+            }
+        }
+        Ok(self.0.into_values().collect())
+    }
+}
