@@ -281,7 +281,8 @@ impl Consumer {
             && self.trimmed.is_none_or(|last| last.elapsed() >= TRIM)
         {
             self.trimmed = Some(Instant::now());
-            if let Err(error) = hours::trim(directory, age) {
+            let unsent = self.config.upload.as_ref().map(|upload| upload.queue);
+            if let Err(error) = hours::trim(directory, age, unsent) {
                 log::warn!("old hours cannot be looked for: {error:#}");
             }
         }

@@ -23,6 +23,7 @@ use super::lock::{self, Act};
 use super::mode::Mode;
 use super::repair::repair_table;
 use super::segment::partial_dir;
+use super::sent::{self, Stamp};
 use super::writer::{Create, Finished, Target, Writer};
 use super::{disk, place};
 use crate::schema::origin::Origin;
@@ -36,6 +37,9 @@ const PARTIAL: &str = ".parquet.partial";
 
 /// The end of a name of a file.
 const FILE: &str = ".parquet";
+
+/// After this time without a change nothing is about to be written into the directory of an hour.
+const UNUSED: Duration = Duration::from_hours(2);
 
 /// Digits of a second: 300 years.
 const SECOND_DIGITS: usize = 10;
@@ -184,34 +188,76 @@ pub fn repair(root: &Path) -> Result<Vec<PathBuf>> {
     Ok(repaired)
 }
 
-/// Removes the finished files below `root` that are older than `age`; returns how many. One that cannot be
-/// removed is told.
+/// Removes the finished files below `root` that are older than `age`, and directories of hours that others have
+/// emptied; returns how many files. Where files are sent to a store, those that it has not confirmed stay, until
+/// they have more than `unsent` bytes: then the oldest go. What cannot be removed is told.
 ///
 /// # Errors
 ///
 /// A directory cannot be read.
-pub fn trim(root: &Path, age: Duration) -> Result<usize> {
-    let mut removed = 0;
+pub fn trim(root: &Path, age: Duration, unsent: Option<u64>) -> Result<usize> {
     let now = SystemTime::now();
-    for path in files(root, FILE)? {
-        let made = fs::symlink_metadata(&path).and_then(|found| found.modified());
-        let is_old = made.is_ok_and(|made| now.duration_since(made).is_ok_and(|it| it > age));
-        if !is_old {
-            continue;
+    let is_older = |path: &Path, age| {
+        let made = fs::symlink_metadata(path).and_then(|found| found.modified());
+        made.is_ok_and(|made| now.duration_since(made).is_ok_and(|it| it > age))
+    };
+    let mut old = files(root, FILE)?;
+    old.retain(|path| is_older(path, age));
+    let mut waiting = Vec::new();
+    if unsent.is_some() {
+        let sent = sent::read(root).unwrap_or_else(|error| {
+            let path = root.join(sent::JOURNAL);
+            log::warn!("{:#}; all files count as not sent", disk::failed("read", &path, &error));
+            BTreeMap::new()
+        });
+        let is_sent = |path: &PathBuf| {
+            let name = path.strip_prefix(root).ok().and_then(Path::to_str);
+            let stamp = fs::symlink_metadata(path).map(|found| Stamp::of(&found));
+            name.zip(stamp.ok()).is_some_and(|(name, stamp)| sent.get(name) == Some(&stamp))
+        };
+        (old, waiting) = old.into_iter().partition(is_sent);
+    }
+    // The newest first: as many stay as there is room for.
+    let mut bytes = 0;
+    for path in waiting.into_iter().rev() {
+        bytes += fs::symlink_metadata(&path).map_or(0, |found| found.len());
+        if unsent.is_some_and(|most| bytes > most) {
+            log::warn!(
+                "{} is older than rollup.keep and was not sent, and more than upload.queue waits: it is removed",
+                path.display()
+            );
+            old.push(path);
         }
+    }
+    let mut emptied = partitions(root)?;
+    emptied.retain(|hour| is_older(hour, UNUSED));
+    let mut removed = 0;
+    for path in old {
         match fs::remove_file(&path) {
             Ok(()) => removed += 1,
             Err(error) => log::warn!("{:#}", disk::failed("remove", &path, &error)),
         }
-        // Directories go with their last file; those that are not empty stay.
-        let above = path.ancestors().skip(1).take(2);
-        above.take_while(|dir| fs::remove_dir(dir).is_ok()).for_each(drop);
+        emptied.extend(path.parent().map(Path::to_owned));
+    }
+    // Those that are not empty stay.
+    for hour in emptied {
+        hour.ancestors().take(2).take_while(|dir| fs::remove_dir(dir).is_ok()).for_each(drop);
     }
     Ok(removed)
 }
 
 /// Everything in the partitions below `root` whose name ends so, in order.
 fn files(root: &Path, suffix: &str) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for dir in &partitions(root)? {
+        found.extend(entries(dir, |name, _| name.ends_with(suffix) && !name.starts_with('.'))?);
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// The directories of all hours.
+fn partitions(root: &Path) -> Result<Vec<PathBuf>> {
     let mut dirs = vec![root.to_owned()];
     for key in ["cluster=", "date=", "hour="] {
         let mut below = Vec::new();
@@ -221,12 +267,7 @@ fn files(root: &Path, suffix: &str) -> Result<Vec<PathBuf>> {
         }
         dirs = below;
     }
-    let mut found = Vec::new();
-    for dir in &dirs {
-        found.extend(entries(dir, |name, _| name.ends_with(suffix) && !name.starts_with('.'))?);
-    }
-    found.sort();
-    Ok(found)
+    Ok(dirs)
 }
 
 /// The entries of a directory that are wanted; no symbolic link is.

@@ -20,6 +20,7 @@ mod queue;
 pub mod reader;
 pub mod repair;
 mod segment;
+pub mod sent;
 pub mod series;
 pub mod stream;
 pub mod thread;

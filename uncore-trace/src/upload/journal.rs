@@ -11,11 +11,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 
-use super::tree::{Found, Stamp};
+use super::tree::Found;
 use crate::tables::mode::Mode;
+use crate::tables::sent::{JOURNAL, Stamp, line, parse};
 
-/// Its name in the roll-up directory, and while it is made anew.
-const NAME: &str = ".uploaded";
+/// Its name while it is made anew.
 const TEMPORARY: &str = ".uploaded.tmp";
 
 /// Lines of files that are gone, before it is made anew.
@@ -40,7 +40,7 @@ impl Journal {
     ///
     /// It can be neither read nor written, other than for lack of space.
     pub(super) fn open(directory: &Path, store: &str, found: &[Found]) -> Result<Self> {
-        let path = directory.join(NAME);
+        let path = directory.join(JOURNAL);
         let text = match fs::read(&path) {
             Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
             Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
@@ -105,7 +105,7 @@ impl Journal {
     /// Writes all of it beside, and then in its place.
     fn renew(&mut self) -> io::Result<()> {
         self.file = None;
-        let (path, temporary) = (self.directory.join(NAME), self.directory.join(TEMPORARY));
+        let (path, temporary) = (self.directory.join(JOURNAL), self.directory.join(TEMPORARY));
         let mut file = Mode::default().create_file(&temporary)?;
         let mut text = self.head.clone();
         text.extend(self.sent.iter().map(|(name, stamp)| line(name, *stamp)));
@@ -124,7 +124,7 @@ impl Journal {
     /// Tells what could not be written; it is written with all the rest the next time.
     fn tell(&mut self, written: io::Result<()>) {
         if let Err(error) = written {
-            let path = self.directory.join(NAME);
+            let path = self.directory.join(JOURNAL);
             log::warn!(
                 "cannot write {}: {error}; if this process is killed now, files that were sent are \
                  sent again",
@@ -137,22 +137,6 @@ impl Journal {
 
 fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
-}
-
-fn line(name: &str, stamp: Stamp) -> String {
-    format!("{} {} {name}\n", stamp.size, stamp.modified_ns)
-}
-
-/// The lines that are whole.
-fn parse(text: &str) -> BTreeMap<String, Stamp> {
-    let whole = text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
-    let line = |line: &str| {
-        let mut words = line.splitn(3, ' ');
-        let size = words.next()?.parse().ok()?;
-        let modified_ns = words.next()?.parse().ok()?;
-        Some((words.next()?.to_owned(), Stamp { size, modified_ns }))
-    };
-    whole.filter_map(line).collect()
 }
 
 #[cfg(test)]
@@ -178,7 +162,7 @@ mod tests {
         assert!(!journal.has(&all[0]) && journal.has(&all[1]) && !journal.has(&all[2]));
         // Of the same name, and another file.
         assert!(!journal.has(&found("b", 4)));
-        let text = fs::read_to_string(dir.path().join(NAME)).unwrap();
+        let text = fs::read_to_string(dir.path().join(JOURNAL)).unwrap();
         assert_eq!(text, "uploaded to s3://one\n2 1700000000000000001 b\n");
         drop(journal);
         let journal = Journal::open(dir.path(), "s3://two", &all).unwrap();
@@ -192,9 +176,9 @@ mod tests {
         let mut journal = Journal::open(dir.path(), "s3://one", &all).unwrap();
         journal.note(&all[0]);
         journal.note(&all[1]);
-        let text = fs::read_to_string(dir.path().join(NAME)).unwrap();
+        let text = fs::read_to_string(dir.path().join(JOURNAL)).unwrap();
         for cut in 0..text.len() {
-            fs::write(dir.path().join(NAME), &text[..cut]).unwrap();
+            fs::write(dir.path().join(JOURNAL), &text[..cut]).unwrap();
             let mut journal = Journal::open(dir.path(), "s3://one", &all).unwrap();
             assert!(!journal.has(&all[1]), "{cut}");
             journal.note(&all[1]);
@@ -211,12 +195,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let all = [found("a", 1), found("b", 2)];
         let mut journal = Journal::open(dir.path(), "s3://one", &all).unwrap();
-        fs::remove_file(dir.path().join(NAME)).unwrap();
-        fs::create_dir(dir.path().join(NAME)).unwrap();
+        fs::remove_file(dir.path().join(JOURNAL)).unwrap();
+        fs::create_dir(dir.path().join(JOURNAL)).unwrap();
         journal.file = None;
         journal.note(&all[0]);
         assert!(journal.has(&all[0]) && journal.file.is_none());
-        fs::remove_dir(dir.path().join(NAME)).unwrap();
+        fs::remove_dir(dir.path().join(JOURNAL)).unwrap();
         journal.note(&all[1]);
         drop(journal);
         let journal = Journal::open(dir.path(), "s3://one", &all).unwrap();

@@ -6,7 +6,6 @@
 
 use std::fs::{self, DirEntry, File};
 use std::io::{self, Read as _};
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -15,27 +14,13 @@ use jiff::civil;
 use jiff::tz::TimeZone;
 use rustix::fs::{AtFlags, Mode, OFlags, openat, unlinkat};
 
+use crate::tables::sent::Stamp;
+
 /// How long an hour is.
 const HOUR: Duration = Duration::from_hours(1);
 
 /// How long after its end the agent may still write into an hour: its last windows are some seconds late.
 const LATE: Duration = Duration::from_mins(10);
-
-/// What tells a file from another of the same name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Stamp {
-    /// Bytes.
-    pub size: u64,
-    /// When it was last written, ns since 1970.
-    pub modified_ns: i128,
-}
-
-impl Stamp {
-    fn of(found: &fs::Metadata) -> Self {
-        let ns = i128::from(found.mtime()) * 1_000_000_000 + i128::from(found.mtime_nsec());
-        Self { size: found.size(), modified_ns: ns }
-    }
-}
 
 /// A file that is complete.
 #[derive(Debug, Clone, PartialEq, Eq)]

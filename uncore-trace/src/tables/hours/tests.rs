@@ -174,11 +174,50 @@ fn old_hours_are_removed_with_their_directories() {
     hours.write(at(DAY_US), &rows(DAY_US)).unwrap();
     hours.write(at(DAY_US + HOUR_US), &rows(DAY_US)).unwrap();
     hours.finish().unwrap();
-    assert_eq!(trim(place.path(), Duration::from_hours(1)).unwrap(), 0);
+    assert_eq!(trim(place.path(), Duration::from_hours(1), None).unwrap(), 0);
     let old = place.path().join("cluster=c/date=2026-11-24/hour=00/h1_01234567_0000086400.parquet");
     let file = fs::File::options().write(true).open(&old).unwrap();
     file.set_modified(SystemTime::now() - Duration::from_hours(3)).unwrap();
-    assert_eq!(trim(place.path(), Duration::from_hours(2)).unwrap(), 1);
+    assert_eq!(trim(place.path(), Duration::from_hours(2), None).unwrap(), 1);
     assert_eq!(names(place.path()).len(), 1);
     assert!(!old.parent().unwrap().exists());
+}
+
+#[test]
+fn hours_that_were_not_sent_stay_until_too_many_wait() {
+    let place = tempfile::tempdir().unwrap();
+    let mut hours = open(place.path());
+    for hour in 0..3 {
+        hours.write(at(DAY_US + hour * HOUR_US), &rows(DAY_US)).unwrap();
+    }
+    hours.finish().unwrap();
+    let all = files(place.path(), FILE).unwrap();
+    for path in &all {
+        let file = fs::File::options().write(true).open(path).unwrap();
+        file.set_modified(SystemTime::now() - Duration::from_hours(3)).unwrap();
+    }
+    let age = Duration::from_hours(2);
+    let stamp = |path: &Path| Stamp::of(&fs::metadata(path).unwrap());
+    let name = |path: &Path| path.strip_prefix(place.path()).unwrap().to_str().unwrap().to_owned();
+    assert_eq!(trim(place.path(), age, Some(1 << 30)).unwrap(), 0);
+    let journal = format!("uploaded to s3://b\n{}", sent::line(&name(&all[1]), stamp(&all[1])));
+    fs::write(place.path().join(sent::JOURNAL), journal).unwrap();
+    assert_eq!(trim(place.path(), age, Some(1 << 30)).unwrap(), 1);
+    assert_eq!(files(place.path(), FILE).unwrap(), [all[0].clone(), all[2].clone()]);
+    // Room for one of the two: the newer.
+    assert_eq!(trim(place.path(), age, Some(stamp(&all[2]).size)).unwrap(), 1);
+    assert_eq!(files(place.path(), FILE).unwrap(), [all[2].clone()]);
+}
+
+#[test]
+fn directories_that_an_upload_has_emptied_go() {
+    let place = tempfile::tempdir().unwrap();
+    let hour = place.path().join("cluster=c/date=2026-11-24/hour=00");
+    fs::create_dir_all(&hour).unwrap();
+    assert_eq!(trim(place.path(), UNUSED, None).unwrap(), 0);
+    assert!(hour.exists());
+    let old = SystemTime::now() - UNUSED - Duration::from_mins(1);
+    fs::File::open(&hour).unwrap().set_modified(old).unwrap();
+    trim(place.path(), UNUSED, None).unwrap();
+    assert!(!hour.exists() && !hour.parent().unwrap().exists());
 }

@@ -1,0 +1,57 @@
+//! Which files of a roll-up an object store has: the lines of the journal that `uncore-trace upload` writes.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+/// Name of the journal in the directory of the roll-up.
+pub const JOURNAL: &str = ".uploaded";
+
+/// What tells a file from another of the same name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stamp {
+    /// Bytes.
+    pub size: u64,
+    /// When it was last written, ns since 1970.
+    pub modified_ns: i128,
+}
+
+impl Stamp {
+    /// That of a file.
+    pub fn of(found: &fs::Metadata) -> Self {
+        let ns = i128::from(found.mtime()) * 1_000_000_000 + i128::from(found.mtime_nsec());
+        Self { size: found.size(), modified_ns: ns }
+    }
+}
+
+/// The files that were sent, by their paths below the directory; none where there is no journal.
+///
+/// # Errors
+///
+/// It cannot be read.
+pub fn read(root: &Path) -> io::Result<BTreeMap<String, Stamp>> {
+    match fs::read(root.join(JOURNAL)) {
+        Ok(bytes) => Ok(parse(&String::from_utf8_lossy(&bytes))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(BTreeMap::new()),
+        Err(error) => Err(error),
+    }
+}
+
+/// The line of a file.
+pub fn line(name: &str, stamp: Stamp) -> String {
+    format!("{} {} {name}\n", stamp.size, stamp.modified_ns)
+}
+
+/// The lines that are whole; the first, which names the store, is of no file.
+pub fn parse(text: &str) -> BTreeMap<String, Stamp> {
+    let whole = text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
+    let line = |line: &str| {
+        let mut words = line.splitn(3, ' ');
+        let size = words.next()?.parse().ok()?;
+        let modified_ns = words.next()?.parse().ok()?;
+        Some((words.next()?.to_owned(), Stamp { size, modified_ns }))
+    };
+    whole.filter_map(line).collect()
+}
