@@ -12,7 +12,7 @@
 //! peak is known) is an error before anything is recorded. A tick in which a counter was not read decides
 //! nothing: it neither begins nor ends what lasts.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
@@ -41,7 +41,7 @@ pub struct Condition {
 #[derive(Debug, Clone, PartialEq)]
 struct Meter {
     /// Counter, and what a count of it is in the unit of the level.
-    counters: Vec<(i32, f64)>,
+    counters: Vec<(u32, f64)>,
     /// Per second.
     level: f64,
 }
@@ -142,11 +142,11 @@ fn meters(subject: &str, level: Level, plan: &Plan) -> Result<Vec<Meter>> {
             .map(|at| of_link(plan, at, None, Some(&measured), level))
             .collect();
     }
-    let of_event: Vec<(i32, f64)> = plan
+    let of_event: Vec<(u32, f64)> = plan
         .counters
         .iter()
         .filter(|counter| counter.event == subject)
-        .map(|counter| (counter.id as i32, counter.scale))
+        .map(|counter| (counter.id, counter.scale))
         .collect();
     if of_event.is_empty() {
         let links =
@@ -203,7 +203,7 @@ fn of_link(
         }
     };
     let scale = |id: u32| plan.counters.iter().find(|counter| counter.id == id).map(|it| it.scale);
-    let counters = its.iter().filter_map(|its| Some((its.counter as i32, scale(its.counter)?)));
+    let counters = its.iter().filter_map(|its| Some((its.counter, scale(its.counter)?)));
     Ok(Meter { counters: counters.collect(), level })
 }
 
@@ -225,27 +225,38 @@ struct State {
     told: bool,
 }
 
+/// A counter of a plan, which may be of no meter.
+#[derive(Debug, Default)]
+struct Watched {
+    /// The meters that it is of, and the scale of its counts there.
+    meters: Vec<(usize, f64)>,
+    last: Option<Last>,
+}
+
 /// Watches one condition.
 #[derive(Debug)]
 pub struct Watch {
     condition: Condition,
     states: Vec<State>,
-    /// The meters of each counter, and the scale of its counts there.
-    of: HashMap<i32, Vec<(usize, f64)>>,
-    last: HashMap<i32, Last>,
+    /// By counter: a table of the few ids of a plan is read with every reading.
+    of: Vec<Watched>,
 }
 
 impl Watch {
     /// Nothing seen yet.
     pub fn new(condition: Condition) -> Self {
-        let mut of: HashMap<i32, Vec<(usize, f64)>> = HashMap::new();
+        let mut of: Vec<Watched> = Vec::new();
         for (meter, its) in condition.meters.iter().enumerate() {
             for (counter, scale) in &its.counters {
-                of.entry(*counter).or_default().push((meter, *scale));
+                let counter = *counter as usize;
+                if of.len() <= counter {
+                    of.resize_with(counter + 1, Watched::default);
+                }
+                of[counter].meters.push((meter, *scale));
             }
         }
         let states = condition.meters.iter().map(|_| State::default()).collect();
-        Self { condition, states, of, last: HashMap::new() }
+        Self { condition, states, of }
     }
 
     /// Looks at rows of `readings`. Returns when the condition came true, `CLOCK_MONOTONIC` ns, if it
@@ -261,14 +272,15 @@ impl Watch {
         let values = columns::i64s(batch, "value")?;
         let mut came_true = None;
         for row in 0..batch.num_rows() {
-            let counter = counters.value(row);
-            let Some(meters) = self.of.get(&counter) else { continue };
+            // No table is that long: a negative id is of no counter.
+            let watched = self.of.get_mut(counters.value(row).cast_unsigned() as usize);
+            let Some(watched) = watched.filter(|its| !its.meters.is_empty()) else { continue };
             let now = times.value(row);
             let Some(value) = get(values, row).map(i64::cast_unsigned) else {
-                self.last.remove(&counter);
+                watched.last = None;
                 continue;
             };
-            let Some(last) = self.last.insert(counter, Last { mono_ns: now, value }) else {
+            let Some(last) = watched.last.replace(Last { mono_ns: now, value }) else {
                 continue;
             };
             let passed = now.saturating_sub(last.mono_ns);
@@ -276,7 +288,7 @@ impl Watch {
                 continue;
             }
             let rate = (value - last.value) as f64 * 1e9 / passed as f64;
-            for &(meter, scale) in meters {
+            for &(meter, scale) in &watched.meters {
                 let parts = self.condition.meters[meter].counters.len();
                 let level = self.condition.meters[meter].level;
                 let state = &mut self.states[meter];

@@ -122,3 +122,29 @@ fn what_cannot_be_met_is_refused_with_the_way_out() {
     }
     assert!(Condition::new("mem in > 1GB/s for 5ms", &plan).is_ok());
 }
+
+/// What a reading costs where three conditions are watched and one of 20 counters is in each, and a batch of
+/// one second at 1 kHz: `cargo test --release -p uncore-trace --lib cost_of_three -- --ignored --nocapture`.
+#[test]
+#[ignore = "measures"]
+#[expect(clippy::print_stdout, reason = "a measurement is printed")]
+fn cost_of_three_conditions() {
+    let mut watches: Vec<Watch> = (0..3).map(|_| watch()).collect();
+    let mut rows = readings::Builder::default();
+    for number in 0..1000 {
+        let values: Vec<(i32, Option<u64>)> = (0..20).map(|id| (id, Some(5))).collect();
+        tick(&mut rows, number, &values);
+    }
+    let batch = rows.finish();
+    let mut times: Vec<u128> = Vec::new();
+    for _ in 0..21 {
+        let begin = std::time::Instant::now();
+        for watch in &mut watches {
+            assert_eq!(watch.readings(&batch).unwrap(), None);
+            watch.of.iter_mut().for_each(|its| its.last = None);
+        }
+        times.push(begin.elapsed().as_nanos());
+    }
+    times.sort_unstable();
+    println!("{} ns a tick of 20 readings, median of 21", times[10] / 1000);
+}
