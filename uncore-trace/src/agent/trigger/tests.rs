@@ -127,7 +127,6 @@ fn what_cannot_be_met_is_refused_with_the_way_out() {
 /// one second at 1 kHz: `cargo test --release -p uncore-trace --lib cost_of_three -- --ignored --nocapture`.
 #[test]
 #[ignore = "measures"]
-#[expect(clippy::print_stdout, reason = "a measurement is printed")]
 fn cost_of_three_conditions() {
     let mut watches: Vec<Watch> = (0..3).map(|_| watch()).collect();
     let mut rows = readings::Builder::default();
