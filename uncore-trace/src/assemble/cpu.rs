@@ -42,28 +42,43 @@ pub struct Bin {
 struct Open {
     /// Time whose interrupt part is known.
     slots: Vec<Slot>,
-    /// Parts of slices that cross the end of a bin.
-    pieces: Vec<Slot>,
     irqs: Vec<IrqSlot>,
     /// Parts of interrupts that cross the end of a tick: how much of each lies in this bin is not
     /// known.
     spread: Vec<IrqSlot>,
-    offline: u64,
 }
 
 /// The bins of one CPU.
+///
+/// Memory is that of the bins and slices that records told of, not of the time that passed: a recorder that
+/// was stopped for an hour finds bins for an hour to close, of which nothing is kept before.
 #[derive(Debug)]
 pub struct CpuTrack {
     bin_ns: u64,
     /// Start of the first open bin.
     base: u64,
-    bins: VecDeque<Open>,
+    /// The bins that have something in them, by their number, which is their begin in bin lengths.
+    bins: VecDeque<(u64, Open)>,
+    /// Slices that cross the end of a bin, in order of time, as far as their bins are open.
+    long: VecDeque<Long>,
+    /// When the CPU was offline, likewise.
+    offline: VecDeque<(u64, u64)>,
     /// Everything before this is in a bin, or known to be lost.
     accounted: u64,
     irq_accounted: u64,
+    /// Interrupt time that was taken from a peek. Its record may still come.
+    peeked: Vec<Irq>,
     /// Nothing after this counts.
     stop: u64,
     away: Option<Away>,
+}
+
+/// A slice, or the part of it that is in open bins.
+#[derive(Clone, Copy, Debug)]
+struct Long {
+    task: Task,
+    begin: u64,
+    end: u64,
 }
 
 /// A CPU that is offline.
@@ -81,8 +96,11 @@ impl CpuTrack {
             bin_ns,
             base: start,
             bins: VecDeque::new(),
+            long: VecDeque::new(),
+            offline: VecDeque::new(),
             accounted: start,
             irq_accounted: start,
+            peeked: Vec::new(),
             stop: u64::MAX,
             away: None,
         }
@@ -110,7 +128,7 @@ impl CpuTrack {
                 self.accounted = run.end;
             }
             for irq in &peek.irqs {
-                self.irq(irq);
+                self.peek_irq(irq);
             }
         }
         self.away = Some(Away::default());
@@ -126,14 +144,15 @@ impl CpuTrack {
     pub fn stay_away(&mut self, end: u64) -> Option<(u64, u64)> {
         let begin = self.accounted;
         let end = end.min(self.stop);
-        let mut from = begin;
-        while from < end {
-            let until = self.bin_end(from).min(end);
-            self.bin(from).offline += until - from;
-            from = until;
+        if begin >= end {
+            return None;
         }
-        self.accounted = self.accounted.max(end);
-        (begin < end).then_some((begin, end))
+        match self.offline.back_mut() {
+            Some((_, until)) if *until == begin => *until = end,
+            _ => self.offline.push_back((begin, end)),
+        }
+        self.accounted = end;
+        Some((begin, end))
     }
 
     /// The CPU is back, and makes its first switch at `time`. Returns the time it was offline since
@@ -167,8 +186,23 @@ impl CpuTrack {
         gap
     }
 
-    /// Adds interrupt time.
+    /// Adds interrupt time, but for what a peek has told of already.
     pub fn irq(&mut self, irq: &Irq) {
+        match self.peeked.iter().position(|peeked| is_same(peeked, irq)) {
+            Some(at) => drop(self.peeked.swap_remove(at)),
+            None => self.add_irq(irq),
+        }
+    }
+
+    /// Adds interrupt time whose record may still come.
+    fn peek_irq(&mut self, irq: &Irq) {
+        if !self.peeked.iter().any(|peeked| is_same(peeked, irq)) {
+            self.add_irq(irq);
+            self.peeked.push(irq.clone());
+        }
+    }
+
+    fn add_irq(&mut self, irq: &Irq) {
         if let Some((begin, end)) = irq.span {
             self.crossing_irq(&irq.slots, begin, end);
         } else if irq.boundary > self.irq_accounted && irq.boundary <= self.stop {
@@ -195,10 +229,8 @@ impl CpuTrack {
             self.divide(running, begin, end, names);
             self.accounted = end;
         }
-        for irq in &peek.irqs {
-            if irq.boundary <= end {
-                self.irq(irq);
-            }
+        for irq in peek.irqs.iter().filter(|irq| irq.boundary <= end) {
+            self.peek_irq(irq);
         }
         gap
     }
@@ -207,11 +239,49 @@ impl CpuTrack {
     /// missing is unknown.
     pub fn close(&mut self, end: u64) -> Bin {
         let len = end - self.base;
-        let open = self.bins.pop_front().unwrap_or_default();
+        let number = self.base / self.bin_ns;
+        let open = self.bins.pop_front_if(|(of, _)| *of == number);
+        let open = open.map(|(_, open)| open).unwrap_or_default();
+        let pieces = self.take_pieces(end);
+        let offline = self.take_offline(end);
         self.base = end;
         self.accounted = self.accounted.max(end);
         self.irq_accounted = self.irq_accounted.max(end);
-        open.close(end, len)
+        // Their records are not counted again: they are of bins that are closed.
+        self.peeked.retain(|irq| irq.boundary > end);
+        open.close(end, len, &pieces, offline)
+    }
+
+    /// The parts of long slices in the first bin, which ends at `end`.
+    fn take_pieces(&mut self, end: u64) -> Vec<Slot> {
+        let mut pieces = Vec::new();
+        while let Some(long) = self.long.front_mut().filter(|long| long.begin < end) {
+            let until = long.end.min(end);
+            let wall_ns = until - long.begin;
+            pieces.push(Slot { task: long.task, wall_ns, irq_ns: 0, slices: 1 });
+            long.begin = until;
+            if long.begin < long.end {
+                break;
+            }
+            self.long.pop_front();
+        }
+        pieces
+    }
+
+    /// Nanoseconds in the first bin, which ends at `end`, for which the CPU was offline.
+    fn take_offline(&mut self, end: u64) -> u64 {
+        let mut ns = 0;
+        while let Some((begin, until)) = self.offline.front_mut().filter(|(begin, _)| *begin < end)
+        {
+            let to = (*until).min(end);
+            ns += to - *begin;
+            *begin = to;
+            if *begin < *until {
+                break;
+            }
+            self.offline.pop_front();
+        }
+        ns
     }
 
     /// Slots that were combined from `begin` to `end`. The programs combine within one tick, so they are
@@ -219,14 +289,14 @@ impl CpuTrack {
     /// unknown.
     fn combined(&mut self, slots: &[Slot], begin: u64, end: u64) {
         let is_new = begin >= self.accounted && begin < end && end <= self.stop;
-        if is_new && self.index(begin) == self.index(end - 1) {
+        if is_new && self.number(begin) == self.number(end - 1) {
             self.bin(begin).slots.extend(slots);
         }
     }
 
     /// A whole slice: with its interrupt time if it lies in one bin, in pieces if not.
     fn slice(&mut self, slot: &Slot, begin: u64, end: u64, names: &mut Names) {
-        let one_bin = self.index(begin) == self.index(end - 1) && end <= self.stop;
+        let one_bin = self.number(begin) == self.number(end - 1) && end <= self.stop;
         let whole = end - begin == slot.wall_ns && one_bin;
         let parts = names.split(&slot.task, begin, end);
         if let [(task, ..)] = parts.as_slice()
@@ -236,24 +306,19 @@ impl CpuTrack {
             self.bin(begin).slots.push(Slot { task, ..*slot });
             return;
         }
-        for (task, from, to) in parts {
-            self.pieces(&task, from, to);
-        }
+        self.add_long(parts);
     }
 
     fn divide(&mut self, task: &Task, begin: u64, end: u64, names: &mut Names) {
-        for (task, from, to) in names.split(task, begin, end) {
-            self.pieces(&task, from, to);
-        }
+        self.add_long(names.split(task, begin, end));
     }
 
-    fn pieces(&mut self, task: &Task, mut begin: u64, end: u64) {
-        let end = end.min(self.stop);
-        while begin < end {
-            let until = self.bin_end(begin).min(end);
-            let piece = Slot { task: *task, wall_ns: until - begin, irq_ns: 0, slices: 1 };
-            self.bin(begin).pieces.push(piece);
-            begin = until;
+    fn add_long(&mut self, parts: Vec<(Task, u64, u64)>) {
+        for (task, begin, end) in parts {
+            let end = end.min(self.stop);
+            if begin < end {
+                self.long.push_back(Long { task, begin, end });
+            }
         }
     }
 
@@ -279,30 +344,33 @@ impl CpuTrack {
         (time / self.bin_ns + 1) * self.bin_ns
     }
 
-    const fn index(&self, time: u64) -> usize {
-        (time / self.bin_ns).saturating_sub(self.base / self.bin_ns) as usize
+    /// The number of the bin that a time is in; what is before the first open bin is in that one.
+    fn number(&self, time: u64) -> u64 {
+        (time / self.bin_ns).max(self.base / self.bin_ns)
     }
 
     fn bin(&mut self, time: u64) -> &mut Open {
-        let index = self.index(time);
-        if self.bins.len() <= index {
-            self.bins.resize_with(index + 1, Open::default);
-        }
-        &mut self.bins[index]
+        let number = self.number(time);
+        let at = self.bins.binary_search_by_key(&number, |(of, _)| *of).unwrap_or_else(|at| {
+            self.bins.insert(at, (number, Open::default()));
+            at
+        });
+        &mut self.bins[at].1
     }
 }
 
 impl Open {
-    fn close(self, end: u64, len: u64) -> Bin {
-        let Self { slots, pieces, mut irqs, mut spread, mut offline } = self;
+    /// `pieces` are the parts of slices that cross the end of a bin.
+    fn close(self, end: u64, len: u64, pieces: &[Slot], mut offline: u64) -> Bin {
+        let Self { slots, mut irqs, mut spread } = self;
         let wall = |slots: &[Slot]| slots.iter().map(|slot| slot.wall_ns).sum::<u64>();
         let sum = |irqs: &[IrqSlot]| irqs.iter().map(|irq| irq.ns).sum::<u64>();
-        let covered = wall(&slots) + wall(&pieces);
+        let covered = wall(&slots) + wall(pieces);
         let inside_slots: u64 = slots.iter().map(|slot| slot.irq_ns.min(slot.wall_ns)).sum();
         let (certain, estimated) = (sum(&irqs), sum(&spread));
         let told = certain + estimated;
         // Interrupts that the slots do not know of came in the pieces.
-        let room = wall(&pieces);
+        let room = wall(pieces);
         let in_pieces = told.saturating_sub(inside_slots).min(room);
         // Those that came after a CPU's last switch before it went offline, or before its first
         // when it came back: its time begins and ends with a switch.
@@ -333,7 +401,7 @@ impl Open {
             let irq_ns = share(rest, piece.wall_ns, rest_wall);
             rest -= irq_ns;
             rest_wall -= piece.wall_ns;
-            merge(&mut tasks, Slot { irq_ns, ..piece });
+            merge(&mut tasks, Slot { irq_ns, ..*piece });
         }
         for task in &mut tasks {
             task.wall_ns -= task.irq_ns;
@@ -342,6 +410,13 @@ impl Open {
         let unknown = len.saturating_sub(tasks_ns + kept + offline);
         Bin { end, len, tasks, irqs: merged(irqs), unknown, untold, offline, excess }
     }
+}
+
+/// Whether both are one record: the slots of a tick are complete when it is over, and each kind of interrupt
+/// has one record of them.
+fn is_same(one: &Irq, other: &Irq) -> bool {
+    let kind = |irq: &Irq| irq.slots.first().map(|slot| std::mem::discriminant(&slot.source));
+    one.boundary == other.boundary && one.span == other.span && kind(one) == kind(other)
 }
 
 /// Brings the sources down to `to` of `from` nanoseconds in all.
@@ -578,6 +653,59 @@ mod tests {
         assert_eq!(track.close(1200).irq_ns(false), 10);
     }
 
+    /// The bin of the peek stays open while another CPU is waited for, and the record comes meanwhile.
+    #[test]
+    fn interrupts_that_were_peeked_at_are_not_counted_again() {
+        let irq = |source, boundary, span, ns| Irq {
+            cpu: 0,
+            boundary,
+            span,
+            slots: vec![IrqSlot { source, ns, count: 1 }],
+        };
+        let hard = irq(Context::Irq(9), 1100, None, 10);
+        let crossing = irq(Context::Softirq(3), 1100, Some((1050, 1070)), 20);
+        let mut track = CpuTrack::new(1000, 100);
+        let run = Run { cpu: 0, begin: 1000, last: 1040, end: 1040, slots: vec![slot(1, 40, 0)] };
+        let state = Peek { irqs: vec![hard.clone(), crossing.clone()], ..peek(run) };
+        assert_eq!(track.peek(&state, &task(2), 1100, &mut names()), None);
+        track.irq(&hard);
+        track.irq(&crossing);
+        // This one was sent before the peek, and is not in it.
+        track.irq(&irq(Context::Softirq(3), 1100, None, 5));
+        let bin = track.close(1100);
+        assert_eq!((bin.irq_ns(false), bin.irq_ns(true)), (10, 25));
+        assert!(track.peeked.is_empty());
+    }
+
+    /// As after a recorder was stopped: the first record may be of a time long after the last one, and tell
+    /// of a slice that was long itself.
+    #[test]
+    fn memory_does_not_grow_with_the_time_that_passed() {
+        const MINUTE: u64 = 60_000_000_000;
+        const MS: u64 = 1_000_000;
+        let mut track = CpuTrack::new(0, MS);
+        let (begin, end) = (MINUTE, 2 * MINUTE + MS / 2);
+        let slots = vec![slot(1, end - begin, 0)];
+        let gap = track.run(&Run { cpu: 0, begin, last: begin, end, slots }, &mut names());
+        assert_eq!(gap, Some((0, MINUTE)));
+        let slots = vec![slot(2, MS / 4, 0)];
+        let (begin, end) = (end, end + MS / 4);
+        track.run(&Run { cpu: 0, begin, last: end, end, slots }, &mut names());
+        assert_eq!((track.bins.len(), track.long.len()), (1, 1));
+        track.leave(None);
+        track.stay_away(3 * MINUTE);
+        track.stay_away(4 * MINUTE);
+        assert_eq!(track.offline.len(), 1);
+        let (mut ran, mut unknown, mut offline) = (0, 0, 0);
+        for number in 1..=4 * MINUTE / MS {
+            let bin = track.close(number * MS);
+            ran += bin.tasks.iter().map(|task| task.wall_ns).sum::<u64>();
+            unknown += bin.unknown;
+            offline += bin.offline;
+        }
+        assert_eq!((ran, unknown, offline), (MINUTE + 3 * MS / 4, MINUTE, 2 * MINUTE - 3 * MS / 4));
+    }
+
     #[test]
     fn a_lost_record_before_a_peek_is_a_gap() {
         let mut track = CpuTrack::new(1000, 100);
@@ -692,8 +820,8 @@ mod tests {
     fn interrupts_are_of_the_time_that_has_room_for_them() {
         let bin = |told| {
             let irqs = vec![IrqSlot { source: Context::Irq(9), ns: told, count: 1 }];
-            let (slots, pieces) = (vec![slot(1, 20, 5)], vec![slot(2, 10, 0)]);
-            Open { slots, pieces, irqs, offline: 30, ..Open::default() }.close(1100, 100)
+            let (slots, pieces) = (vec![slot(1, 20, 5)], [slot(2, 10, 0)]);
+            Open { slots, irqs, ..Open::default() }.close(1100, 100, &pieces, 30)
         };
         // Told: task 1, task 2, interrupts, offline, unknown, cut off.
         for (told, times) in [
@@ -716,7 +844,7 @@ mod tests {
     fn a_slot_has_no_more_interrupt_time_than_time() {
         let irqs = vec![IrqSlot { source: Context::Irq(9), ns: 30, count: 1 }];
         let slots = vec![slot(1, 20, 30), slot(2, 80, 0), slot(1, 0, 0)];
-        let bin = Open { slots, irqs, ..Open::default() }.close(1100, 100);
+        let bin = Open { slots, irqs, ..Open::default() }.close(1100, 100, &[], 0);
         assert_eq!(bin.tasks, [Slot { slices: 2, ..slot(1, 0, 20) }, slot(2, 80, 0)]);
         assert_eq!((bin.irq_ns(false), bin.unknown, bin.excess), (20, 0, 10));
     }
@@ -727,7 +855,7 @@ mod tests {
         let [hard, soft] = [Context::Irq(3), Context::Softirq(3)];
         let irqs = vec![irq(hard, 30), irq(soft, 10), irq(hard, 20)];
         let spread = vec![irq(soft, 20), irq(soft, 60)];
-        let bin = Open { irqs, spread, ..Open::default() }.close(1100, 100);
+        let bin = Open { irqs, spread, ..Open::default() }.close(1100, 100, &[], 0);
         // 40 ns are left for the 80 that cross the end of a tick.
         let all = [IrqSlot { count: 2, ..irq(hard, 50) }, IrqSlot { count: 3, ..irq(soft, 50) }];
         assert_eq!(bin.irqs, all);
