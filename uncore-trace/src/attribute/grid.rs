@@ -10,12 +10,16 @@
 //! the 0.1 % that a reader may see, and is a number with few bits: doubles of one step differ in their first 20
 //! bits only, and the others are 0.
 //!
-//! Rounding is by largest remainder: all shares but the largest are rounded down, and those with the largest
-//! rests get a step more, until what is left is less than a step. That rest is of the largest share. All
-//! numbers are multiples of the last bit of the total and at most as large, so every sum of them is exact
-//! (IEEE 754).
+//! # Rounding
+//!
+//! It is the running sum of the shares that is rounded, in the order of their cgroups: a share is the
+//! difference of two rounded sums. So the sum of a cgroup's processes is within a step of what it was, however
+//! many they are. Rounding each share by itself, or by largest remainder, would take the same side for all
+//! small shares of a cgroup. The largest share has what is left. All numbers are multiples of the last bit of the
+//! total and at most as large, so every sum of them is exact (IEEE 754).
 
 use super::Share;
+use crate::log::Owner;
 
 /// Steps of a total, at least.
 const STEPS: f64 = 1024.0;
@@ -29,21 +33,26 @@ pub(super) fn round(total: f64, shares: &mut [Share]) {
     }
     let by_value = |a: &(usize, &Share), b: &(usize, &Share)| a.1.value.total_cmp(&b.1.value);
     let Some((largest, _)) = shares.iter().enumerate().max_by(by_value) else { return };
-    let mut rests: Vec<(f64, usize)> = Vec::with_capacity(shares.len());
-    let mut whole = 0.0;
-    for (place, share) in shares.iter_mut().enumerate().filter(|(place, _)| *place != largest) {
-        let steps = share.value / step;
-        rests.push((steps.fract(), place));
-        share.value = steps.floor() * step;
-        whole += share.value;
+    let mut order: Vec<usize> = (0..shares.len()).filter(|place| *place != largest).collect();
+    order.sort_unstable_by_key(|place| (cgroup(&shares[*place].who), *place));
+    // Sums are rounded to the nearest step. The largest share must not become negative by that.
+    let half = if shares[largest].value >= step { step / 2.0 } else { 0.0 };
+    let (mut sum, mut given) = (0.0, 0.0);
+    for place in order {
+        sum += shares[place].value;
+        let rounded = ((sum + half) / step).floor() * step;
+        shares[place].value = rounded - given;
+        given = rounded;
     }
-    rests.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
-    let left = rests.iter().map(|(rest, _)| rest).sum::<f64>().floor() as usize;
-    for (_, place) in rests.iter().take(left) {
-        shares[*place].value += step;
-        whole += step;
+    shares[largest].value = total - given;
+}
+
+/// What shares are summed by: their cgroup, or none.
+const fn cgroup(who: &Owner) -> Option<u64> {
+    match who {
+        Owner::Task { cgroup_id, .. } => Some(*cgroup_id),
+        _ => None,
     }
-    shares[largest].value = total - whole;
 }
 
 /// The step of a total.
@@ -78,18 +87,45 @@ mod tests {
     fn shares_have_few_bits_and_the_largest_has_the_rest() {
         let mut shares = shares(&[1000.0 / 3.0, 2000.0 / 3.0 + 0.125]);
         round(1000.125, &mut shares);
-        assert_eq!([shares[0].value, shares[1].value], [333.0, 667.125]);
+        assert_eq!([shares[0].value, shares[1].value], [333.5, 666.625]);
     }
 
-    /// The step of 2048 is 2. In steps the shares are 1.25, 500.75 and 522: one step is left.
+    /// The step of 2048 is 2. In steps the shares are 1.25, 500.75 and 522, and the sums 1.25 and 502.
     #[test]
-    fn the_largest_rest_gets_the_step_that_is_left() {
+    fn sums_are_rounded_to_the_nearest_step() {
         let mut shares = shares(&[2.5, 1001.5, 1044.0]);
         round(2048.0, &mut shares);
         assert_eq!(
             shares.iter().map(|share| share.value).collect::<Vec<_>>(),
             [2.0, 1002.0, 1044.0]
         );
+    }
+
+    /// In steps of 2: 64 processes have 0.3 each, 64 have 0.6.
+    #[test]
+    fn many_small_shares_of_a_cgroup_keep_their_sum() {
+        let task = |pid, cgroup_id, value| Share {
+            who: Owner::Task { pid, comm: crate::drain::Comm::default(), cgroup_id },
+            value,
+            confidence: 0.5,
+        };
+        let mut shares: Vec<Share> =
+            (0..64).flat_map(|pid| [task(pid, 1, 0.6), task(pid + 64, 2, 1.2)]).collect();
+        shares.push(task(999, 3, 2048.0 - 64.0 * 1.8));
+        round(2048.0, &mut shares);
+        let of = |id| shares.iter().filter(move |share| cgroup(&share.who) == Some(id));
+        let sum = |id| of(id).map(|share| share.value).sum::<f64>();
+        assert_eq!([sum(1), sum(2), sum(3)], [38.0, 78.0, 1932.0]);
+        assert!((sum(1) - 38.4).abs() < 2.0 && (sum(2) - 76.8).abs() < 2.0);
+    }
+
+    /// 3000 shares of a third of a step: no share may become negative.
+    #[test]
+    fn the_largest_of_many_small_shares_stays_positive() {
+        let mut shares = shares(&[1.0; 3000]);
+        round(3000.0, &mut shares);
+        assert!(shares.iter().all(|share| share.value >= 0.0));
+        assert_eq!(shares.iter().map(|share| share.value).sum::<f64>(), 3000.0);
     }
 
     #[test]
