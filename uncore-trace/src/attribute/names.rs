@@ -1,39 +1,74 @@
 //! Names of cgroups and interrupts, as the log tells them.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use crate::schema::cgroups::Place;
 
-/// Cgroups that are kept, the newest: short-lived ones may come by the million.
-const MOST_CGROUPS: usize = 1 << 16;
+/// Cgroups that are kept: short-lived ones may come by the million.
+const MOST_CGROUPS: usize = 1 << 17;
+
+/// A cgroup.
+#[derive(Debug)]
+struct Known {
+    place: Arc<Place>,
+    /// Whether it was asked for since it last had its turn to go.
+    used: Cell<bool>,
+}
 
 /// All names so far.
+///
+/// Of more than [`MOST_CGROUPS`] cgroups those go that nobody asks for: the oldest has its turn, and stays if
+/// it was asked for since its last one (second chance, or CLOCK: Corbató, 1968). The log decides that, so a replay
+/// keeps the same ones.
 #[derive(Debug, Default)]
 pub(super) struct Names {
-    cgroups: HashMap<u64, Arc<Place>>,
-    /// Their ids, the oldest first.
+    cgroups: HashMap<u64, Known>,
+    /// Their ids, in the order of their turns.
     order: VecDeque<u64>,
     interrupts: HashMap<u32, String>,
+    /// A cgroup had to go though all were in use.
+    is_short: bool,
 }
 
 impl Names {
     /// A cgroup has this path from now on.
     pub(super) fn cgroup(&mut self, id: u64, place: &Arc<Place>) {
-        if self.cgroups.insert(id, Arc::clone(place)).is_none() {
+        let known = Known { place: Arc::clone(place), used: Cell::new(false) };
+        if self.cgroups.insert(id, known).is_none() {
             self.order.push_back(id);
         }
-        if self.order.len() > MOST_CGROUPS
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.cgroups.remove(&oldest);
+        if self.order.len() > MOST_CGROUPS {
+            self.remove_one();
+        }
+    }
+
+    fn remove_one(&mut self) {
+        for _ in 0..self.order.len() {
+            let Some(id) = self.order.pop_front() else { return };
+            let is_used = self.cgroups.get(&id).is_some_and(|known| known.used.replace(false));
+            if !is_used {
+                self.cgroups.remove(&id);
+                return;
+            }
+            self.order.push_back(id);
+        }
+        // All are in use, and had their turn.
+        if let Some(id) = self.order.pop_front() {
+            self.cgroups.remove(&id);
+        }
+        if !std::mem::replace(&mut self.is_short, true) {
+            log::warn!("more than {MOST_CGROUPS} cgroups are in use: some have no path from here");
         }
     }
 
     /// Where a cgroup is, if the log has told.
     pub(super) fn place(&self, id: u64) -> Option<&Place> {
-        self.cgroups.get(&id).map(Arc::as_ref)
+        let known = self.cgroups.get(&id)?;
+        known.used.set(true);
+        Some(&known.place)
     }
 
     /// An interrupt has this name.
@@ -56,11 +91,17 @@ mod tests {
     fn memory_is_bounded() {
         let mut names = Names::default();
         let place = Arc::new(Place { path: "/".into(), ..Place::default() });
-        for id in 0..=MOST_CGROUPS as u64 {
+        for id in 0..MOST_CGROUPS as u64 {
             names.cgroup(id, &place);
         }
-        assert_eq!(names.cgroups.len(), MOST_CGROUPS);
-        assert!(names.place(0).is_none() && names.place(1).is_some());
+        assert!(names.place(0).is_some());
+        // The first is in use, and short-lived ones come and go.
+        for id in 0..3 * MOST_CGROUPS as u64 {
+            names.cgroup(id + MOST_CGROUPS as u64, &place);
+            assert!(names.place(0).is_some(), "{id}");
+        }
+        assert_eq!((names.cgroups.len(), names.order.len()), (MOST_CGROUPS, MOST_CGROUPS));
+        assert!(names.place(1).is_none());
     }
 
     #[test]
