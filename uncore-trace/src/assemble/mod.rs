@@ -16,8 +16,10 @@ mod offline;
 mod output;
 mod raw;
 mod readers;
+mod seen;
 mod sink;
 mod span;
+mod unnamed;
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashSet};
@@ -32,8 +34,10 @@ pub use self::loss::Ledger;
 use self::offline::Offline;
 use self::output::Output;
 use self::readers::Readers;
+use self::seen::Seen;
 pub use self::sink::Sink;
 use self::span::Span;
+use self::unnamed::Unnamed;
 use crate::assemble::cpu::{Bin, CpuTrack};
 use crate::clock::Snapshot;
 use crate::count::Count;
@@ -123,8 +127,7 @@ pub struct Timeline {
     io: Option<IoUse>,
     cpus: Cpus,
     offline: Offline,
-    /// Cgroups that own something and have no entry in the log yet.
-    unnamed: HashSet<u64>,
+    unnamed: Unnamed,
     /// From the first tick to the last.
     span: Span,
     /// End of the last closed bin.
@@ -133,7 +136,7 @@ pub struct Timeline {
     newest: u64,
     /// A CPU's time was not known up to here, although the ring had been emptied.
     waited: u64,
-    seen: HashSet<u32>,
+    seen: Seen,
     raw: bool,
     every_slice: bool,
     /// Losses, in the tables and in sum.
@@ -175,14 +178,14 @@ impl Timeline {
             consumer,
             times: CpuTimes::new(setup.cpus, start),
             io: setup.io.then(|| IoUse::new(setup.root, tick_ns, start)),
-            unnamed: HashSet::new(),
+            unnamed: Unnamed::default(),
             cpus,
             offline: Offline::default(),
             span: Span { start, stop: None },
             closed: start,
             newest: start,
             waited: 0,
-            seen: HashSet::new(),
+            seen: Seen::default(),
             raw,
             every_slice: sink.wants(&slices::TABLE),
             ledger: Ledger::default(),
@@ -304,7 +307,7 @@ impl Timeline {
         if let Owner::Task { cgroup_id, .. } = owner
             && !self.names.cgroups.is_logged(cgroup_id)
         {
-            self.unnamed.insert(cgroup_id);
+            self.unnamed.add(cgroup_id);
         }
     }
 
@@ -356,11 +359,18 @@ impl Timeline {
         self.span.stop.is_some_and(|stop| self.closed >= stop)
     }
 
-    /// Enters the time that was not closed when the recording ended, if any.
-    pub fn give_up(&mut self, now: u64) {
+    /// Whether rows of `fabric` wait for what comes after their window.
+    pub fn waits(&self) -> bool {
+        self.consumer.waits()
+    }
+
+    /// Enters the time that was not closed when the recording ended, if any. Windows that were closed and wait
+    /// have their rows.
+    pub fn give_up(&mut self, now: u64, sink: &mut Sink) {
         if let Some(stop) = self.span.stop
             && self.closed < stop
         {
+            self.consumer.finish(&mut sink.rows.fabric);
             self.ledger.add(Cause::Unfinished, now, now.saturating_sub(self.closed), None, None, 1);
         }
     }
@@ -382,6 +392,9 @@ impl Timeline {
         let horizon = horizon.saturating_sub(lag);
         let mut peeked: BTreeMap<u32, Look> = BTreeMap::new();
         loop {
+            if !self.consumer.more(&mut sink.rows.fabric) {
+                return false;
+            }
             let mut end = (self.closed / self.bin_ns + 1) * self.bin_ns;
             if let Some(stop) = self.span.stop {
                 end = end.min(stop);
@@ -540,12 +553,12 @@ impl Timeline {
     fn name_cgroups(&mut self, end: u64, is_last: bool, sink: &mut Sink) {
         let cgroups = &mut self.names.cgroups;
         let mut output = Output { consumer: self.consumer.as_mut(), sink, raw: self.raw };
-        self.unnamed.retain(|&id| {
+        self.unnamed.look(end, is_last, |id| {
             let place = cgroups.take_unlogged(id, end);
             if let Some(place) = place {
                 output.cgroup(id, place, end);
             }
-            place.is_none() && !is_last
+            place.is_some()
         });
         if self.raw {
             let most = if is_last { usize::MAX } else { FRESH_AT_ONCE };
@@ -575,7 +588,7 @@ impl Timeline {
         }
         if self.raw && self.span.overlaps(run.begin, run.end) {
             for slot in run.slots.iter().filter(|slot| slot.task.tid != 0) {
-                if self.seen.insert(slot.task.tid) {
+                if self.seen.is_first(slot.task.tid, run.begin) {
                     sink.task(&slot.task, run.begin, "seen");
                 }
             }
@@ -590,7 +603,7 @@ impl Timeline {
         let what = match event.change {
             TaskChange::Exec => "exec",
             TaskChange::Exit => {
-                self.seen.remove(&event.task.tid);
+                self.seen.exit(event.task.tid, event.time);
                 "exit"
             }
         };

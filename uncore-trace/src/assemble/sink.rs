@@ -9,6 +9,7 @@ use arrow::compute::{max, min};
 use arrow::datatypes::Int64Type;
 
 use crate::drain::Task;
+use crate::log::ROWS_AT_ONCE;
 use crate::schema::cgroups::Place;
 use crate::schema::origin::Origin;
 use crate::schema::{Builders, Store, TableDef, cgroups, fabric, slices, tasks};
@@ -17,8 +18,8 @@ use crate::schema::{Builders, Store, TableDef, cgroups, fabric, slices, tasks};
 /// a segment, and many small segments cost the writer more time than few.
 ///
 /// More rows than this wait here only if they come between two calls of [`Sink::hand_over`]: those of
-/// one window, or of the slices of one drain of the ring.
-pub(super) const BATCH_ROWS: usize = 32_768;
+/// one tick, or of the slices of one drain of the ring.
+pub(super) const BATCH_ROWS: usize = ROWS_AT_ONCE;
 
 /// Collects rows of every table.
 #[derive(Debug, Default)]

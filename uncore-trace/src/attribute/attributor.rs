@@ -7,14 +7,14 @@ use super::counter::{self, Close, Track};
 use super::history::Histories;
 use super::names::Names;
 use super::pool::Pools;
-use super::rows::Rows;
+use super::rows::{Making, Rows};
 use super::series::Clock;
 use super::usage::{self, CpuSet, TickUse, Usage};
 use super::waiting::{Ended, Schedule, Slot, Waiting};
 use super::witnesses::Witnesses;
 use super::{Method, Methods};
 use crate::clock::Snapshot;
-use crate::log::{Consumer, Disorder, Entry, Missing, Reading, Sum};
+use crate::log::{Consumer, Disorder, Entry, Missing, ROWS_AT_ONCE, Reading, Sum};
 use crate::plan::Plan;
 use crate::schema::fabric;
 use crate::schema::origin::Origin;
@@ -63,6 +63,7 @@ pub struct Attributor {
     histories: Vec<Option<Histories>>,
     schedule: Schedule,
     waiting: Waiting,
+    making: Option<Making>,
     names: Names,
     missing: Vec<Missing>,
     /// The last tick that ended.
@@ -72,6 +73,10 @@ pub struct Attributor {
 impl Consumer for Attributor {
     /// At the end of a window its rows go to `fabric`.
     fn take(&mut self, entry: Entry<'_>, fabric: &mut fabric::Builder) -> Result<(), Disorder> {
+        // Rows have the names of when their window was divided.
+        if self.making.is_some() {
+            self.append(fabric, usize::MAX);
+        }
         match entry {
             Entry::Usage { cpu, parts } => self.usage.add(cpu, parts),
             Entry::Reading(reading) => self.reading(reading)?,
@@ -82,10 +87,32 @@ impl Consumer for Attributor {
                 if tick <= self.ended {
                     return Err(Disorder::Tick(tick));
                 }
-                self.end_tick(tick, is_last, fabric);
+                self.end_tick(tick, is_last);
+                self.append(fabric, ROWS_AT_ONCE);
             }
         }
         Ok(())
+    }
+
+    fn more(&mut self, fabric: &mut fabric::Builder) -> bool {
+        self.append(fabric, ROWS_AT_ONCE)
+    }
+
+    fn finish(&mut self, fabric: &mut fabric::Builder) {
+        if !self.waits() {
+            return;
+        }
+        for track in &mut self.tracks {
+            track.settle(self.ended, false);
+        }
+        let ticks = self.usage.take_ticks();
+        self.count(&ticks);
+        self.learn(self.ended, true);
+        self.append(fabric, usize::MAX);
+    }
+
+    fn waits(&self) -> bool {
+        self.learns() && self.schedule.waits()
     }
 
     fn needs_ticks(&self) -> bool {
@@ -147,6 +174,7 @@ impl Attributor {
                 .collect(),
             schedule: Schedule::new(start_tick, plan.tick_ns, methods.lag_ns),
             waiting: Waiting::default(),
+            making: None,
             sets,
             names: Names::default(),
             missing: Vec::new(),
@@ -171,7 +199,7 @@ impl Attributor {
         self.learns() && self.schedule.learns(tick)
     }
 
-    fn end_tick(&mut self, tick: u64, is_last: bool, fabric: &mut fabric::Builder) {
+    fn end_tick(&mut self, tick: u64, is_last: bool) {
         self.ended = tick;
         self.usage.end_tick(tick);
         let ends_window = is_last || self.clock.ends_window(tick);
@@ -189,7 +217,6 @@ impl Attributor {
         if learns {
             self.learn(tick, is_last);
         }
-        self.append(fabric);
     }
 
     /// Gives the methods the ticks since they last had them: what was used, and what was counted.
@@ -272,16 +299,124 @@ impl Attributor {
         self.waiting.push(Ended { tick, slots });
     }
 
-    /// Appends the rows of the windows that all counters have divided.
-    fn append(&mut self, fabric: &mut fabric::Builder) {
-        let (origin, names) = (&self.origin, &self.names);
+    /// Appends rows of the windows that all counters have divided, until `fabric` has `most`; `true` if none
+    /// is left.
+    fn append(&mut self, fabric: &mut fabric::Builder, most: usize) -> bool {
+        let (origin, names, tracks) = (&self.origin, &self.names, &self.tracks);
         let rows = Rows { tick_ns: self.clock.tick_ns, wall: self.wall, origin, names };
-        while let Some(window) = self.waiting.pop() {
-            let divided = self.tracks.iter().zip(&window.slots).filter_map(|(track, slot)| {
-                let Slot::Divided(divided) = slot else { return None };
-                Some((&track.counter, divided))
-            });
-            rows.append(&divided.collect::<Vec<_>>(), fabric);
+        loop {
+            let next = || self.waiting.pop().map(|window| Making::new(window, tracks));
+            let Some(mut making) = self.making.take().or_else(next) else { return true };
+            if !rows.append(&mut making, tracks, fabric, most) {
+                self.making = Some(making);
+                return false;
+            }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::attribute::{Choice, Effort};
+    use crate::drain::Comm;
+    use crate::log::{Owner, ROWS_AT_ONCE, Trigger, Value};
+    use crate::schema::columns::words;
+
+    const COUNTERS: u32 = 50;
+    const OWNERS: u32 = 2000;
+
+    fn plan() -> Plan {
+        let counter = |id: u32| {
+            serde_json::json!({
+                "id": id, "pmu": "fabric", "family": "fabric", "subsystem": "mem", "event": "read",
+                "filter": "", "unit": "bytes", "scale": 1.0, "attr_type": 1,
+                "config": [id, 0, 0, 0, 0], "cpu": 0, "socket": 0, "sees": "0", "far": "",
+                "per_cpu": false, "at_switch": false, "leader": null,
+            })
+        };
+        serde_json::from_value(serde_json::json!({
+            "tick_ns": 1_000_000, "window_ns": 1_000_000, "metrics": [], "notes": [],
+            "counters": (0..COUNTERS).map(counter).collect::<Vec<_>>(),
+        }))
+        .unwrap()
+    }
+
+    /// A window of all counters and owners, and what the attributor made of it by then.
+    fn window(attributor: &mut Attributor, rows: &mut fabric::Builder) {
+        let mut take = |entry: Entry<'_>| attributor.take(entry, rows).unwrap();
+        for counter in 0..COUNTERS {
+            for (tick, value) in [(10, 0), (11, 1_000_000)] {
+                take(Entry::Reading(Reading {
+                    tick,
+                    time: tick * 1_000_000,
+                    counter,
+                    cpu: 0,
+                    trigger: Trigger::Timer,
+                    value: Ok(Value { value, times: None }),
+                    owner: None,
+                }));
+            }
+        }
+        let owner = |pid| Owner::Task { pid, comm: Comm::default(), cgroup_id: 7 };
+        let parts: Vec<_> = (1..=OWNERS).map(|pid| (owner(pid), 500)).collect();
+        take(Entry::Usage { cpu: 0, parts: &parts });
+        take(Entry::EndOfTick { tick: 11, is_last: false });
+    }
+
+    fn attributor(plan: &Plan) -> Attributor {
+        Attributor::new(&RecordingFacts {
+            plan,
+            counters: &order(plan, |_| false),
+            methods: Methods {
+                choice: Choice::Residency,
+                io: false,
+                lag_ns: 0,
+                effort: Effort::Live,
+            },
+            start_tick: 10,
+            clock: Snapshot { mono_ns: 0, wall_ns: 0 },
+            origin: &Origin::of(&BTreeMap::new()),
+        })
+    }
+
+    #[test]
+    fn rows_of_a_large_window_are_made_in_pieces() {
+        let plan = plan();
+        let mut attributor = attributor(&plan);
+        let mut rows = fabric::Builder::default();
+        window(&mut attributor, &mut rows);
+        let mut made = Vec::new();
+        loop {
+            let is_over = attributor.more(&mut rows);
+            made.push(rows.len());
+            rows.finish();
+            if is_over {
+                break;
+            }
+        }
+        assert!(made.iter().all(|rows| *rows < ROWS_AT_ONCE + 2000), "{made:?}");
+        assert_eq!(made.iter().sum::<usize>(), (COUNTERS * OWNERS) as usize, "{made:?}");
+    }
+
+    /// A name that comes later is not that of an earlier window.
+    #[test]
+    fn the_rest_of_a_window_is_made_before_the_next_entry() {
+        let plan = plan();
+        let mut attributor = attributor(&plan);
+        let mut rows = fabric::Builder::default();
+        window(&mut attributor, &mut rows);
+        let place = std::sync::Arc::new(crate::schema::cgroups::Place {
+            path: "/later".into(),
+            ..Default::default()
+        });
+        attributor.take(Entry::Cgroup { id: 7, place: &place }, &mut rows).unwrap();
+        assert!(attributor.more(&mut rows));
+        let batch = rows.finish();
+        assert_eq!(batch.num_rows(), (COUNTERS * OWNERS) as usize);
+        let cgroups = words(&batch, "cgroup").unwrap();
+        assert!((0..batch.num_rows()).all(|row| cgroups.get(row).is_none()));
     }
 }

@@ -18,8 +18,11 @@ use crate::schema::cgroups::{Place, ancestor};
 /// How long a removed cgroup keeps its path: longer than a recorder lags behind.
 const KEEP_NS: u64 = 30_000_000_000;
 
-/// A walk that did not find an id is not repeated for other unknown ids for this long.
+/// A walk is not repeated for this long, ns: for an id that it did not find, or for another.
 const WALK_AGAIN_NS: u64 = 1_000_000_000;
+
+/// The same where walks find nothing of what they are made for: their pauses double up to this.
+const WALK_SELDOM_NS: u64 = 16_000_000_000;
 
 /// A cgroup.
 #[derive(Debug)]
@@ -39,6 +42,8 @@ pub struct Cgroups {
     places: HashMap<u64, Known>,
     removed: VecDeque<(u64, u64)>,
     walked_at: Option<u64>,
+    /// How long the next walk waits after that, ns.
+    walk_pause: u64,
     /// Ids whose path was learnt and not taken yet.
     fresh: VecDeque<u64>,
 }
@@ -53,15 +58,20 @@ impl Cgroups {
             places: HashMap::new(),
             removed: VecDeque::new(),
             walked_at: None,
+            walk_pause: WALK_AGAIN_NS,
             fresh: VecDeque::new(),
         }
     }
 
     /// The path of a cgroup, or `None` if it cannot be learnt. `now` is a record's time.
     pub fn path(&mut self, id: u64, now: u64) -> Option<&str> {
-        let stale = self.walked_at.is_none_or(|walked| now > walked + WALK_AGAIN_NS);
+        let stale = self.walked_at.is_none_or(|walked| now > walked + self.walk_pause);
         if !self.places.contains_key(&id) && stale {
             self.walk(now);
+            self.walk_pause = match self.places.contains_key(&id) {
+                true => WALK_AGAIN_NS,
+                false => (self.walk_pause * 2).min(WALK_SELDOM_NS),
+            };
         }
         self.known(id)
     }
@@ -224,6 +234,24 @@ mod tests {
         assert_eq!(cgroups.path(u64::MAX, 3), None);
         cgroups.learn(u64::MAX, "/late".to_owned());
         assert_eq!(cgroups.path(u64::MAX, 5), Some("/late"));
+    }
+
+    #[test]
+    fn walks_that_find_nothing_become_rare() {
+        let root = tempfile::tempdir().unwrap();
+        let mut cgroups = Cgroups::new(Some(root.path()), Path::new("/nonexistent"));
+        let mut walks = 0;
+        let mut last = None;
+        for second in 1..=320 {
+            assert_eq!(cgroups.path(u64::MAX, second * 1_000_000_000), None);
+            walks += usize::from(last != cgroups.walked_at);
+            last = cgroups.walked_at;
+        }
+        assert!((15..30).contains(&walks), "{walks}");
+        fs::create_dir(root.path().join("late")).unwrap();
+        let id = fs::metadata(root.path().join("late")).unwrap().ino();
+        assert_eq!(cgroups.path(id, 400_000_000_000), Some("/late"));
+        assert_eq!(cgroups.walk_pause, WALK_AGAIN_NS);
     }
 
     #[test]

@@ -5,14 +5,28 @@ use std::fmt::Debug;
 use super::{Disorder, Entry};
 use crate::schema::fabric;
 
+/// Rows of `fabric` after which a consumer waits to be asked for more: a window of many counters and
+/// processes has hundreds of thousands, which are not held in memory together.
+pub const ROWS_AT_ONCE: usize = 32_768;
+
 /// Takes the entries of a log, one by one and in their order, and makes rows of `fabric`.
 pub trait Consumer: Debug {
-    /// Takes an entry.
+    /// Takes an entry. Rows that are still to be made ([`Consumer::more`]) are made first, whatever their
+    /// number.
     ///
     /// # Errors
     ///
     /// The entry breaks the order of the log. It is left out.
     fn take(&mut self, entry: Entry<'_>, fabric: &mut fabric::Builder) -> Result<(), Disorder>;
+
+    /// Makes rows that are still to be made, until `fabric` has [`ROWS_AT_ONCE`]; `true` if none is left.
+    fn more(&mut self, fabric: &mut fabric::Builder) -> bool;
+
+    /// Makes the rows of the windows that have ended and wait for what comes after them: nothing more comes.
+    fn finish(&mut self, fabric: &mut fabric::Builder);
+
+    /// Whether rows of a window wait for what comes after it.
+    fn waits(&self) -> bool;
 
     /// Whether the use of CPUs must be logged by tick and not by window.
     fn needs_ticks(&self) -> bool;

@@ -26,7 +26,7 @@ mod owner;
 use std::fmt;
 use std::sync::Arc;
 
-pub use self::consumer::{Consumer, Lack, Missing};
+pub use self::consumer::{Consumer, Lack, Missing, ROWS_AT_ONCE};
 pub use self::moved::{Moved, Sum};
 pub use self::owner::{Columns, Owner, softirq};
 use crate::schema::cgroups::Place;

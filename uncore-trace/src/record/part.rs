@@ -89,7 +89,7 @@ impl Draft {
     ///
     /// # Errors
     ///
-    /// The kernel does not say which CPUs are online.
+    /// The kernel does not say which CPUs are online, or the first rows cannot be written.
     pub(super) fn begin(
         self,
         common: &Common<'_>,
@@ -97,7 +97,7 @@ impl Draft {
         start_tick: u64,
     ) -> Result<Part> {
         let Common { options, machine, plan, .. } = common;
-        let Self { writer, pairs, clock } = self;
+        let Self { mut writer, pairs, clock } = self;
         let online = open::online(&machine.root)?;
         let missing = |these: &[u32], of: &[u32]| -> Vec<u32> {
             of.iter().copied().filter(|cpu| !these.contains(cpu)).collect()
@@ -158,6 +158,9 @@ impl Draft {
         if !change.came.is_empty() || !change.stopped.is_empty() {
             timeline.follow(&change, start_ns, &mut sink, &mut |_| None);
         }
+        // Rows of counters and CPUs are on disk before the first row that refers to them.
+        sink.flush(&mut writer)?;
+        writer.seal()?;
         Ok(Part {
             timeline,
             sink,

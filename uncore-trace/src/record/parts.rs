@@ -149,7 +149,7 @@ impl Parts {
         let Some(next) = self.next.take() else { return Ok(()) };
         let marks = self.marks.turn(next.start_ns as i64);
         let mut last = std::mem::replace(&mut self.live, next);
-        last.timeline.give_up(mono_ns() as u64);
+        last.timeline.give_up(mono_ns() as u64, &mut last.sink);
         let (finishing, totals) = last.end(&marks, self.timer)?;
         add(&mut self.losses, &totals);
         self.ended += 1;

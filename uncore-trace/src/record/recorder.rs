@@ -211,7 +211,8 @@ impl Recorder<'_> {
             }
         }
         self.drain()?;
-        self.parts.live.timeline.give_up(mono_ns() as u64);
+        let live = &mut self.parts.live;
+        live.timeline.give_up(mono_ns() as u64, &mut live.sink);
         Ok(())
     }
 
@@ -401,6 +402,9 @@ impl Recorder<'_> {
         let mut look = |cpu| unsent(session, cpu).ok()?;
         for part in self.parts.open() {
             part.timeline.follow(change, time, &mut part.sink, &mut look);
+            // As at the begin: what refers to the CPUs of now comes later.
+            part.sink.flush(&mut part.writer)?;
+            part.writer.seal()?;
         }
         self.common.follow(change);
         for &cpu in &change.gone {
@@ -449,7 +453,9 @@ impl Recorder<'_> {
         // A drain is a period late at most, and a seal takes its time too.
         let margin = 2 * DRAIN + self.common.options.flush / 10;
         let options = self.common.options;
-        let lag = margin + Duration::from_nanos(SETTLE_NS) + options.interval + options.lag;
+        let waits = self.parts.live.timeline.waits();
+        let waiting = if waits { options.lag } else { Duration::ZERO };
+        let lag = margin + Duration::from_nanos(SETTLE_NS) + options.interval + waiting;
         let due = options.flush.saturating_sub(lag).max(options.flush / 4);
         if self.sealed.elapsed() >= due {
             self.sealed = Instant::now();

@@ -135,8 +135,14 @@ fn make(recording: &Recording, facts: &Facts, writer: &mut Writer) -> Result<()>
         io.feed(end, &mut log)?;
         cgroups.feed(end, &mut log)?;
         log.take(Entry::EndOfTick { tick, is_last })?;
-        if log.fabric.len() >= ROWS {
-            writer.write(&fabric::TABLE, &log.fabric.finish())?;
+        loop {
+            let is_over = log.attributor.more(&mut log.fabric);
+            if log.fabric.len() >= ROWS {
+                writer.write(&fabric::TABLE, &log.fabric.finish())?;
+            }
+            if is_over {
+                break;
+            }
         }
     }
     writer.write(&fabric::TABLE, &log.fabric.finish())

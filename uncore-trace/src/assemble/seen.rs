@@ -1,0 +1,70 @@
+//! Which threads were seen, so that each has one row that says since when.
+//!
+//! The record of an exit comes before the record of the last slice, which ends at the switch after it. So an
+//! exit is remembered until that slice has come.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+
+/// How long after an exit its last slice may come, ns: longer than a recorder lags behind.
+const KEEP_NS: u64 = 30_000_000_000;
+
+/// The threads that live, and those that have just exited.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    live: HashSet<u32>,
+    exited: HashMap<u32, u64>,
+    /// Time and thread of each exit, the oldest first.
+    order: VecDeque<(u64, u32)>,
+}
+
+impl Seen {
+    /// Whether a thread is seen for the first time, in a record that begins at `begin`.
+    pub(super) fn is_first(&mut self, tid: u32, begin: u64) -> bool {
+        // What begins after the exit is of another thread with the same number.
+        let is_over = self.exited.get(&tid).is_some_and(|exit| begin <= *exit);
+        !is_over && self.live.insert(tid)
+    }
+
+    /// A thread has exited.
+    pub(super) fn exit(&mut self, tid: u32, time: u64) {
+        self.live.remove(&tid);
+        self.exited.insert(tid, time);
+        self.order.push_back((time, tid));
+        while let Some((old, tid)) =
+            self.order.pop_front_if(|(exit, _)| exit.saturating_add(KEEP_NS) < time)
+        {
+            if self.exited.get(&tid) == Some(&old) {
+                self.exited.remove(&tid);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_is_seen_once_and_not_after_its_exit() {
+        let mut seen = Seen::default();
+        assert!(seen.is_first(7, 100));
+        assert!(!seen.is_first(7, 200));
+        seen.exit(7, 300);
+        assert!(!seen.is_first(7, 250), "its last slice");
+        assert!(seen.is_first(7, 400), "another thread with this number");
+        assert!(!seen.is_first(7, 500));
+    }
+
+    #[test]
+    fn memory_is_that_of_threads_that_live_or_have_just_exited() {
+        let mut seen = Seen::default();
+        for number in 0..100_000_u64 {
+            let (tid, time) = (number as u32, number * 1_000_000_000);
+            assert!(seen.is_first(tid, time));
+            seen.exit(tid, time + 10);
+            assert!(!seen.is_first(tid, time));
+        }
+        assert!(seen.live.is_empty());
+        assert!(seen.exited.len() < 40 && seen.order.len() < 40, "{}", seen.exited.len());
+    }
+}

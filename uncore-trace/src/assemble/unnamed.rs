@@ -1,0 +1,88 @@
+//! Cgroups that own something and have no path in the log yet.
+//!
+//! Most paths are known before their first owner. A path that is not is looked for with pauses that double:
+//! the record of a new cgroup may have been lost, and a look is a walk of the whole hierarchy.
+
+use std::collections::HashMap;
+
+/// The first pause between two looks for a path, ns.
+const SHORTEST_NS: u64 = 1_000_000;
+
+/// A path that was not found after a pause of this length is given up, ns. It is looked for again when its
+/// cgroup owns something after that.
+const LONGEST_NS: u64 = 60_000_000_000;
+
+/// Cgroups that are looked for at the same time; more are left without a path until there is room.
+const MOST: usize = 1 << 16;
+
+/// When a path is looked for again, and the pause after that.
+#[derive(Clone, Copy, Debug)]
+struct Next {
+    time: u64,
+    pause: u64,
+}
+
+/// The cgroups whose paths are looked for.
+#[derive(Debug, Default)]
+pub(super) struct Unnamed(HashMap<u64, Next>);
+
+impl Unnamed {
+    /// This cgroup needs a path. The kernel gives no cgroup the id 0: it stands for one that is not known.
+    pub(super) fn add(&mut self, id: u64) {
+        if id != 0 && (self.0.len() < MOST || self.0.contains_key(&id)) {
+            self.0.entry(id).or_insert(Next { time: 0, pause: SHORTEST_NS });
+        }
+    }
+
+    /// Calls `find` for those whose turn it is at `now`, or for all; `true` from it ends the search.
+    pub(super) fn look(&mut self, now: u64, all: bool, mut find: impl FnMut(u64) -> bool) {
+        self.0.retain(|&id, next| {
+            if !all && now < next.time {
+                return true;
+            }
+            if find(id) || next.pause > LONGEST_NS {
+                return false;
+            }
+            *next = Next { time: now + next.pause, pause: next.pause * 2 };
+            true
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_that_is_never_found_costs_few_looks() {
+        let mut unnamed = Unnamed::default();
+        unnamed.add(0);
+        let mut looks = 0;
+        for tick in 0..300_000 {
+            unnamed.add(7);
+            unnamed.look(tick * 1_000_000, false, |id| {
+                looks += 1;
+                assert_eq!(id, 7);
+                false
+            });
+        }
+        assert!((10..100).contains(&looks), "{looks} looks in 5 minutes");
+    }
+
+    #[test]
+    fn a_path_is_found_at_once_or_at_the_end() {
+        let mut unnamed = Unnamed::default();
+        unnamed.add(7);
+        unnamed.look(1, false, |_| true);
+        unnamed.look(2, true, |_| panic!("it was found"));
+        unnamed.add(8);
+        unnamed.look(3, false, |_| false);
+        unnamed.look(4, false, |_| panic!("it is not its turn"));
+        let mut last = Vec::new();
+        unnamed.look(5, true, |id| {
+            last.push(id);
+            true
+        });
+        assert_eq!(last, [8]);
+    }
+}
