@@ -60,6 +60,13 @@ fn exported(path: &Path) -> String {
     run_ok([OsStr::new("export"), path.as_os_str(), "--csv".as_ref(), "-".as_ref()])
 }
 
+fn assert_same_rows(one: &Path, other: &Path) {
+    let (one, other) = (exported(one), exported(other));
+    let different = one.lines().zip(other.lines()).find(|(one, other)| one != other);
+    assert_eq!(different, None, "the first rows that differ");
+    assert_eq!(one.lines().count(), other.lines().count());
+}
+
 #[test]
 fn parts_that_are_joined_are_one_recording() {
     let _machine = root_or_skip!();
@@ -79,7 +86,7 @@ fn parts_that_are_joined_are_one_recording() {
     let again = dir.path().join("again.parquet");
     let args = ["attribute".as_ref(), made.as_os_str(), "-o".as_ref(), again.as_os_str()];
     run_ok(args);
-    assert_eq!(exported(&again), exported(&made.join("fabric.parquet")));
+    assert_same_rows(&again, &made.join("fabric.parquet"));
     let inside = run([
         OsStr::new("cut"),
         output.as_os_str(),
@@ -117,7 +124,7 @@ fn a_part_of_the_time_is_a_recording_of_its_own() {
     let again = dir.path().join("again.parquet");
     let args = ["attribute".as_ref(), made.as_os_str(), "-o".as_ref(), again.as_os_str()];
     run_ok(args);
-    assert_eq!(exported(&again), exported(&made.join("fabric.parquet")));
+    assert_same_rows(&again, &made.join("fabric.parquet"));
     let named = dir.path().join("named/");
     cut(&output, &["--from", "mark:work", "--to", "mark:work"], &named);
     assert_checked(&named);

@@ -28,6 +28,14 @@ impl Snapshot {
             .map_or_else(|| attempt().1, |(_, snapshot)| snapshot)
     }
 
+    /// This moment with the offset of an earlier snapshot, unless the wall clock was set by a millisecond or
+    /// more since: what two snapshots differ by is how long their reading took.
+    #[must_use]
+    pub(crate) const fn continues(self, before: Self) -> Self {
+        let wall_ns = before.wall(self.mono_ns);
+        if wall_ns.abs_diff(self.wall_ns) < 1_000_000 { Self { wall_ns, ..self } } else { self }
+    }
+
     /// The wall time of a monotonic one.
     pub const fn wall(&self, mono_ns: i64) -> i64 {
         mono_ns + (self.wall_ns - self.mono_ns)
@@ -41,4 +49,18 @@ pub fn mono_ns() -> i64 {
 
 const fn ns(time: Timespec) -> i64 {
     time.tv_sec * 1_000_000_000 + time.tv_nsec
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_later_snapshot_has_the_same_offset_until_the_clock_is_set() {
+        let before = Snapshot { mono_ns: 1000, wall_ns: 5_000_000_999 };
+        let later = Snapshot { mono_ns: 3000, wall_ns: 5_000_003_020 };
+        assert_eq!(later.continues(before), Snapshot { wall_ns: 5_000_002_999, ..later });
+        let set = Snapshot { wall_ns: 6_000_003_020, ..later };
+        assert_eq!(set.continues(before), set);
+    }
 }

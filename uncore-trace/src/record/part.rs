@@ -72,13 +72,20 @@ pub(super) struct Draft {
 }
 
 impl Draft {
-    /// Makes the files of a part.
+    /// Makes the files of a part. Its times have the wall clock of the part before it, as long as nobody sets
+    /// that.
     ///
     /// # Errors
     ///
     /// They cannot be made.
-    pub(super) fn create(target: Target, options: &Options, plan: &Plan) -> Result<Self> {
+    pub(super) fn create(
+        target: Target,
+        options: &Options,
+        plan: &Plan,
+        before: Option<Snapshot>,
+    ) -> Result<Self> {
         let clock = Snapshot::take();
+        let clock = before.map_or(clock, |before| clock.continues(before));
         let pairs = metadata::at_start(options, plan, clock)?;
         let create = Create { overwrite: options.force, mode: options.mode, ..Create::default() };
         let writer = WriterHandle::create(target, create, &pairs, options.tap.as_ref())?;
@@ -187,7 +194,7 @@ pub(super) struct Part {
     /// The metadata of the last seal, and how many losses it tells of.
     pairs: BTreeMap<String, String>,
     losses_sealed: Option<u64>,
-    clock: Snapshot,
+    pub clock: Snapshot,
     /// What this process had used when the part began.
     own_cpu_ns: i64,
 }

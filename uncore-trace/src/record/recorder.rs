@@ -98,7 +98,7 @@ pub async fn record(
         Some((rotation, first)) => (Some(rotation), first),
         None => (None, target),
     };
-    let draft = Draft::create(first, options, plan)?;
+    let draft = Draft::create(first, options, plan, None)?;
     let online: Vec<u32> = machine.cpus.online.iter().collect();
     let possible = machine.cpus.possible.iter().max().map_or(1, |highest| highest + 1);
     let mut session =
