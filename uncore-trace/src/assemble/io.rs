@@ -19,6 +19,10 @@ use crate::schema::io;
 /// when it ends, and one that took less is still spread over all of its time.
 pub(super) const LAG_NS: u64 = 50_000_000;
 
+/// Devices, and interfaces, whose names are kept: every container may bring an interface. The names of more
+/// are found again when they are needed.
+const MOST_NAMES: usize = 4096;
+
 /// What is known of a device.
 #[derive(Debug)]
 struct Device {
@@ -157,6 +161,12 @@ impl IoUse {
                 row(moved, end, self.tick_ns, functions, &mut sink.rows.io);
             }
         }
+        if self.devices.len() > MOST_NAMES {
+            self.devices.clear();
+        }
+        if self.interfaces.len() > MOST_NAMES {
+            self.interfaces.clear();
+        }
         all
     }
 }
@@ -201,5 +211,23 @@ mod tests {
         let rows = moved.close(1000, true, &mut names, &mut Sink::default());
         let found: Vec<_> = rows.iter().map(|row| (&*row.device, row.owner, row.bytes)).collect();
         assert_eq!(found, [("eth0", names.owner(&reader, 1000), 64)]);
+    }
+
+    #[test]
+    fn interfaces_that_come_and_go_are_forgotten() {
+        let root = tempfile::tempdir().unwrap();
+        let mut names = Names::new(root.path(), Cgroups::new(None, root.path()), Vec::new());
+        let mut moved = IoUse::new(root.path(), 1000, 0);
+        for number in 0..2 * MOST_NAMES as u64 {
+            let boundary = (number + 1) * 1_000_000;
+            let (kind, mover, interface) = (IoKind::Received, Mover::Nobody, (0, number as u32));
+            let device = format!("veth{number}");
+            let slot = IoSlot { kind, mover, device, interface, bytes: 64, requests: 1 };
+            let record = IoRecord { boundary, slots: vec![slot], ..IoRecord::default() };
+            moved.feed(&record, &mut names);
+            moved.close(boundary, false, &mut names, &mut Sink::default());
+        }
+        assert!(moved.devices.len() <= MOST_NAMES && moved.interfaces.len() <= MOST_NAMES);
+        assert!(moved.transfers.waiting() < 200, "{}", moved.transfers.waiting());
     }
 }

@@ -132,7 +132,14 @@ impl Transfers {
                 });
             }
         }
+        self.unread.retain(|_, unread| !unread.is_empty());
         open.direct.take()
+    }
+
+    /// Devices of which something was received and not read.
+    #[cfg(test)]
+    pub(super) fn waiting(&self) -> usize {
+        self.unread.len()
     }
 }
 

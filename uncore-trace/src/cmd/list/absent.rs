@@ -5,11 +5,11 @@ use serde::Serialize;
 
 use super::table::{Fit, Table};
 use super::{View, shown};
-use crate::discover::Machine;
-use crate::doctor;
-use crate::catalog::words::Words;
 use crate::catalog::Catalog;
 use crate::catalog::group::Group;
+use crate::catalog::words::Words;
+use crate::discover::Machine;
+use crate::doctor;
 use crate::text::wrapped;
 
 /// PMUs of one driver, or one family of PMUs.

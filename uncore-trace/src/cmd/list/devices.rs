@@ -4,11 +4,11 @@ use serde::{Serialize, Serializer};
 
 use super::table::{Fit, Table};
 use super::{View, shown};
+use crate::catalog::Catalog;
+use crate::catalog::words::Words;
 use crate::discover::Machine;
 use crate::discover::pci::{Address, Function};
-use crate::catalog::Catalog;
 use crate::plan::device::{above, counted_with, part};
-use crate::catalog::words::Words;
 use crate::text::printable;
 
 /// One function that is no bridge.

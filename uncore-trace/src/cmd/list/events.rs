@@ -6,12 +6,12 @@ use serde::Serialize;
 
 use super::table::{Fit, Table};
 use super::{View, shown};
-use crate::discover::{Machine, name};
-use crate::text::wrapped;
-use crate::units;
 use crate::catalog::Catalog;
 use crate::catalog::source::Cause;
 use crate::catalog::words::Words;
+use crate::discover::{Machine, name};
+use crate::text::wrapped;
+use crate::units;
 
 /// One event of all instances of a PMU.
 #[derive(Debug, Serialize)]

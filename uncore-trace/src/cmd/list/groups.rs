@@ -8,10 +8,10 @@ use serde::Serialize;
 
 use super::table::{Fit, Table};
 use super::{View, shown};
-use crate::discover::{Machine, name};
-use crate::catalog::suggest::few;
 use crate::catalog::Catalog;
 use crate::catalog::group::Group;
+use crate::catalog::suggest::few;
+use crate::discover::{Machine, name};
 use crate::plan::{Request, plan};
 use crate::text::{printable, wrapped};
 

@@ -6,8 +6,8 @@ use serde::Serialize;
 
 use super::table::{Fit, Table};
 use super::{View, shown};
-use crate::discover::Machine;
 use crate::catalog::Catalog;
+use crate::discover::Machine;
 use crate::plan::device::Narrowing;
 use crate::plan::resolve::Resolver;
 use crate::text::wrapped;
@@ -116,8 +116,7 @@ pub(super) fn render(rows: &[Row], view: View) -> String {
             shown(Some(&row.here())),
         ]);
     }
-    let mut text =
-        if shown_rows.is_empty() { String::new() } else { table.render(view.width) };
+    let mut text = if shown_rows.is_empty() { String::new() } else { table.render(view.width) };
     let hidden = |vendor| rows.iter().filter(|its| its.vendor == vendor && !is_shown(its)).count();
     let (more, others) = (hidden(true), hidden(false));
     if more > 0 {

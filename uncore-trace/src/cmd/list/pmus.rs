@@ -4,11 +4,11 @@ use serde::Serialize;
 
 use super::table::{Fit, Table};
 use super::{View, shown};
-use crate::discover::{CpuList, Machine};
-use crate::catalog::scope::Scope;
-use crate::catalog::words::Words;
 use crate::catalog::Catalog;
 use crate::catalog::group::Group;
+use crate::catalog::scope::Scope;
+use crate::catalog::words::Words;
+use crate::discover::{CpuList, Machine};
 
 /// One PMU.
 #[derive(Debug, Serialize)]
