@@ -54,6 +54,10 @@ const SEEDS: &[(&str, Seeds)] = &[
 /// Longest input: a catalog file is a few kB.
 const LONGEST: u32 = 4096;
 
+/// The same for targets that run the time line or the attributor, where each 8 bytes are a record: with 4096
+/// bytes they take a second each.
+const LONGEST_OF_RECORDS: u32 = 512;
+
 /// One input may take this long, s: beside other work on a slow machine, and not for ever.
 const TIMEOUT: u32 = 20;
 
@@ -95,7 +99,11 @@ fn run_one(name: &str, seconds: u32) -> Result<()> {
     };
     command.arg("--");
     command.arg(format!("-max_total_time={seconds}"));
-    command.arg(format!("-max_len={LONGEST}"));
+    let longest = match name {
+        "timeline" | "log_entries" => LONGEST_OF_RECORDS,
+        _ => LONGEST,
+    };
+    command.arg(format!("-max_len={longest}"));
     // Long ones from the beginning: in a few seconds it would not come to them.
     command.arg("-len_control=0");
     command.arg(format!("-timeout={TIMEOUT}"));

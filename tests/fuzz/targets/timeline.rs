@@ -211,12 +211,14 @@ fuzz_target!(|input: &[u8]| {
         now += u64::from(later) << 14;
         let run = run(u32::from(cpu % 4), now, now + (u64::from(long) << 13), who, amount);
         let run = Run { last: run.end, ..run };
-        let state = (what > 127).then(|| Peek {
-            run,
-            next_tid: u32::from(amount % 16),
-            irqs: Vec::new(),
-            io: None,
-        });
+        let irqs = Vec::from_iter((context(who) != Context::Task).then(|| Irq {
+            cpu: run.cpu,
+            boundary: now / TICK_NS * TICK_NS,
+            span: None,
+            slots: vec![IrqSlot { source: context(who), ns: u64::from(long) << 8, count: 1 }],
+        }));
+        let state =
+            (what > 127).then(|| Peek { run, next_tid: u32::from(amount % 16), irqs, io: None });
         // Inputs are too short for the sink to be full.
         assert!(timeline.advance(now, what % 2 == 0, &mut sink, &mut |_| state.clone()));
     }
@@ -227,7 +229,7 @@ fuzz_target!(|input: &[u8]| {
         let horizon = (stop + 5000 * later) * TICK_NS;
         assert!(timeline.advance(horizon, true, &mut sink, &mut |_| None));
     }
-    timeline.give_up(now);
+    timeline.give_up(now, &mut sink);
     assert!(timeline.is_done(), "time is left over");
     timeline.cpu_time().iter().for_each(assert_all_told);
     assert_conserved(&sink.rows.fabric.finish());
