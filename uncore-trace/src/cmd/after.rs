@@ -58,7 +58,7 @@ pub async fn failed(error: Error, workload: &mut Workload, signals: &mut Signals
             None => error,
         });
     };
-    let waits = if signals.asked_to_leave() { "" } else { ", and its end is waited for" };
+    let waits = if signals.asked_to_leave() { "" } else { ", and uncore-trace waits for it" };
     say(&printable(&format!("{error:#}; the command (pid {pid}) runs on{waits}")));
     workload.wait(signals).await?;
     say(&match workload.exit_code() {

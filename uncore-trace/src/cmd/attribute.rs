@@ -60,8 +60,8 @@ pub struct Args {
     #[arg(short = 'I', long, value_name = "TIME", value_parser = millis, help_heading = DIVIDE)]
     interval: Option<Duration>,
 
-    /// How much of what is counted after a window a method that learns uses to divide that window; a
-    /// bare number is seconds [default: as the recording did]
+    /// How much of the time after a window a method that learns uses to divide that window; a bare
+    /// number is seconds [default: as the recording did]
     #[arg(long, value_name = "TIME", value_parser = seconds, help_heading = DIVIDE)]
     lag: Option<Duration>,
 

@@ -26,30 +26,31 @@ const TICK: Duration = Duration::from_millis(10);
 /// Length of a window.
 const WINDOW: Duration = Duration::from_millis(100);
 
-/// Measure how much the memories of this machine can carry
+/// Measure the peak bandwidth of the memory of this machine
 ///
-/// Loads the memory of every socket with one thread a core, for some seconds each with reads and with
-/// reads and writes, and keeps the best second that the counters of memory saw. `top`, `report` and
-/// `stat -M` then say how full a memory is. The machine is slow for others while this runs. Memory
-/// without CPUs near it (of GPUs, CXL) is not loaded.
+/// Loads the memory of every socket with one thread per core: a few seconds with reads, and a few
+/// seconds with reads and writes. The result is the highest bandwidth that the memory counters saw in
+/// one second. `top`, `report` and `stat -M` use it to show how full a memory is. Other programs are
+/// slow while this runs. Memory that has no CPUs near it (GPU memory, CXL) is not measured.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
   uncore-trace calibrate
   uncore-trace calibrate --seconds 10s --dry-run
 
-The result is kept in /var/lib/uncore-trace/calibration.json with what tells
-this machine from others: it is not used on another one, or with other memory.")]
+The result is saved in /var/lib/uncore-trace/calibration.json, with a
+description of this machine and its memory. It is used only where both are the
+same.")]
 pub struct Args {
     /// How long each of the two loads runs, 2s to 10m; a bare number is seconds
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = seconds, help_heading = MEASURE)]
     seconds: Duration,
 
-    /// Memory that each thread uses, in MiB: together much more than the caches
+    /// Memory that each thread uses, in MiB; all threads together must use much more than the caches hold
     #[arg(long, value_name = "MIB", default_value_t = 192, value_parser = clap::value_parser!(u32).range(3..=65536), help_heading = MEASURE)]
     memory: u32,
 
-    /// Print what was measured, and keep nothing
+    /// Print the result and do not save it
     #[arg(long, help_heading = PRINT)]
     dry_run: bool,
 

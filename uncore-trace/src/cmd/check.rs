@@ -12,7 +12,7 @@ use crate::view::check::{Finding, Outcome, check};
 
 /// Verify that a recording is intact and that its values add up
 ///
-/// Prints a line for each fact that must hold: `ok` with how much was looked at, `FAILED` with the first
+/// Prints a line for each fact that must hold: `ok` with how much was checked, `FAILED` with the first
 /// place where it does not hold, or `-` with the reason why it cannot be verified (a single file has no
 /// raw tables to compare with). The last line is the verdict.
 ///
@@ -23,7 +23,7 @@ Examples:
   uncore-trace check run/
   uncore-trace check run.parquet && echo intact")]
 pub struct Args {
-    /// The recording: a .parquet file or the directory of a dataset
+    /// The recording: a .parquet file, or a directory that `record` wrote
     #[arg(value_name = "FILE|DIR")]
     pub path: PathBuf,
 }

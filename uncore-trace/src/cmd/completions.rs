@@ -11,8 +11,8 @@ use super::report::print;
 
 /// Print what a shell needs to complete commands and options
 ///
-/// Write it where your shell looks for completions, and begin a new shell. For zsh that is a directory of
-/// its `fpath`.
+/// Save the output where your shell looks for completions, and start a new shell. For zsh that is a
+/// directory in `fpath`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   uncore-trace completions bash > /etc/bash_completion.d/uncore-trace

@@ -15,11 +15,10 @@ use crate::text::printable;
 use crate::units;
 use crate::view::span::{Edge, Moment};
 
-/// Make one recording of a part of another, or of the parts of a rotated one
+/// Copy a span of time to a new recording, or join the parts of a rotated recording
 ///
-/// Copies what was recorded between two times, with whole windows, to a directory of its own. Where DIR is the
-/// directory of `record --rotate`, its parts become one recording, which all commands read. Shares are copied as
-/// they are.
+/// Copies the whole windows between two times to a new directory. If DIR was written by `record --rotate`,
+/// its parts become one recording, which all commands can read. Shares are copied and not computed again.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -49,7 +48,7 @@ pub struct Args {
     #[command(flatten)]
     permissions: ModeArg,
 
-    /// Only windows that end after this: a time after the begin of the recording (2s, 1m30s; a bare
+    /// Only windows that end after this: a time after the start of the recording (2s, 1m30s; a bare
     /// number is seconds), a wall time (2026-01-31T12:00:00Z), or the first mark of a name (mark:NAME)
     #[arg(long, value_name = "TIME", help_heading = SPAN)]
     from: Option<Moment>,

@@ -24,9 +24,9 @@ use crate::view::usage::By;
 ///
 /// The first line is the answer: what changed most, and which tenants did it. Then comes a table for each
 /// direction of each link, or for each event where one of the recordings has no links, the largest
-/// difference first: the rates before and after, the difference and from where to where it lies in nine
-/// cases of ten (`90 % interval`), after by before (`ratio`), and whether the difference is larger than
-/// the error. Rates are compared, so the two may differ in length.
+/// difference first: the rates before and after, the difference and the interval that holds it in nine
+/// cases of ten (`90 % interval`), the rate after divided by the rate before (`ratio`), and whether the
+/// difference is larger than the error. Rates are compared, so the recordings may differ in length.
 ///
 /// `more` and `less` are differences above the error: the confidences of the shares, and how much each
 /// rate goes up and down. `new` and `gone` are tenants of one of the two only. `-` is not known: too few
@@ -53,23 +53,24 @@ is not known is null, never 0.
 
 Exit code: 0; 1 with --fail-above if something grew by more; 2 for errors.")]
 pub struct Args {
-    /// The recording before: a .parquet file or the directory of a dataset
+    /// The recording before: a .parquet file, or a directory that `record` wrote
     #[arg(value_name = "BEFORE")]
     first: PathBuf,
-    /// The recording after; without it, the same, and both spans are needed
+    /// The recording after; without it, two spans of BEFORE are compared, and --before and --after are needed
     #[arg(value_name = "AFTER")]
     second: Option<PathBuf>,
-    /// Only this span of the first: FROM..TO, each a time after the begin of the recording (2s, 1m30s) or a
-    /// wall time (2026-01-31T12:00:00Z) or a mark (mark:NAME), or left out; mark:NAME alone is its span
+    /// Only this span of the first recording: FROM..TO. Each is a time after the start of the recording
+    /// (2s, 1m30s), a wall time (2026-01-31T12:00:00Z) or a mark (mark:NAME), and can be left out;
+    /// mark:NAME alone is the span of that mark
     #[arg(long, value_name = "SPAN", help_heading = SPAN)]
     before: Option<Between>,
-    /// Only this span of the second
+    /// Only this span of the second recording, written as for --before
     #[arg(long, value_name = "SPAN", help_heading = SPAN)]
     after: Option<Between>,
     /// What a line is; processes, containers and pods of two recordings are compared by their names
     #[arg(long, value_enum, default_value = "cgroup", help_heading = LINE)]
     by: By,
-    /// By event, also where both recordings have links
+    /// Compare events, even if both recordings have links
     #[arg(long, help_heading = LINE)]
     events: bool,
     /// Count cgroups deeper than N below the root towards their ancestor of depth N
@@ -90,7 +91,7 @@ pub struct Args {
     /// Show all columns and whole names, also on a terminal
     #[arg(long, help_heading = PRINT)]
     wide: bool,
-    /// Write FILE, a page for a browser with a picture of each difference, in place of tables; `-` is
+    /// Write FILE, a page for a browser with a picture of each difference, instead of tables; `-` is
     /// standard output
     #[arg(long, value_name = "FILE", value_parser = path(), allow_hyphen_values = true, help_heading = PRINT,
         conflicts_with_all = ["json", "ascii", "wide"])]
@@ -198,7 +199,7 @@ fn warn(diff: &Diff) {
 fn fails(gate: &Gate, judged: &Judged<'_>) -> bool {
     if judged.unknown > 0 {
         log::warn!(
-            "of {} that grew by more than {} or may have, it is not known whether that is more than \
+            "{} lines may have grown by more than {}, and it is not known whether that is more than \
              the error",
             judged.unknown,
             units::human(gate.above * 100.0, "%")

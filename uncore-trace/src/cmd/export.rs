@@ -55,7 +55,7 @@ have no series of their own. uncore_trace_unknown_seconds_total is for how long
 counts are not known; in such a step they have no sample."
 )]
 pub struct Args {
-    /// The recording: a .parquet file or the directory of a dataset
+    /// The recording: a .parquet file, or a directory that `record` wrote
     #[arg(value_name = "FILE|DIR")]
     path: PathBuf,
 
@@ -75,12 +75,12 @@ pub struct Args {
     #[arg(long, value_name = "FILE", allow_hyphen_values = true, value_parser = output::path(), help_heading = FORMAT)]
     arrow: Option<PathBuf>,
 
-    /// The table that --csv and --arrow write; all but fabric are in directories only
+    /// The table that --csv and --arrow write; a single file has the table fabric only
     #[arg(long, value_name = "NAME", requires = "rows", default_value = fabric::TABLE.name,
           value_parser = table(), help_heading = FORMAT)]
     table: &'static TableDef,
 
-    /// Only what ends after this: a time after the begin of the recording (2s, 1m30s; a bare number is
+    /// Only what ends after this: a time after the start of the recording (2s, 1m30s; a bare number is
     /// seconds), or a wall time (2026-01-31T12:00:00Z)
     #[arg(long, value_name = "TIME", help_heading = SPAN)]
     from: Option<Moment>,
@@ -89,11 +89,12 @@ pub struct Args {
     #[arg(long, value_name = "TIME", help_heading = SPAN)]
     to: Option<Moment>,
 
-    /// With --perfetto and --openmetrics: tenants that are shown apart, the largest of each quantity
+    /// With --perfetto and --openmetrics: how many tenants are shown separately, the largest of each
+    /// quantity
     #[arg(long, value_name = "N", requires = "tenants", default_value_t = 10, help_heading = LINE)]
     top: usize,
 
-    /// With --openmetrics: from one sample to the next; a bare number is seconds
+    /// With --openmetrics: time between samples; a bare number is seconds
     #[arg(long, value_name = "TIME", requires = "openmetrics", default_value = "1s",
           value_parser = step, help_heading = SPAN)]
     step: i64,

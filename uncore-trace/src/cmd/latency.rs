@@ -24,7 +24,7 @@ pub(super) fn only(recording: &Recording, args: &Args) -> Result<u8> {
     let path = printable(&args.path.display().to_string()).into_owned();
     ensure!(
         args.by.has_owner(),
-        "--latency is of tenants: leave out --by {}, or give another",
+        "--latency has lines for tenants only: leave out --by {}, or choose another --by",
         args.by.name()
     );
     let latencies = of(recording, args)?;

@@ -42,15 +42,15 @@ whatever TEXT begins with.
 Exit code: 0 a recording has the mark, 2 none has it. With CMD, the command's:
 128 + N if signal N killed it. Where nothing records, it is not run: 2.")]
 pub struct Args {
-    /// Its name, 1 to 1024 bytes
+    /// The name of the mark, 1 to 1024 bytes
     #[arg(value_name = "TEXT")]
     text: String,
 
-    /// Begin a span of that name; without it and --end it is an instant
+    /// Begin a span with this name; without --begin and --end the mark is an instant
     #[arg(long, conflicts_with_all = ["end", "command"], help_heading = MARK)]
     begin: bool,
 
-    /// End the span of that name; of several, the one that was begun last
+    /// End the span with this name; if several are open, the one that began last
     #[arg(long, conflicts_with = "command", help_heading = MARK)]
     end: bool,
 
@@ -166,7 +166,7 @@ async fn around(args: &Args, begin: Message) -> Result<u8> {
     }
     ended?;
     if let Some(pid) = workload.running()? {
-        bail!("the command (pid {pid}) still runs: its span was ended before it");
+        bail!("the command (pid {pid}) still runs: the span was ended before the command");
     }
     Ok(workload.exit_code().unwrap_or(2))
 }

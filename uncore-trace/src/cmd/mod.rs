@@ -35,10 +35,10 @@ use clap::ArgAction;
 
 use self::heading::OTHER;
 
-/// Which tenant used the fabric, when, how much, and how sure are we
+/// Show which tenant used the fabric, when, how much, and how sure that is
 ///
-/// Reads uncore perf counters (memory fabric, PCIe, chip-to-chip links, mesh) with BPF on their
-/// reader CPUs, and divides the counts among the processes and cgroups that ran.
+/// Reads uncore perf counters (memory, PCIe, chip-to-chip links, mesh) with BPF, and divides the
+/// counts among the processes and cgroups that ran.
 #[derive(Debug, clap::Parser)]
 #[command(
     name = "uncore-trace",
@@ -75,13 +75,13 @@ pub struct Cli {
 
 /// The way from nothing to an answer.
 const BEGIN: &str = "\
-From nothing to the answer, as root:
+First steps, as root:
   uncore-trace doctor                     # what is missing, and how to fix it
   uncore-trace list                       # what can be counted here
   uncore-trace record -p host -o run.parquet -- ./train.sh
   uncore-trace report run.parquet         # who used how much, and how sure
 
-`uncore-trace COMMAND --help` has the options of a command, and examples.";
+`uncore-trace COMMAND --help` shows the options of a command, and examples.";
 
 macro_rules! commands {
     ($($module:ident: $name:ident,)*) => {

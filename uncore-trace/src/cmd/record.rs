@@ -121,7 +121,7 @@ fn options(
     let year = Duration::from_hours(366 * 24);
     for (name, value) in [("--duration", args.duration), ("--delay", Some(args.delay))] {
         if value.is_some_and(|value| value > year) {
-            bail!("{name} is longer than a year");
+            bail!("{name} is longer than a year: choose a shorter time");
         }
     }
     if args.duration.is_some_and(|duration| duration.is_zero()) {

@@ -16,7 +16,7 @@ use super::report::print;
 /// A recorder keeps its data in FILE.partial/ until it ends. If it was killed, `repair` puts
 /// everything up to the last flush into FILE (or into the tables of DIR) and marks it as incomplete.
 /// A finished recording is not changed, and one that is being written is refused. FILE has the
-/// permissions of FILE.partial/. Of a recording that was rotated all parts in DIR are repaired.
+/// permissions of FILE.partial/. If the recording was rotated, all parts in DIR are repaired.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

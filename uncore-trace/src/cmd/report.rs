@@ -26,25 +26,26 @@ use crate::view::usage::{By, Question, Usage, top, usage};
 /// Show how full each link was, and who used how much of each event
 ///
 /// For each link (memory, PCIe, chip-to-chip links, mesh): its average and highest rate, both in percent
-/// of what it can carry where that is known, for how long it was above 80 % of that, and who filled it
+/// of its peak where that is known, for how long it was above 80 % of the peak, and who filled it
 /// then. `!` marks a rate above the peak, and two sources of a peak that differ by more than 20 %.
 ///
 /// For each event: its total, and a line for each cgroup (or container, pod, process, PMU, port,
 /// device, owner). Interrupts, idle time and what belongs to no owner have lines of their own and are
 /// never hidden. The numbers of a column have one unit, below its head. What is the same in every line is
-/// said above the tables. If the recording is incomplete, the first line says what is missing. What was
-/// marked while recording stands before the tables.
+/// said above the tables. If the recording is incomplete, the first line says what is missing. Marks are
+/// printed before the tables.
 ///
-/// On a terminal the tables fit its width: long names are shortened in the middle, and columns without
-/// room are left out, which the last line says.
+/// On a terminal the tables fit its width: long names are shortened in the middle, and columns that do not
+/// fit are left out; the last line names them.
 ///
-/// Where a latency of a link was counted (`record -p mem,latency`), tables follow of how long reads took
-/// while each tenant used the link, with the others there quiet and busy: a correlation, not a cause.
+/// If the latency of a link was counted (`record -p mem,latency`), more tables show how long reads took
+/// while each tenant used the link: with the other tenants quiet, and with them busy. The difference is a
+/// correlation, not a cause.
 #[derive(Debug, clap::Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 #[command(after_help = "\
 Examples: the five processes with the largest values, the second from 2 s to
-3 s after the begin as CSV, and one hour of a day
+3 s after the start as CSV, and one hour of a day
   uncore-trace report run.parquet --by pid --top 5
   uncore-trace report run.parquet --from 2s --to 3s --csv
   uncore-trace report run.parquet --from 2026-01-31T12:00:00Z \\
@@ -67,7 +68,7 @@ Columns:
   method         how the shares were made
   running        part of the time that the counter ran
   missing        rows without a value
-  from, to       when the first and the last value was, after the begin
+  from, to       when the first and the last value was, after the start
   a bar is ...   the value over time: the highest bar is the largest of the
                  line, a blank is 0, ? is not known
 
@@ -89,13 +90,13 @@ quiet and busy (each with latency, windows, seconds, own_per_s, others_per_s),
 difference, unknown_windows, complete.
 With both, standard error says what an incomplete recording lacks, and marks are
 left out. They are what --marks --json and --marks --csv print: text, kind
-(instant or span), begin_s, end_s (seconds after the begin of the recording),
+(instant or span), begin_s, end_s (seconds after the start of the recording),
 begin_ns, end_ns (CLOCK_MONOTONIC), source, pid.")]
 pub struct Args {
-    /// The recording: a .parquet file or the directory of a dataset
+    /// The recording: a .parquet file, or a directory that `record` wrote
     #[arg(value_name = "FILE|DIR")]
     pub path: PathBuf,
-    /// Of whom or of what a line is
+    /// What the lines are grouped by
     #[arg(long, value_enum, default_value = "cgroup", help_heading = LINE)]
     pub by: By,
     /// Count cgroups deeper than N below the root towards their ancestor of depth N
@@ -104,12 +105,12 @@ pub struct Args {
     /// Show the N largest lines of tasks, and all others as one line [default of --html: 30]
     #[arg(long, value_name = "N", help_heading = LINE)]
     pub top: Option<usize>,
-    /// Only windows that end after this: a time after the begin of the recording (2s, 1m30s; a bare
+    /// Only windows that end after this: a time after the start of the recording (2s, 1m30s; a bare
     /// number is seconds), a wall time (2026-01-31T12:00:00Z), or the first mark of a name (mark:NAME)
     #[arg(long, value_name = "TIME", help_heading = SPAN)]
     pub from: Option<Moment>,
-    /// Only windows that end at this time or earlier; mark:NAME is the end of a span, which is that of the
-    /// recording where the span was not ended
+    /// Only windows that end at this time or earlier; mark:NAME is the end of that span, or the end of the
+    /// recording if the span was not ended
     #[arg(long, value_name = "TIME", help_heading = SPAN)]
     pub to: Option<Moment>,
     /// Show only how full each link was (memory, PCIe, chip-to-chip links, mesh), and who filled those
@@ -119,8 +120,8 @@ pub struct Args {
     /// List the marks of that time instead of who used how much
     #[arg(long, conflicts_with_all = ["by", "cgroup_depth", "top"], help_heading = PRINT)]
     pub marks: bool,
-    /// Show only how long reads took on the links that each tenant used, with the others there quiet and
-    /// busy
+    /// Show only how long reads took on the links that each tenant used, with the other tenants quiet and
+    /// with them busy
     #[arg(long, conflicts_with_all = ["csv", "links", "marks"], help_heading = PRINT)]
     pub latency: bool,
     /// Print JSON lines instead of tables
@@ -135,7 +136,7 @@ pub struct Args {
     /// Show all columns and whole names, also on a terminal
     #[arg(long, help_heading = PRINT)]
     pub wide: bool,
-    /// Write FILE, a page for a browser with plots over time, in place of tables; `-` is standard output
+    /// Write FILE, a page for a browser with plots over time, instead of tables; `-` is standard output
     #[arg(long, value_name = "FILE", value_parser = path(), allow_hyphen_values = true, help_heading = PRINT,
         conflicts_with_all = ["json", "csv", "ascii", "wide", "links", "marks", "latency"])]
     pub html: Option<PathBuf>,

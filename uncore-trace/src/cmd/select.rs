@@ -35,7 +35,7 @@ pub struct SelectArgs {
     #[arg(long, value_name = "WHAT", help_heading = COUNT)]
     per: Option<Per>,
 
-    /// Count the groups of `-p` that this machine has, and warn of the others
+    /// Count the groups of `-p` that this machine has, and warn about the others
     #[arg(long, help_heading = COUNT)]
     allow_missing: bool,
 

@@ -32,13 +32,13 @@ const LAG: Duration = Duration::from_millis(500);
 /// Columns of what --once prints where that is no terminal.
 const COLUMNS: usize = 132;
 
-/// Show what the fabric does now, and for whom
+/// Show the traffic of each link and each tenant, live
 ///
-/// Above are the links (memory, PCIe root ports, links between chips, mesh) with bytes in and out (as
-/// the CPUs see it: a device that writes to memory is `in`), percent of what the link can carry, and the
-/// last minute. Below are the tenants with their part of each group, their share of the selected link,
+/// The upper table has the links (memory, PCIe root ports, links between chips, mesh): bytes in and out
+/// (as the CPUs see it: a device that writes to memory is `in`), percent of the peak, and the last
+/// minute. The lower table has the tenants: their rate in each group, their share of the selected link,
 /// the confidence of that share, and the CPUs that they use. On a machine without such counters the
-/// group host is shown. `?` shows the keys.
+/// group host is shown. The key `?` shows all keys.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -55,7 +55,7 @@ pub struct Args {
     #[command(flatten)]
     select: SelectArgs,
 
-    /// Time from one picture to the next; a bare number is seconds
+    /// Time between updates of the screen; a bare number is seconds
     #[arg(short = 'd', long, value_name = "TIME", default_value = "1s", value_parser = seconds, help_heading = TIME)]
     interval: Duration,
 
@@ -63,19 +63,19 @@ pub struct Args {
     #[arg(long, value_name = "TIME", value_parser = millis, help_heading = COST)]
     tick: Option<Duration>,
 
-    /// What tenants are; `g` changes it
+    /// What a tenant is; the key `g` changes it
     #[arg(long, value_enum, default_value = "cgroup", help_heading = LINE)]
     by: By,
 
-    /// File that `r` records to [default: uncore-trace-DATE-TIME.parquet]
+    /// File that the key `r` records to [default: uncore-trace-DATE-TIME.parquet]
     #[arg(long, value_name = "FILE", help_heading = WRITE)]
     save: Option<PathBuf>,
 
-    /// Print one picture, and exit
+    /// Print the screen once, and exit
     #[arg(long, help_heading = PRINT)]
     once: bool,
 
-    /// With --once: print the picture of this long after the begin, with what was before it; a bare
+    /// With --once: print the screen this long after the start, with the history up to then; a bare
     /// number is seconds
     #[arg(long, value_name = "TIME", requires = "once", value_parser = seconds, help_heading = PRINT)]
     after: Option<Duration>,
@@ -93,7 +93,7 @@ pub struct Args {
 pub fn run(args: &Args, root: &Path) -> Result<u8> {
     ensure!(
         args.once || io::stdout().is_terminal() && io::stdin().is_terminal(),
-        "top needs a terminal for its picture and its keys: use --once for one picture, or record"
+        "top needs a terminal for its screen and its keys: use --once to print one screen, or record"
     );
     ensure!(
         root == Path::new("/"),

@@ -15,13 +15,13 @@ use crate::text::{counted, printable};
 use crate::units;
 use crate::upload::{self, Figures, Outcome, Task};
 
-/// Send closed hours of the roll-up to an object store
+/// Send finished hours of the roll-up to an object store
 ///
-/// Reads [upload] and [rollup] directory of the configuration of `uncore-trace agent`, and runs beside
-/// it as a process of its own: it needs a network and no privileges, only the right to read the
-/// directory and to write to it. An object has the name of its file below the directory. A failed
-/// request is repeated, and no file is removed before the store has confirmed it, unless more waits
-/// than [upload] queue.
+/// Reads [upload], and the directory of [rollup], from the configuration of `uncore-trace agent`, and runs
+/// beside the agent as a separate process. It needs a network and the right to read and write that
+/// directory, and no privileges. The name of an object is the path of its file below the directory. A
+/// failed request is repeated. No file is removed before the store has confirmed it, unless more bytes
+/// wait than `queue` of [upload] allows.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Credentials come from the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY
@@ -33,10 +33,11 @@ Examples:
   uncore-trace upload
   uncore-trace upload --config agent.toml --once
 
-Exit code: 0 at SIGTERM or SIGINT, and of --once if all was sent; 1 of --once if
-something was not; 2 if the configuration or the directory cannot be used.")]
+Exit code: 0 after SIGTERM or SIGINT, and with --once if all was sent; 1 with
+--once if something was not sent; 2 if the configuration or the directory cannot
+be used.")]
 pub struct Args {
-    /// The configuration of the agent, TOML
+    /// The configuration file of the agent (TOML)
     #[arg(short, long, value_name = "FILE", default_value = CONFIG, help_heading = FILE)]
     config: PathBuf,
 
@@ -74,7 +75,7 @@ pub fn run(args: &Args, _root: &Path) -> Result<u8> {
     if args.check {
         upload::check(&task)?;
         let path = printable(&args.config.display().to_string()).into_owned();
-        print(&format!("{path}: the upload is well configured; no request was made\n"))?;
+        print(&format!("{path}: the configuration of the upload is valid; no request was sent\n"))?;
         return Ok(0);
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();

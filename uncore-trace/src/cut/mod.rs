@@ -91,7 +91,7 @@ pub fn cut(
 
 fn make(parts: &[Part], begin: i64, end: i64, target: &Path, create: Create) -> Result<Finished> {
     let (Some(first), Some(last)) = (parts.first(), parts.last()) else {
-        bail!("there is nothing to make it of");
+        bail!("there is no recording to copy from");
     };
     let mut pairs = first.pairs.clone();
     for key in OF_THE_END {

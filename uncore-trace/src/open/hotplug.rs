@@ -360,7 +360,7 @@ impl Session {
             if *count > MAX_COUNTERS {
                 counter.reader = None;
                 log::warn!(
-                    "CPU {cpu} reads more than {MAX_COUNTERS} counters: one of {} is not read any longer",
+                    "CPU {cpu} can read only {MAX_COUNTERS} counters: one of {} is left out",
                     counter.pmu
                 );
             }

@@ -113,7 +113,7 @@ impl Session {
         let too_many = layouts.iter().find(|(_, layout)| layout.counters.len() > MAX_COUNTERS);
         if let Some((cpu, layout)) = too_many {
             bail!(
-                "CPU {cpu} would own {} counters and can read {MAX_COUNTERS} in one tick: ask for fewer groups or events",
+                "CPU {cpu} would have {} counters and can read {MAX_COUNTERS} in one tick: ask for fewer groups or events",
                 layout.counters.len()
             );
         }

@@ -51,7 +51,10 @@ impl Journal {
         let head = format!("uploaded to {store}\n");
         let sent = text.strip_prefix(&head).map(parse).unwrap_or_default();
         if sent.is_empty() && text.lines().count() > 1 {
-            log::warn!("{} is of another store than {store}: all files are sent", path.display());
+            log::warn!(
+                "{} belongs to another store than {store}: all files are sent",
+                path.display()
+            );
         }
         let directory = directory.to_owned();
         let mut journal = Self { directory, head, file: None, sent, lines: 0 };

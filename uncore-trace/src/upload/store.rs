@@ -50,7 +50,7 @@ impl Store {
     pub(super) fn open(settings: &Upload) -> Result<Self> {
         let url = settings.url.as_str();
         let Some((scheme, rest)) = url.split_once("://") else {
-            bail!("{url:?} is no URL of a store: write s3://BUCKET/PREFIX or file:///DIR");
+            bail!("{url:?} is not the URL of a store: write s3://BUCKET/PREFIX or file:///DIR");
         };
         match scheme {
             "s3" => bucket(settings, rest),
@@ -272,7 +272,7 @@ fn bucket(settings: &Upload, rest: &str) -> Result<Store> {
         let is_plain = endpoint.starts_with("http://");
         ensure!(
             is_plain || endpoint.starts_with("https://"),
-            "endpoint = {endpoint:?} is no address of a store: write https://HOST:PORT"
+            "endpoint = {endpoint:?} is not the address of a store: write https://HOST:PORT"
         );
         builder = builder.with_endpoint(endpoint.trim_end_matches('/')).with_allow_http(is_plain);
         name = format!("{url} at {endpoint}");

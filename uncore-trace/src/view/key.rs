@@ -13,21 +13,21 @@ use crate::schema::link::Direction;
 /// What the lines are by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum By {
-    /// One line a cgroup.
+    /// One line for each cgroup.
     Cgroup,
-    /// One line a container.
+    /// One line for each container.
     Container,
-    /// One line a pod.
+    /// One line for each pod.
     Pod,
-    /// One line a process.
+    /// One line for each process.
     Pid,
-    /// One line a PMU instance, all owners together.
+    /// One line for each PMU instance, all owners together.
     Pmu,
-    /// One line a root port, as the counter's filter names it, all owners together.
+    /// One line for each root port, as the counter's filter names it, all owners together.
     Port,
-    /// One line a device that moved data by itself.
+    /// One line for each device that moved data by itself.
     Device,
-    /// One line a kind of owner: task, `other_tasks`, irq, softirq, idle, device, unattributed.
+    /// One line for each kind of owner: task, `other_tasks`, irq, softirq, idle, device, unattributed.
     Owner,
 }
 

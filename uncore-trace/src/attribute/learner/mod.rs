@@ -67,10 +67,10 @@ const REMEMBERED: usize = 256;
 /// How much work a solution is worth.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Effort {
-    /// As a recording does: from the last solution
+    /// As a recording does: start from the last solution
     #[default]
     Live,
-    /// Until nothing changes any longer
+    /// Improve the solution until it stays the same
     Full,
 }
 

@@ -94,10 +94,10 @@ parts! {
 
 /// List what can be counted on this machine, and what is absent
 ///
-/// The parts are PMUs, groups, events, metrics, devices, and what such a machine has and this one lacks.
-/// A group shows the counters that `record -p GROUP` would open here, a device the PMU and filter of
-/// `record --device DEVICE`. On a terminal the tables fit its width: long texts are wrapped, and
-/// columns are left out that there is no room for, which the last line of a table says.
+/// The parts are PMUs, groups, events, metrics, devices, and the PMUs that such a machine usually has and
+/// this one lacks. For a group it shows the counters that `record -p GROUP` would open here; for a device
+/// the PMU and filter of `record --device DEVICE`. On a terminal the tables fit its width: long texts are
+/// wrapped, and columns that do not fit are left out; the last line of a table names them.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples: what can be counted here, what `record -p pcie` would open, and all
@@ -113,7 +113,7 @@ pub struct Args {
     #[command(flatten)]
     catalog: CatalogArgs,
 
-    /// Show PMU families and metrics of other machines, and all events by the vendor's names, too
+    /// Also show PMU families and metrics of other machines, and all events by the vendor's names
     #[arg(long, help_heading = COUNT)]
     all: bool,
 

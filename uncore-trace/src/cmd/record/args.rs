@@ -33,7 +33,7 @@ that is ignored at the start (nohup) stays ignored.
 Exit code: 0 the recording is complete, 1 it is incomplete, 2 record failed. If
 the recording is complete and the command has ended, the exit code is the
 command's: 128 + N if signal N killed it, 0 if --kill did. With 1 and 2 a
-message has the command's exit code.";
+message shows the command's exit code.";
 
 /// Record who uses the fabric
 ///
@@ -68,14 +68,14 @@ pub struct Args {
     #[command(flatten)]
     pub(super) permissions: ModeArg,
 
-    /// Go on in a new part after this time (1h) or this size (256MiB), without a gap: each part is a
-    /// recording of its own. The parts of DIR/ are DIR/00000001/ and so on, those of FILE.parquet are
+    /// Continue in a new part after this time (1h) or this size (256MiB), without a gap: each part is a
+    /// separate recording. The parts of DIR/ are DIR/00000001/ and so on, those of FILE.parquet are
     /// FILE-00000001.parquet and so on
     #[arg(long, value_name = "TIME|SIZE", help_heading = WRITE)]
     pub(super) rotate: Option<Rotate>,
 
-    /// Keep so many finished parts (24), or as many of the newest as have this size (20GiB) together
-    /// with the one that is recorded; older ones are removed, also those of earlier recordings
+    /// Keep this many finished parts (24), or the newest parts up to this total size (20GiB), counting
+    /// the one that is being written; older parts are removed, also those of earlier recordings
     #[arg(long, value_name = "N|SIZE", requires = "rotate", help_heading = WRITE)]
     pub(super) keep: Option<Keep>,
 
@@ -83,7 +83,7 @@ pub struct Args {
     #[arg(long, help_heading = WRITE)]
     pub(super) slices: bool,
 
-    /// Record the bytes that disks and network interfaces move, by owner, in the table `io`, also if
+    /// Record the bytes that disks and network interfaces move, by owner, in the table `io`, even if
     /// no counter needs them (the output must be a directory)
     #[arg(long, help_heading = WRITE)]
     pub(super) io: bool,
@@ -100,7 +100,7 @@ pub struct Args {
     #[arg(long, value_name = "TIME", value_parser = seconds, help_heading = TIME)]
     pub(super) duration: Option<Duration>,
 
-    /// Begin to count this time after the command starts; a bare number is milliseconds
+    /// Start counting this long after the command starts; a bare number is milliseconds
     #[arg(
         short = 'D',
         long,
@@ -115,8 +115,8 @@ pub struct Args {
     #[arg(long, requires = "command", help_heading = TIME)]
     pub(super) kill: bool,
 
-    /// Separate rows only for this cgroup and those below it; all other tasks are one row; may be
-    /// given several times
+    /// Make separate rows only for this cgroup and those below it; all other tasks share one row; may
+    /// be given several times
     #[arg(long = "cgroup", value_name = "PATH", help_heading = OWNER)]
     pub(super) cgroups: Vec<String>,
 
@@ -141,9 +141,9 @@ pub struct Args {
     #[arg(long, value_name = "METHOD", default_value = "auto", help_heading = DIVIDE)]
     pub(super) method: Choice,
 
-    /// How long a method that learns waits for what is counted after a window, before it divides that
-    /// window; 0: it uses what was counted before only; at most 10s and half of --flush; a bare number
-    /// is seconds [default: 1s, or half of --flush if that is shorter]
+    /// How long a method that learns waits for later counts before it divides a window; with 0 it uses
+    /// only the counts up to that window; at most 10s and at most half of --flush; a bare number is
+    /// seconds [default: 1s, or half of --flush if that is shorter]
     #[arg(long, value_name = "TIME", value_parser = seconds, help_heading = DIVIDE)]
     pub(super) lag: Option<Duration>,
 
@@ -180,7 +180,7 @@ pub struct Args {
     #[arg(long, value_name = "PATH", help_heading = WRITE)]
     pub(super) marks: Option<PathBuf>,
 
-    /// What reads the counters
+    /// How the counters are read
     #[arg(long, value_name = "TIMER", default_value = "auto", help_heading = COST)]
     pub(super) timer: Timer,
 

@@ -35,18 +35,18 @@ object a line with perf's keys. A rate is per second of the measurement, bytes
 in GB/s; perf's is per second of CPU time, with K, M or G. docs/limits.md lists
 every difference from perf.
 
-The command is treated as by perf stat. Ctrl-C goes to the command, and counting
-ends when the command ends. A second Ctrl-C prints the counts and leaves the
+stat treats the command as perf stat does. Ctrl-C goes to the command, and
+counting ends when it ends. A second Ctrl-C prints the counts and leaves the
 command running; with -I or --timeout the first one does. SIGTERM and SIGHUP do
 the same (perf prints nothing then). --timeout sends the command SIGTERM and
 waits for it; --interval-count and `stop` wait for it. If the reader of the
 output ends (`stat -I 100 | head`) counting ends and the command runs on. If the
 output cannot be written counting ends and stat waits for the command.
 
-Exit code: the command's (of several runs the last that failed; 128 + N if
-signal N killed it, 0 if --timeout did), 0 if it was left running or there is
-none. 2 if stat failed; a message has the command's. With --for-each-cgroup 1 if
-something was lost.";
+Exit code: the command's (with -r that of the last run that failed; 128 + N if
+signal N killed it, 0 if --timeout did); 0 if the command was left running or
+there is none; 2 if stat failed, and a message shows the command's exit code.
+With --for-each-cgroup it is 1 if something was lost.";
 
 /// Count and print, as perf stat does
 ///
@@ -90,7 +90,7 @@ pub struct Args {
     #[arg(long, value_name = "TIME", value_parser = millis, help_heading = TIME)]
     pub(super) timeout: Option<Duration>,
 
-    /// Begin to count this time after the command starts, or with -1 when --control enables the
+    /// Start counting this long after the command starts, or with -1 when --control enables the
     /// counters; a bare number is milliseconds
     #[arg(
         short = 'D',
