@@ -137,6 +137,7 @@ impl Parts {
             }
             draft => draft?,
         };
+        rotation.has_next();
         // A window is in one part.
         let start_tick = (now / plan.window_ns + 1) * plan.window_ns / plan.tick_ns;
         self.live.timeline.stop_at(start_tick);
