@@ -2,10 +2,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Output, Stdio};
@@ -15,25 +16,25 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use crate::full_disk::SmallDisk;
 use crate::harness::load::Load;
 use crate::harness::{
     assert_checked, python, python_answers, root_or_skip, run, run_ok, text, uncore_trace,
 };
 
-/// Longer than anything here takes on a busy machine.
-const PATIENCE: Duration = Duration::from_mins(1);
+/// Longer than anything here takes on a busy machine, where what is kept is copied by a thread that lets all
+/// others go first.
+pub(crate) const PATIENCE: Duration = Duration::from_mins(3);
 
 /// A place with a configuration, and the agent that runs with it.
-struct Agent {
+pub(crate) struct Agent {
     dir: tempfile::TempDir,
     port: u16,
-    child: Option<Child>,
+    pub(crate) child: Option<Child>,
 }
 
 impl Agent {
     /// A configuration: windows of a second, and this beside.
-    fn new(more: &str) -> Self {
+    pub(crate) fn new(more: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         // Nobody else takes it in the time until it is bound again.
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -43,7 +44,7 @@ impl Agent {
     }
 
     /// Writes the configuration, with more keys of the roll-up, and more sections.
-    fn configure(&self, rollup: &str, more: &str) {
+    pub(crate) fn configure(&self, rollup: &str, more: &str) {
         let (root, port) = (self.dir.path().display(), self.port);
         let text = format!(
             "cluster = 'c 1'\n[record]\ngroups = ['host']\n\
@@ -51,14 +52,27 @@ impl Agent {
              [metrics]\nlisten = '127.0.0.1:{port}'\ntextfile = '{root}/agent.prom'\n{}",
             more.replace("ROOT", &root.to_string())
         );
-        fs::write(self.path("agent.toml"), text).unwrap();
+        // As most tools do: another file takes the name.
+        fs::write(self.path("agent.new"), text).unwrap();
+        fs::rename(self.path("agent.new"), self.path("agent.toml")).unwrap();
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    fn start(&mut self) {
+    pub(crate) fn start(&mut self) {
+        self.spawn();
+        self.until("a window of the roll-up", |agent| {
+            let page = agent.get("/metrics");
+            // Whenever it answers, the page is whole.
+            assert!(page.is_empty() || page.ends_with("# EOF\n"), "{page}");
+            page.contains("page-faults")
+        });
+    }
+
+    /// Starts it, and does not wait until it records.
+    pub(crate) fn spawn(&mut self) {
         let log = fs::File::options().create(true).append(true).open(self.path("log")).unwrap();
         let mut command = uncore_trace();
         command.args(["agent", "--config"]).arg(self.path("agent.toml"));
@@ -67,18 +81,15 @@ impl Agent {
             command.env("NOTIFY_SOCKET", socket).env("WATCHDOG_USEC", "2000000");
         }
         self.child = Some(command.stdin(Stdio::null()).stderr(log).spawn().unwrap());
-        self.until("a window of the roll-up", |agent| {
-            agent.get("/metrics").contains("page-faults")
-        });
     }
 
     /// Runs it to its end.
-    fn run(&self) -> Output {
+    pub(crate) fn run(&self) -> Output {
         run([OsStr::new("agent"), "--config".as_ref(), self.path("agent.toml").as_os_str()])
     }
 
     /// Waits until something is so.
-    fn until(&self, what: &str, mut is_so: impl FnMut(&Self) -> bool) {
+    pub(crate) fn until(&self, what: &str, mut is_so: impl FnMut(&Self) -> bool) {
         let begin = Instant::now();
         while !is_so(self) {
             assert!(begin.elapsed() < PATIENCE, "{what} did not come: {}", self.log());
@@ -86,28 +97,28 @@ impl Agent {
         }
     }
 
-    fn log(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.path("log")).unwrap_or_default()
     }
 
-    fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         let child = self.child.as_ref().unwrap();
         kill_process(Pid::from_child(child), signal).unwrap();
     }
 
     /// Ends it; returns the exit code.
-    fn end(&mut self, signal: Signal) -> Option<i32> {
+    pub(crate) fn end(&mut self, signal: Signal) -> Option<i32> {
         self.signal(signal);
         self.child.take().unwrap().wait().unwrap().code()
     }
 
     /// SIGTERM; what the machine kept the recorder from seeing does not matter here.
-    fn stop(&mut self) {
+    pub(crate) fn stop(&mut self) {
         let code = self.end(Signal::TERM);
         assert!(matches!(code, Some(0 | 1)), "{code:?}: {}", self.log());
     }
 
-    fn ask(&self, request: &str) -> String {
+    pub(crate) fn ask(&self, request: &str) -> String {
         let Ok(mut stream) = TcpStream::connect(("127.0.0.1", self.port)) else {
             return String::new();
         };
@@ -117,19 +128,24 @@ impl Agent {
         answer
     }
 
-    fn get(&self, path: &str) -> String {
+    pub(crate) fn get(&self, path: &str) -> String {
         self.ask(&format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n"))
     }
 
+    /// Asks it to keep the ring.
+    pub(crate) fn trigger(&self) -> String {
+        self.ask("POST /trigger HTTP/1.1\r\nHost: localhost\r\nX-Uncore-Trace: 1\r\n\r\n")
+    }
+
     /// The value of the first series that begins so.
-    fn metric(&self, begin: &str) -> f64 {
+    pub(crate) fn metric(&self, begin: &str) -> f64 {
         let page = self.get("/metrics");
         let line = page.lines().find(|line| line.starts_with(begin));
         line.and_then(|line| line.rsplit_once(' ')?.1.parse().ok()).unwrap_or(0.0)
     }
 
     /// What ring and roll-up have in common.
-    fn compared(&self) -> Value {
+    pub(crate) fn compared(&self) -> Value {
         let args = [self.path("ring"), self.path("rollup"), "1000000000".into(), "10000000".into()];
         let args: Vec<&OsStr> = args.iter().map(|arg| arg.as_os_str()).collect();
         let all = python_answers(&python(), include_str!("agent.py"), &args);
@@ -143,7 +159,7 @@ impl Agent {
 }
 
 /// Finished parts of a ring.
-fn parts(ring: &Path) -> Vec<PathBuf> {
+pub(crate) fn parts(ring: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(ring).into_iter().flatten().flatten().map(|it| it.path());
     let is_part = |path: &PathBuf| {
         path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"0"))
@@ -154,7 +170,7 @@ fn parts(ring: &Path) -> Vec<PathBuf> {
     parts
 }
 
-fn all_checked(parts: &[PathBuf]) {
+pub(crate) fn all_checked(parts: &[PathBuf]) {
     assert!(!parts.is_empty());
     for part in parts {
         assert_checked(part);
@@ -170,8 +186,22 @@ impl Drop for Agent {
     }
 }
 
+/// Everything below a directory whose name ends so, but what is in an unfinished file.
+pub(crate) fn found_below(dir: &Path, suffix: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.to_string_lossy().ends_with(suffix) {
+            found.push(path);
+        } else if path.is_dir() && !path.to_string_lossy().ends_with(".partial") {
+            found.extend(found_below(&path, suffix));
+        }
+    }
+    found
+}
+
 /// Length of a recording, and the page faults around the moment 2 s after its begin.
-const KEPT: &str = "
+pub(crate) const KEPT: &str = "
 import duckdb, json, sys
 fabric = f\"'{sys.argv[1]}/fabric.parquet'\"
 begin, end = duckdb.execute(f'SELECT min(mono_ns - window_ns), max(mono_ns) FROM {fabric}').fetchone()
@@ -181,7 +211,7 @@ faults = duckdb.execute(
 print(json.dumps({'length_ns': end - begin, 'faults': faults}))
 ";
 
-const RING: &str = "[ring]\ndirectory = 'ROOT/ring'\npart = '4s'\nkeep = '20'\n";
+pub(crate) const RING: &str = "[ring]\ndirectory = 'ROOT/ring'\npart = '4s'\nkeep = '20'\n";
 
 #[test]
 fn the_roll_up_is_the_sum_of_the_ring_and_the_metrics_that_of_the_roll_up() {
@@ -200,6 +230,8 @@ fn the_roll_up_is_the_sum_of_the_ring_and_the_metrics_that_of_the_roll_up() {
         }
         told
     });
+    // Whoever may write there must not lead the agent elsewhere.
+    symlink(agent.path("victim"), agent.path("agent.prom.tmp")).unwrap();
     agent.start();
     let before = agent.metric("uncore_trace_event_total{event=\"context-switches\"");
     sleep(Duration::from_secs(10));
@@ -230,39 +262,19 @@ fn the_roll_up_is_the_sum_of_the_ring_and_the_metrics_that_of_the_roll_up() {
     let args = ["rollup".as_ref(), parts[0].as_os_str(), "-w1s".as_ref(), "-o".as_ref()];
     run_ok(args.into_iter().chain([later.as_os_str()]));
     assert!(later.join("cluster=c%201").is_dir());
-}
-
-#[test]
-fn a_killed_agent_leaves_what_the_next_one_finishes() {
-    let _machine = root_or_skip!();
-    let mut agent = Agent::new(RING);
-    agent.start();
-    // What was summed is sealed each 10 s.
-    sleep(Duration::from_secs(12));
-    agent.end(Signal::KILL);
-    let left = || found_below(&agent.path("rollup"), ".partial");
-    assert_eq!(left().len(), 1);
-    agent.start();
-    assert_eq!(found_below(&agent.path("rollup"), ".parquet").len(), 1, "{}", agent.log());
-    agent.stop();
-    assert_eq!(found_below(&agent.path("rollup"), ".partial"), Vec::<PathBuf>::new());
-    assert!(found_below(&agent.path("rollup"), ".parquet").len() >= 2);
-    agent.compared();
-    all_checked(&parts(&agent.path("ring")));
-}
-
-/// Everything below a directory whose name ends so, but what is in an unfinished file.
-fn found_below(dir: &Path, suffix: &str) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
-        let path = entry.path();
-        if path.to_string_lossy().ends_with(suffix) {
-            found.push(path);
-        } else if path.is_dir() && !path.to_string_lossy().ends_with(".partial") {
-            found.extend(found_below(&path, suffix));
-        }
-    }
-    found
+    assert!(!agent.path("victim").exists());
+    // Parts that are shorter than a window are of the same window, and none is lost; nor is one doubled.
+    let long = agent.path("long");
+    let args = |part: &Path| -> Vec<OsString> {
+        [part.as_os_str(), parts[1].as_os_str(), "-w5min".as_ref(), "-o".as_ref(), long.as_os_str()]
+            .map(OsStr::to_owned)
+            .into()
+    };
+    let command = |part: &Path| [vec!["rollup".into()], args(part)].concat();
+    run_ok(command(&parts[0]));
+    assert!(found_below(&long, ".parquet").len() >= 2);
+    let again = run(command(&parts[0]));
+    assert!(text(&again).contains("holds these windows already"), "{}", text(&again));
 }
 
 #[test]
@@ -280,9 +292,9 @@ fn a_trigger_keeps_what_was_before_and_after_it() {
     });
     // Another within the pause is not followed; one that is asked for is.
     drop(vec![1_u8; 400 << 20]);
-    let refused = agent.ask("POST /trigger HTTP/1.1\r\nHost: x\r\n\r\n");
+    let refused = agent.ask("POST /trigger HTTP/1.1\r\nHost: localhost\r\n\r\n");
     assert!(refused.contains("403") && refused.contains("X-Uncore-Trace"), "{refused}");
-    let done = agent.ask("POST /trigger HTTP/1.1\r\nHost: x\r\nX-Uncore-Trace: 1\r\n\r\n");
+    let done = agent.trigger();
     assert!(done.contains("202"), "{done}");
     agent.until("what was asked for", |agent| {
         !found_below(&agent.path("ring/kept"), "asked").is_empty()
@@ -321,6 +333,11 @@ fn a_configuration_is_applied_or_refused_as_a_whole_and_the_recording_goes_on() 
         agent.signal(Signal::HUP);
         agent.until("the refusal", |agent| agent.log().contains(says));
     }
+    // There is no ring.
+    let answer = agent.trigger();
+    assert!(answer.contains("409") && answer.contains("add [ring]"), "{answer}");
+    agent.signal(Signal::USR1);
+    agent.until("the warning", |agent| agent.log().contains("asked to keep the ring, but there"));
     let before = agent.metric("uncore_trace_event_total{event=\"cpu-clock\"");
     agent.until("more windows", |agent| {
         agent.metric("uncore_trace_event_total{event=\"cpu-clock\"") > before
@@ -329,22 +346,25 @@ fn a_configuration_is_applied_or_refused_as_a_whole_and_the_recording_goes_on() 
 }
 
 #[test]
-fn a_full_disk_ends_neither_the_recording_nor_the_metrics() {
+fn what_is_asked_for_by_a_signal_is_kept_in_a_directory_that_was_not_there() {
     let _machine = root_or_skip!();
-    let mut agent = Agent::new("[ring]\ndirectory = 'ROOT/small/ring'\npart = '2s'\nkeep = '2'\n");
-    let disk = SmallDisk::of(agent.path("small"), 32);
-    disk.fill((32 << 20) - 300_000);
+    let more = "[[trigger]]\nname = 'by-hand'\nbefore = '2s'\nafter = '1s'\n\
+                [kept]\ndirectory = 'ROOT/deep/kept'\npause = '1h'\n";
+    let mut agent = Agent::new(&format!("{RING}{more}"));
     agent.start();
-    agent.until("the full disk", |agent| agent.log().contains("without the files of this part"));
-    let before = agent.metric("uncore_trace_event_total{event=\"cpu-clock\"");
-    agent.until("more windows", |agent| {
-        agent.metric("uncore_trace_event_total{event=\"cpu-clock\"") > before
-    });
-    // Room for a part: it is recorded again.
-    fs::remove_file(agent.path("small/filler")).unwrap();
-    agent.until("a part", |agent| !parts(&agent.path("small/ring")).is_empty());
+    // Before the process is confined: Landlock lets it write only below what is there.
+    assert!(agent.path("deep/kept").is_dir());
+    sleep(Duration::from_secs(3));
+    agent.signal(Signal::USR1);
+    let kept = |agent: &Agent| found_below(&agent.path("deep/kept"), "by-hand");
+    agent.until("what was asked for", |agent| !kept(agent).is_empty());
+    let again = agent.trigger();
+    assert!(again.contains("429") && again.contains("retry-after: 3"), "{again}");
     agent.stop();
-    drop(disk);
+    assert_checked(&kept(&agent)[0]);
+    let found = python_answers(&python(), KEPT, &[kept(&agent)[0].as_os_str()]);
+    let length = found["length_ns"].as_i64().unwrap();
+    assert!((2_900_000_000..=3_020_000_000).contains(&length), "{found}: {}", agent.log());
 }
 
 #[test]

@@ -8,10 +8,11 @@
 //!   recordings for them without the kernel, `command` runs the binary.
 //! - `upload` sends files to a directory and to a server of S3, `upload_faults` while that fails.
 //! - `docs` and `structure` compare documents and modules with the code, `packaging` what is installed beside it.
-//! - `faults`, `slow_disk`, `damage`, `survive` and `hotplug` do what is in docs/faults.md.
+//! - `agent_faults`, `faults`, `slow_disk`, `damage`, `survive` and `hotplug` do what is in docs/faults.md.
 //! - The others record for real on the kernel at hand, as root, and skip with a reason where they cannot.
 
 mod agent;
+mod agent_faults;
 mod amd;
 mod attribute;
 mod ci;

@@ -5,16 +5,16 @@
 //! sums, so that a request costs no more than a copy.
 
 use std::convert::Infallible;
-use std::net::TcpListener as StdListener;
+use std::net::{IpAddr, TcpListener as StdListener};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use bytes::Bytes;
 use http_body_util::Full;
-use hyper::body::Incoming;
-use hyper::header::CONTENT_TYPE;
+use hyper::header::{CONTENT_TYPE, HOST, RETRY_AFTER};
+use hyper::http::uri::Authority;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
@@ -24,6 +24,7 @@ use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
 use super::Asked;
+use crate::config::Config;
 use crate::confine::{self, Needs};
 
 /// How long a connection may take.
@@ -40,11 +41,24 @@ const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=
 pub(super) struct Shared {
     page: Mutex<Bytes>,
     asked: Asked,
+    /// Whether there is something to keep.
+    has_ring: bool,
+    /// Until when nothing is kept because somebody asks.
+    pause: Mutex<Option<Instant>>,
+    /// Whether only this machine reaches the socket.
+    is_local: bool,
 }
 
 impl Shared {
-    pub(super) fn new(asked: Asked) -> Self {
-        Self { page: Mutex::default(), asked }
+    pub(super) fn new(asked: Asked, config: &Config) -> Self {
+        let listen = config.metrics.as_ref().and_then(|metrics| metrics.listen);
+        Self {
+            page: Mutex::default(),
+            asked,
+            has_ring: config.ring.is_some(),
+            pause: Mutex::default(),
+            is_local: listen.is_some_and(|address| address.ip().is_loopback()),
+        }
     }
 
     /// Replaces what `/metrics` says.
@@ -54,6 +68,17 @@ impl Shared {
 
     fn page(&self) -> Bytes {
         self.page.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Nothing is kept before this because somebody asks.
+    pub(super) fn pause_until(&self, until: Option<Instant>) {
+        *self.pause.lock().unwrap_or_else(PoisonError::into_inner) = until;
+    }
+
+    /// How long nothing is kept because somebody asks.
+    fn pause(&self) -> Duration {
+        let until = *self.pause.lock().unwrap_or_else(PoisonError::into_inner);
+        until.map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now()))
     }
 }
 
@@ -106,12 +131,7 @@ async fn accept(listener: StdListener, shared: Arc<Shared>) -> Result<()> {
     }
 }
 
-fn answer(request: &Request<Incoming>, shared: &Shared) -> Response<Full<Bytes>> {
-    let text = |status, text: &'static str| {
-        let mut response = Response::new(Full::new(Bytes::from_static(text.as_bytes())));
-        *response.status_mut() = status;
-        response
-    };
+fn answer<B>(request: &Request<B>, shared: &Shared) -> Response<Full<Bytes>> {
     match (request.method(), request.uri().path()) {
         (&Method::GET, "/metrics") => {
             let mut response = Response::new(Full::new(shared.page()));
@@ -120,17 +140,118 @@ fn answer(request: &Request<Incoming>, shared: &Shared) -> Response<Full<Bytes>>
             }
             response
         }
-        (&Method::POST, "/trigger") => {
-            // A page in a browser can post too, but not with this header and without being asked first.
-            if !request.headers().contains_key("x-uncore-trace") {
-                return text(StatusCode::FORBIDDEN, "send the header X-Uncore-Trace: 1 with it\n");
-            }
-            shared.asked.keep.store(true, Ordering::Relaxed);
-            text(StatusCode::ACCEPTED, "the last part of the ring will be kept\n")
-        }
+        (&Method::POST, "/trigger") => trigger(request, shared),
         (_, "/metrics") => text(StatusCode::METHOD_NOT_ALLOWED, "use GET\n"),
         (_, "/trigger") => text(StatusCode::METHOD_NOT_ALLOWED, "use POST\n"),
         (&Method::GET, "/") => text(StatusCode::OK, "GET /metrics\nPOST /trigger\n"),
         _ => text(StatusCode::NOT_FOUND, "there are /metrics and /trigger\n"),
+    }
+}
+
+/// Asks for the last of the ring, where that may be kept now.
+fn trigger<B>(request: &Request<B>, shared: &Shared) -> Response<Full<Bytes>> {
+    // A page in a browser can post too, but not with this header and without being asked first.
+    if !request.headers().contains_key("x-uncore-trace") {
+        return text(StatusCode::FORBIDDEN, "send the header X-Uncore-Trace: 1 with it\n");
+    }
+    // A name of another site that leads here makes its page one of this site: DNS rebinding.
+    if shared.is_local && !is_loopback(request) {
+        return text(StatusCode::FORBIDDEN, "ask for localhost or a loopback address\n");
+    }
+    if !shared.has_ring {
+        let says = "there is no ring to keep: add [ring] to the configuration\n";
+        return text(StatusCode::CONFLICT, says);
+    }
+    let pause = shared.pause();
+    if !pause.is_zero() {
+        let says = "the ring was kept within kept.pause: ask again later\n";
+        let mut response = text(StatusCode::TOO_MANY_REQUESTS, says);
+        response.headers_mut().insert(RETRY_AFTER, (pause.as_secs() + 1).into());
+        return response;
+    }
+    shared.asked.keep.store(true, Ordering::Relaxed);
+    text(StatusCode::ACCEPTED, "the last part of the ring will be kept\n")
+}
+
+fn text(status: StatusCode, text: &'static str) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from_static(text.as_bytes())));
+    *response.status_mut() = status;
+    response
+}
+
+/// Whether the host that is asked for is this machine by a name that nobody else can give it.
+fn is_loopback<B>(request: &Request<B>) -> bool {
+    let host = request.headers().get(HOST).and_then(|host| host.to_str().ok());
+    let Some(host) = host.and_then(|host| host.parse::<Authority>().ok()) else { return false };
+    let host = host.host();
+    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    host.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LISTEN: &str = "[metrics]\nlisten = '127.0.0.1:9762'\n";
+
+    fn shared(more: &str) -> Shared {
+        let config = Config::parse(&format!("{LISTEN}{more}")).unwrap();
+        Shared::new(Asked::default(), &config)
+    }
+
+    /// The status of an answer to a POST with the header.
+    fn post(shared: &Shared, host: &str) -> u16 {
+        let request = Request::post("/trigger").header("x-uncore-trace", "1").header(HOST, host);
+        answer(&request.body(()).unwrap(), shared).status().as_u16()
+    }
+
+    fn was_asked(shared: &Shared) -> bool {
+        shared.asked.keep.swap(false, Ordering::Relaxed)
+    }
+
+    #[test]
+    fn what_is_not_there_is_said() {
+        let shared = shared("[ring]\n");
+        for (method, path, status) in [
+            ("GET", "/", 200),
+            ("GET", "/metrics", 200),
+            ("POST", "/metrics", 405),
+            ("GET", "/trigger", 405),
+            ("POST", "/trigger", 403),
+            ("GET", "/metrics/x", 404),
+            ("DELETE", "/", 404),
+        ] {
+            let request = Request::builder().method(method).uri(path).header(HOST, "localhost");
+            let found = answer(&request.body(()).unwrap(), &shared);
+            assert_eq!(found.status().as_u16(), status, "{method} {path}");
+        }
+        assert!(!was_asked(&shared));
+    }
+
+    #[test]
+    fn the_ring_is_promised_only_where_it_will_be_kept() {
+        let none = shared("");
+        assert_eq!((post(&none, "localhost"), was_asked(&none)), (409, false));
+        let shared = shared("[ring]\n");
+        assert_eq!((post(&shared, "localhost"), was_asked(&shared)), (202, true));
+        shared.pause_until(Some(Instant::now() + Duration::from_mins(1)));
+        assert_eq!((post(&shared, "localhost"), was_asked(&shared)), (429, false));
+        shared.pause_until(Some(Instant::now()));
+        assert_eq!((post(&shared, "localhost"), was_asked(&shared)), (202, true));
+    }
+
+    #[test]
+    fn a_page_of_another_site_whose_name_leads_here_triggers_nothing() {
+        let local = shared("[ring]\n");
+        for host in ["localhost:9762", "127.0.0.1", "127.3.2.1:80", "[::1]:9762", "LOCALHOST"] {
+            assert_eq!(post(&local, host), 202, "{host}");
+        }
+        was_asked(&local);
+        for host in ["evil.example", "127.0.0.1.evil.example", "10.0.0.1:9762", "", "[::2]"] {
+            assert_eq!((post(&local, host), was_asked(&local)), (403, false), "{host}");
+        }
+        let wide = "[metrics]\nlisten = '0.0.0.0:9762'\nbeyond-loopback = true\n[ring]\n";
+        let wide = Shared::new(Asked::default(), &Config::parse(wide).unwrap());
+        assert_eq!(post(&wide, "node-1:9762"), 202);
     }
 }

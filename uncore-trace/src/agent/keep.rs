@@ -5,9 +5,10 @@
 //! as where the disk was full between them, are kept as they are. Guarantees: a directory has its name only when all
 //! is in it; the quota holds; a name that a user typed cannot lead out of the directory.
 
-use std::fs;
+use std::fs::{self, DirEntry, Metadata};
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
+use std::time::SystemTime;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use jiff::Timestamp;
@@ -21,11 +22,18 @@ use crate::{cut, priority};
 /// How the names end of what is being made.
 const UNFINISHED: &str = ".tmp";
 
+/// How the names begin of what is kept, and the same with digits as `0`. Nothing else is ever removed: the
+/// directory may have files of others.
+const TIME: &str = "%Y%m%dT%H%M%SZ";
+const STAMP: &str = "00000000T000000Z-";
+
 /// What is to be kept, and where.
 #[derive(Debug, Clone)]
 pub(super) struct Wish {
     pub ring: PathBuf,
     pub kept: PathBuf,
+    /// Id of the boot that the times are of.
+    pub boot: String,
     /// Name of the trigger.
     pub name: String,
     /// From when to when, `CLOCK_MONOTONIC`, ns.
@@ -51,10 +59,10 @@ impl Keeping {
     ///
     /// No part of the ring has that time, or they cannot be linked.
     pub(super) fn start(wish: Wish) -> Result<Self> {
-        let parts = series::within(&wish.ring, wish.from, wish.to)?;
+        let parts = series::within(&wish.ring, &wish.boot, wish.from..=wish.to)?;
         ensure!(!parts.is_empty(), "no finished part of the ring is of that time");
         let name = wish.name.clone();
-        let stem = format!("{}-{name}", Timestamp::now().strftime("%Y%m%dT%H%M%SZ"));
+        let stem = format!("{}-{name}", Timestamp::now().strftime(TIME));
         let linked = wish.ring.join(format!(".{stem}{UNFINISHED}"));
         if let Err(error) = link(&parts, &linked, wish.mode) {
             // The error that counts is why it failed.
@@ -108,7 +116,7 @@ fn keep(wish: &Wish, linked: &Path, stem: &str) -> Result<PathBuf> {
         fs::remove_dir_all(&hidden).ok();
     }
     named?;
-    trim(kept, *quota)?;
+    trim(kept, *quota, &target)?;
     Ok(target)
 }
 
@@ -142,9 +150,10 @@ fn parts(linked: &Path) -> Result<Vec<PathBuf>> {
 pub(super) fn clean(dir: &Path) {
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         let name = entry.file_name();
-        let is_left =
-            name.to_str().is_some_and(|it| it.starts_with('.') && it.ends_with(UNFINISHED));
-        if is_left && let Err(error) = fs::remove_dir_all(entry.path()) {
+        let left = name.to_str().and_then(|it| it.strip_prefix('.')?.strip_suffix(UNFINISHED));
+        if left.is_some_and(is_own)
+            && let Err(error) = fs::remove_dir_all(entry.path())
+        {
             log::warn!("cannot remove {}, which was left: {error}", entry.path().display());
         }
     }
@@ -169,21 +178,32 @@ fn link(parts: &[PathBuf], dir: &Path, mode: Mode) -> Result<()> {
     Ok(())
 }
 
-/// Removes the oldest until the rest has at most `quota` bytes. Names begin with the time.
-fn trim(kept: &Path, quota: u64) -> Result<()> {
+/// Removes the oldest until the rest has at most `quota` bytes, but never `made`.
+fn trim(kept: &Path, quota: u64, made: &Path) -> Result<()> {
     let entries = fs::read_dir(kept).with_context(|| format!("cannot read {}", kept.display()))?;
-    let mut dirs: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
-    dirs.retain(|dir| dir.is_dir());
+    let own = |entry: DirEntry| {
+        let found = entry.metadata().ok().filter(Metadata::is_dir)?;
+        let is_kept = entry.file_name().to_str().is_some_and(is_own);
+        is_kept.then(|| (found.modified().unwrap_or(SystemTime::UNIX_EPOCH), entry.path()))
+    };
+    let mut dirs: Vec<(SystemTime, PathBuf)> = entries.flatten().filter_map(own).collect();
     dirs.sort();
-    let mut bytes: u64 = dirs.iter().map(|dir| series::tree_size(dir)).sum();
-    for dir in dirs {
+    let mut bytes: u64 = dirs.iter().map(|(_, dir)| series::tree_size(dir)).sum();
+    for (_, dir) in dirs.iter().filter(|(_, dir)| dir != made) {
         if bytes <= quota {
             break;
         }
-        bytes = bytes.saturating_sub(series::tree_size(&dir));
-        fs::remove_dir_all(&dir).with_context(|| format!("cannot remove {}", dir.display()))?;
+        bytes = bytes.saturating_sub(series::tree_size(dir));
+        fs::remove_dir_all(dir).with_context(|| format!("cannot remove {}", dir.display()))?;
     }
     Ok(())
+}
+
+/// Whether an agent gives such names to what it keeps.
+fn is_own(name: &str) -> bool {
+    let stamp = name.get(..STAMP.len()).unwrap_or_default();
+    let shape = stamp.chars().map(|c| if c.is_ascii_digit() { '0' } else { c });
+    shape.eq(STAMP.chars())
 }
 
 /// The name, with a number where it is taken.
@@ -191,4 +211,61 @@ fn vacant(dir: &Path, name: &str) -> PathBuf {
     let numbered = (1..).map(|number| dir.join(format!("{name}.{number}")));
     let mut names = std::iter::once(dir.join(name)).chain(numbered);
     names.find(|path| !path.exists()).unwrap_or_else(|| dir.join(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::fs::File;
+    use std::time::Duration;
+
+    use super::*;
+
+    fn names(dir: &Path) -> BTreeSet<String> {
+        let name = |entry: DirEntry| entry.file_name().into_string().unwrap();
+        fs::read_dir(dir).unwrap().map(|entry| name(entry.unwrap())).collect()
+    }
+
+    /// A directory of 1000 bytes that was made so many hours ago.
+    fn dir(place: &Path, name: &str, hours: u64) -> PathBuf {
+        let path = place.join(name);
+        fs::create_dir(&path).unwrap();
+        fs::write(path.join("x"), [0; 1000]).unwrap();
+        let time = SystemTime::now() - Duration::from_hours(hours);
+        File::open(&path).unwrap().set_modified(time).unwrap();
+        path
+    }
+
+    #[test]
+    fn the_oldest_of_what_was_kept_makes_room_and_nothing_else() {
+        let place = tempfile::tempdir().unwrap();
+        // By name it is the oldest: the clock was set back.
+        let made = dir(place.path(), "20200101T000000Z-a", 0);
+        dir(place.path(), "20250101T000000Z-a", 3);
+        dir(place.path(), "20240101T000000Z-a", 2);
+        let others = ["00000001", "cluster=c", "20250101", "20250101T000000Z", "lost+found"];
+        for name in others {
+            dir(place.path(), name, 9);
+        }
+        fs::write(place.path().join("20230101T000000Z-file"), [0; 1000]).unwrap();
+        trim(place.path(), 2500, &made).unwrap();
+        let left = |kept: &[&str]| {
+            let all = kept.iter().chain(&others).chain(&["20230101T000000Z-file"]);
+            all.map(|name| (*name).to_owned()).collect::<BTreeSet<_>>()
+        };
+        assert_eq!(names(place.path()), left(&["20200101T000000Z-a", "20240101T000000Z-a"]));
+        trim(place.path(), 10, &made).unwrap();
+        assert_eq!(names(place.path()), left(&["20200101T000000Z-a"]));
+    }
+
+    #[test]
+    fn only_what_an_agent_was_making_is_cleaned() {
+        let place = tempfile::tempdir().unwrap();
+        for name in [".20250101T000000Z-a.tmp", ".other.tmp", ".20250101T000000Z-a", "b.tmp"] {
+            dir(place.path(), name, 0);
+        }
+        clean(place.path());
+        let left = [".20250101T000000Z-a", ".other.tmp", "b.tmp"].map(str::to_owned);
+        assert_eq!(names(place.path()), left.into());
+    }
 }

@@ -14,8 +14,12 @@ mod http;
 mod keep;
 pub mod metrics;
 mod notify;
+#[cfg(test)]
+mod sample;
 pub mod trigger;
+mod wishes;
 
+use std::fs;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -29,6 +33,7 @@ use self::consumer::Consumer;
 use self::http::Shared;
 use self::notify::Notify;
 use self::trigger::Condition;
+use self::wishes::{Wishes, kept_directory};
 use crate::config::Config;
 use crate::confine::{self, Needs};
 use crate::discover::Machine;
@@ -66,11 +71,15 @@ pub fn run(
     path: &Path,
     mut options: record::Options,
 ) -> Result<Outcome> {
+    // From here on none of these signals ends the process, whatever there is to repair.
+    let asked = Asked::default();
+    flag(SIGHUP, &asked.reload)?;
+    flag(SIGUSR1, &asked.keep)?;
     let _locks = locks(config)?;
     if let Some(ring) = &config.ring {
         series::repair(&ring.directory)?;
         keep::clean(&ring.directory);
-        keep::clean(&consumer::kept_directory(config, &ring.directory));
+        keep::clean(&kept_directory(&config.kept, ring));
     }
     if let Some(rollup) = &config.rollup {
         for file in hours::repair(&rollup.directory)? {
@@ -79,8 +88,7 @@ pub fn run(
     }
     let conditions = conditions(config, plan)?;
     let listener = listener(config)?;
-    let asked = Asked::default();
-    let shared = Arc::new(Shared::new(asked.clone()));
+    let shared = Arc::new(Shared::new(asked.clone(), config));
     let (sender, tapped) = mpsc::sync_channel(WAITING);
     let mut tables: Vec<&'static TableDef> = vec![&fabric::TABLE];
     if conditions.iter().any(Option::is_some) {
@@ -95,15 +103,17 @@ pub fn run(
         .enable_all()
         .build()
         .context("cannot start the event loop")?;
-    let consumer = Consumer::new(
+    let wishes = Wishes::new(config, conditions, Arc::clone(&shared), options.control.clone());
+    let mut consumer = Consumer::new(
         config.clone(),
         path.to_owned(),
-        conditions,
+        wishes,
         Arc::clone(&shared),
-        asked.clone(),
-        options.control.clone(),
+        asked,
         Notify::from_environment()?,
     );
+    // Whoever asks before the first window gets a whole page too.
+    consumer.publish();
     let needs = needs(config, path);
     std::thread::scope(|scope| {
         // Before the process is confined: what it takes to answer.
@@ -119,8 +129,6 @@ pub fn run(
             .context("cannot start the thread that sums")?;
         let recorded = runtime.block_on(async {
             let (mut signals, mut workload) = (Signals::without_hangup()?, Workload::none());
-            flag(SIGHUP, &asked.reload)?;
-            flag(SIGUSR1, &asked.keep)?;
             let record =
                 record::record(target, machine, plan, &options, &mut workload, &mut signals);
             Box::pin(record).await
@@ -141,7 +149,8 @@ fn flag(signal: i32, flag: &Arc<AtomicBool>) -> Result<()> {
     Ok(())
 }
 
-/// Locks each directory that is written.
+/// Makes each directory that is written, as a confined thread may write only below what is there, and locks
+/// those that are of one agent.
 fn locks(config: &Config) -> Result<Vec<Lock>> {
     let ring = config.ring.as_ref().map(|ring| (&ring.directory, ring.mode));
     let rollup = config.rollup.as_ref().map(|rollup| (&rollup.directory, rollup.mode));
@@ -150,6 +159,11 @@ fn locks(config: &Config) -> Result<Vec<Lock>> {
         place::no_link(dir)?;
         hours::make(dir, mode)?;
         locks.push(lock::directory(dir, mode)?);
+    }
+    if let Some(ring) = &config.ring {
+        let kept = kept_directory(&config.kept, ring);
+        place::no_link(&kept)?;
+        hours::make(&kept, ring.mode)?;
     }
     Ok(locks)
 }
@@ -182,8 +196,11 @@ fn listener(config: &Config) -> Result<Option<TcpListener>> {
 
 /// What the thread needs that sums.
 fn needs(config: &Config, path: &Path) -> Needs {
-    // What it says of its own memory is in /proc.
-    let reads = vec![path.to_owned(), "/proc/self".into()];
+    // What it says of its own memory is in /proc. The configuration may be another file when it is read
+    // again, in the same directory.
+    let mut reads = vec![path.to_owned(), "/proc/self".into()];
+    let found = [std::path::absolute(path), fs::canonicalize(path)];
+    reads.extend(found.into_iter().flatten().filter_map(|file| Some(file.parent()?.to_owned())));
     let mut needs = Needs { reads, ..Needs::default() };
     let mut writes: Vec<PathBuf> = Vec::new();
     writes.extend(config.ring.as_ref().map(|ring| ring.directory.clone()));
@@ -192,4 +209,31 @@ fn needs(config: &Config, path: &Path) -> Needs {
     needs.writes = writes;
     let textfile = config.metrics.as_ref().and_then(|metrics| metrics.textfile.as_deref());
     textfile.map_or(needs.clone(), |file| needs.and(Needs::to_write(file)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_confined_thread_writes_is_made_and_what_it_reads_may_be_replaced() {
+        let place = tempfile::tempdir().unwrap();
+        let root = fs::canonicalize(place.path()).unwrap();
+        let shown = root.display();
+        let text =
+            format!("[ring]\ndirectory = '{shown}/a/ring'\n[kept]\ndirectory = '{shown}/b/kept'\n");
+        let config = Config::parse(&text).unwrap();
+        let _locks = locks(&config).unwrap();
+        // As a ConfigMap is: the file is a link into a directory that others take the place of.
+        fs::create_dir(root.join("data")).unwrap();
+        fs::create_dir(root.join("etc")).unwrap();
+        fs::write(root.join("data/agent.toml"), text).unwrap();
+        let path = root.join("etc/agent.toml");
+        std::os::unix::fs::symlink(root.join("data/agent.toml"), &path).unwrap();
+        let Needs { reads, writes, .. } = needs(&config, &path);
+        assert!(writes.contains(&root.join("b/kept")) && writes.iter().all(|dir| dir.is_dir()));
+        for dir in ["etc", "data"] {
+            assert!(reads.contains(&root.join(dir)), "{reads:?}");
+        }
+    }
 }

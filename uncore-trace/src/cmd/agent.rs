@@ -70,6 +70,12 @@ pub fn run(args: &Args, root: &Path) -> Result<u8> {
     let catalog = args.catalog.load()?;
     let plan = planned(&config, &machine, &catalog)?;
     agent::conditions(&config, &plan)?;
+    for trigger in config.scarce() {
+        log::warn!(
+            "trigger {}: the ring may have less than before and after: choose a larger ring.keep",
+            trigger.name
+        );
+    }
     if args.check {
         let links = counted(plan.links.len(), "link");
         let counters = counted(plan.counters.len(), "counter");

@@ -1,5 +1,6 @@
 //! `uncore-trace rollup`.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use crate::tables::reader::Recording;
 use crate::tables::writer::Finished;
 use crate::text::{counted, printable};
 use crate::units;
-use crate::view::rollup::{Form, Summer};
+use crate::view::rollup::{Form, Label, Summer};
 
 /// Sum recordings in longer windows, as files for many hosts
 ///
@@ -62,20 +63,26 @@ pub fn run(args: &Args, _root: &Path) -> Result<u8> {
         humantime::format_duration(args.window)
     );
     ensure!(args.owners > 0, "--owners 0 keeps nobody apart: choose at least 1");
-    let (mut files, mut total) = (0, Finished::default());
+    let (mut made, mut total) = (BTreeSet::new(), Finished::default());
     for path in &args.paths {
-        let (made, finished) = sum(args, &Recording::open(path)?)?;
-        files += made;
-        total += finished;
+        for (file, finished) in sum(args, &Recording::open(path)?, &made)? {
+            made.insert(file);
+            total += finished;
+        }
     }
     let named = printable(&args.output.display().to_string()).into_owned();
     let size = units::human(total.bytes as f64, "bytes");
-    print(&format!("{named}: {}, {} rows, {size}\n", counted(files, "file"), total.rows))?;
+    print(&format!("{named}: {}, {} rows, {size}\n", counted(made.len(), "file"), total.rows))?;
     Ok(0)
 }
 
-/// Sums one recording; returns how many files it makes, and what they have.
-fn sum(args: &Args, recording: &Recording) -> Result<(usize, Finished)> {
+/// Sums one recording; returns the files that it makes, which may be beside those that were made before: two
+/// recordings may have parts of one window.
+fn sum(
+    args: &Args,
+    recording: &Recording,
+    before: &BTreeSet<PathBuf>,
+) -> Result<Vec<(PathBuf, Finished)>> {
     let table = recording.table(&fabric::TABLE)?;
     let mut pairs = table.metadata().clone();
     let window_ns = nanos(args.window);
@@ -92,22 +99,19 @@ fn sum(args: &Args, recording: &Recording) -> Result<(usize, Finished)> {
     let form = Form { window_ns: window_ns as i64, owners: args.owners, slack_ns: 0 };
     let mut summer = Summer::new(form);
     summer.metadata(&pairs)?;
-    let mut hours = Hours::open(&args.output, args.permissions.mode, rollup::pairs(&pairs))?;
+    let hours = Hours::open(&args.output, args.permissions.mode, rollup::pairs(&pairs))?;
+    let mut hours = hours.beside(before.clone());
     let mut made: Vec<(PathBuf, Finished)> = Vec::new();
     let columns: Vec<&str> = fabric::TABLE.encodings.iter().map(|(name, _)| *name).collect();
     for batch in table.scan(&columns)? {
         summer.fabric(0, &batch?)?;
-        while let Some(rows) = summer.closed() {
+        while let Some(rows) = summer.closed(Label::Recorded) {
             made.extend(hours.write(rows.end, &rows.batch)?);
         }
     }
-    while let Some(rows) = summer.close() {
+    while let Some(rows) = summer.close(Label::Recorded) {
         made.extend(hours.write(rows.end, &rows.batch)?);
     }
     made.extend(hours.finish()?);
-    let mut total = Finished::default();
-    for (_, finished) in &made {
-        total += *finished;
-    }
-    Ok((made.len(), total))
+    Ok(made)
 }

@@ -349,7 +349,7 @@ impl Config {
             metrics: metrics.map(MetricsFile::checked).transpose()?,
             upload: upload.map(UploadFile::checked).transpose()?,
             triggers: trigger.into_iter().map(TriggerFile::checked).collect::<Result<_>>()?,
-            kept: Kept { directory: kept.directory, quota: kept.quota.0, pause: kept.pause.0 },
+            kept: kept.checked()?,
         };
         config.fits()?;
         Ok(config)
@@ -363,11 +363,66 @@ impl Config {
         if !self.triggers.is_empty() {
             ensure!(self.ring.is_some(), "[[trigger]] keeps what is in the ring: add [ring]");
         }
+        self.kept_is_apart()?;
         for (at, trigger) in self.triggers.iter().enumerate() {
+            let time = trigger.before.saturating_add(trigger.after);
+            ensure!(
+                self.ring.as_ref().and_then(Ring::most).is_none_or(|most| time <= most),
+                "trigger {}: before and after are longer than the ring: choose a larger ring.keep or \
+                 ring.part",
+                trigger.name
+            );
             let same = self.triggers[..at].iter().any(|other| other.name == trigger.name);
             ensure!(!same, "trigger {}: there are two of this name", trigger.name);
         }
         Ok(())
+    }
+
+    /// That what is kept does not lie among files that others remove or read.
+    fn kept_is_apart(&self) -> Result<()> {
+        let Some(kept) = &self.kept.directory else { return Ok(()) };
+        if let Some(Rollup { directory, .. }) = &self.rollup {
+            ensure!(
+                !kept.starts_with(directory) && !directory.starts_with(kept),
+                "kept.directory and rollup.directory are one, or one is in the other: choose another"
+            );
+        }
+        if let Some(Ring { directory, .. }) = &self.ring {
+            ensure!(
+                !directory.starts_with(kept),
+                "kept.directory is the directory of the ring or one above it: choose another, such as \
+                 {}",
+                directory.join("kept").display()
+            );
+        }
+        Ok(())
+    }
+
+    /// Triggers whose time the ring has only at times, as the part that is recorded then is not full.
+    pub fn scarce(&self) -> impl Iterator<Item = &Trigger> {
+        let sure = self.ring.as_ref().and_then(Ring::sure);
+        let is_scarce = move |trigger: &&Trigger| {
+            sure.is_some_and(|sure| trigger.before.saturating_add(trigger.after) > sure)
+        };
+        self.triggers.iter().filter(is_scarce)
+    }
+}
+
+impl Ring {
+    /// The longest time that it can have, where it is kept by time.
+    fn most(&self) -> Option<Duration> {
+        match (self.part, self.keep) {
+            (Rotate::After(part), Keep::Parts(parts)) => Some(part.saturating_mul(parts)),
+            _ => None,
+        }
+    }
+
+    /// The time that it always has: a trigger ends the newest part, which may have begun just before.
+    fn sure(&self) -> Option<Duration> {
+        match (self.part, self.keep) {
+            (Rotate::After(part), Keep::Parts(parts)) => Some(part.saturating_mul(parts - 1)),
+            _ => None,
+        }
     }
 }
 
@@ -474,6 +529,14 @@ impl TriggerFile {
             );
         }
         Ok(Trigger { name, when, before: before.0, after: after.0 })
+    }
+}
+
+impl KeptFile {
+    fn checked(self) -> Result<Kept> {
+        let Self { directory, quota, pause } = self;
+        let directory = directory.map(|path| absolute("kept.directory", path)).transpose()?;
+        Ok(Kept { directory, quota: quota.0, pause: pause.0 })
     }
 }
 

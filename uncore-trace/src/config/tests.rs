@@ -101,11 +101,41 @@ fn what_is_wrong_is_said_in_one_line_with_the_way_out() {
         ("[[trigger]]\nname = 'a'", "add [ring]"),
         ("[ring]\n[[trigger]]\nname = '../a'", "is no file name"),
         ("[ring]\n[[trigger]]\nname = 'a'\n[[trigger]]\nname = 'a'", "two of this name"),
+        ("[ring]\nkeep = '2'\npart = '10s'\n[[trigger]]\nname = 'a'", "choose a larger ring.keep"),
+        ("[rollup]\ndirectory = '/a'\n[kept]\ndirectory = '/a/./'", "kept.directory and rollup"),
+        ("[rollup]\ndirectory = '/a'\n[kept]\ndirectory = '/a/b'", "kept.directory and rollup"),
+        ("[rollup]\ndirectory = '/a/b'\n[kept]\ndirectory = '/a'", "kept.directory and rollup"),
+        ("[ring]\ndirectory = '/a'\n[kept]\ndirectory = '/a'", "such as /a/kept"),
+        ("[ring]\ndirectory = '/a/b'\n[kept]\ndirectory = '/a'", "such as /a/b/kept"),
+        ("[kept]\ndirectory = 'here'", "kept.directory is here: write the path from /"),
         ("cluster = ''", "name it, or leave the key out"),
         ("x", "line 1"),
     ] {
         let error = error(text);
         assert!(error.contains(says), "{text:?}: {error}");
         assert!(!error.contains('\n'), "{text:?}: {error}");
+    }
+}
+
+#[test]
+fn what_is_kept_may_lie_in_the_ring_or_anywhere_else() {
+    let rest = "[ring]\ndirectory = '/r'\n[rollup]\ndirectory = '/u'\n[kept]\ndirectory =";
+    for kept in ["/r/kept", "/k", "/rr", "/uu"] {
+        assert!(Config::parse(&format!("{rest} '{kept}'")).is_ok(), "{kept}");
+    }
+}
+
+#[test]
+fn a_trigger_that_the_ring_has_room_for_only_at_times_is_found() {
+    let trigger = "[[trigger]]\nname = 'a'\nbefore = '15s'\nafter = '5s'";
+    for (ring, scarce) in [
+        ("part = '10s'\nkeep = '2'", 1),
+        ("part = '10s'\nkeep = '3'", 0),
+        ("part = '1min'\nkeep = '1'", 1),
+        ("part = '10s'\nkeep = '1GiB'", 0),
+        ("part = '1MiB'\nkeep = '2'", 0),
+    ] {
+        let config = Config::parse(&format!("[ring]\n{ring}\n{trigger}")).unwrap();
+        assert_eq!(config.scarce().count(), scarce, "{ring}");
     }
 }

@@ -130,14 +130,15 @@ impl Parts {
         if self.finishing.is_some() || !rotation.is_due(self.live.begin, sealed, &options.control) {
             return Ok(());
         }
-        let draft =
-            match Draft::create(rotation.next_target(), options, plan, Some(self.live.clock)) {
-                Err(error) if options.tap.is_some() => {
-                    rotation.wait(&error);
-                    return Ok(());
-                }
-                draft => draft?,
-            };
+        let target = rotation.next_target();
+        let draft = match Draft::create(target, options, plan, Some(self.live.clock)) {
+            Err(error) if options.tap.is_some() => {
+                rotation.wait(&error);
+                return Ok(());
+            }
+            draft => draft?,
+        };
+        rotation.has_next();
         // A window is in one part.
         let start_tick = (now / plan.window_ns + 1) * plan.window_ns / plan.tick_ns;
         self.live.timeline.stop_at(start_tick);

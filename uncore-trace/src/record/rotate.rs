@@ -111,8 +111,12 @@ impl Rotation {
 
     /// Where the next part goes.
     pub(super) fn next_target(&mut self) -> Target {
-        self.is_asked = false;
         self.series.next_target()
+    }
+
+    /// The next part was made: what was asked for is done.
+    pub(super) fn has_next(&mut self) {
+        self.is_asked = false;
     }
 
     /// Removes parts that are not to be kept. One that cannot be removed does not end the recording.
@@ -129,6 +133,32 @@ impl Rotation {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tables::mode::Mode;
+
+    #[test]
+    fn a_part_that_was_to_end_still_is_where_the_next_cannot_be_made() {
+        let place = tempfile::tempdir().unwrap();
+        let target = Target::Dataset(place.path().join("ring"));
+        let mut rotation = Rotation {
+            rotate: Rotate::After(Duration::from_hours(1)),
+            series: Series::open(&target, None, Mode::default()).unwrap(),
+            warned: false,
+            is_asked: false,
+            waits_until: None,
+        };
+        let (begin, control) = (Instant::now(), Control::default());
+        assert!(!rotation.is_due(begin, 0, &control));
+        control.end_part();
+        assert!(rotation.is_due(begin, 0, &control));
+        rotation.next_target();
+        rotation.wait(&anyhow::anyhow!("full"));
+        assert!(!rotation.is_due(begin, 0, &control));
+        rotation.waits_until = Some(Instant::now());
+        assert!(rotation.is_due(begin, 0, &control));
+        rotation.next_target();
+        rotation.has_next();
+        assert!(!rotation.is_due(begin, 0, &control));
+    }
 
     #[test]
     fn a_part_has_a_time_or_a_size() {

@@ -1,20 +1,20 @@
 //! The files of a roll-up: one for each hour of a host, in partitions that engines know.
 //!
 //! `DIR/cluster=C/date=YYYY-MM-DD/hour=HH/HOST_BOOT_SECOND.parquet`, in UTC; `BOOT` is the begin of the boot's
-//! id, `SECOND` that of `CLOCK_MONOTONIC` at which its first window ended. So a name is never used again, also
-//! not for a file that was removed: a process that was ended and started again within the hour makes another.
+//! id, `SECOND` that of `CLOCK_MONOTONIC` at which its first window ended, or the next that is free: a process
+//! that was ended and started again within the window makes another file of it.
 //!
-//! Guarantees: a file gets its name when it is complete, and is never changed after that; a window is in one
-//! file; a process that is killed loses what came since the last seal, and the next one finishes the rest
+//! Guarantees: a file gets its name when it is complete, and is never changed after that; a row is in one
+//! file; rows that are lost are counted ([`Unwritten`]); a process that is killed loses what came since the last seal, and the next one finishes the rest
 //! ([`repair`]); names that a user chose cannot lead out of the directory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Error, Result, ensure};
 use arrow::array::RecordBatch;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -54,6 +54,23 @@ pub struct Hours {
     stem: String,
     cluster: String,
     live: Option<Live>,
+    /// Files that may be there for the same windows; `None`: any.
+    beside: Option<BTreeSet<PathBuf>>,
+}
+
+/// Rows that could not be written.
+#[derive(Debug)]
+pub struct Unwritten {
+    /// How many are lost: those since the last seal.
+    pub rows: u64,
+    /// Why.
+    pub error: Error,
+}
+
+impl From<Unwritten> for Error {
+    fn from(unwritten: Unwritten) -> Self {
+        unwritten.error
+    }
 }
 
 /// The hour that is written.
@@ -62,6 +79,19 @@ struct Live {
     dir: PathBuf,
     path: PathBuf,
     writer: Writer,
+    /// Rows since the last seal: what a failure loses.
+    unsealed: u64,
+}
+
+impl Live {
+    fn write(&mut self, rows: &RecordBatch) -> Result<()> {
+        let sealed = self.writer.bytes();
+        self.writer.write(&rollup::TABLE, rows)?;
+        // Many rows are sealed at once.
+        let is_sealed = self.writer.bytes() != sealed;
+        self.unsealed = if is_sealed { 0 } else { self.unsealed + rows.num_rows() as u64 };
+        Ok(())
+    }
 }
 
 impl Hours {
@@ -78,7 +108,14 @@ impl Hours {
             boot_id.chars().filter(char::is_ascii_hexdigit).take(BOOT_DIGITS).collect();
         let stem = format!("{}_{boot}", encoded(&host));
         let cluster = encoded(cluster.as_deref().unwrap_or("default"));
-        Ok(Self { root: root.to_owned(), mode, pairs, stem, cluster, live: None })
+        Ok(Self { root: root.to_owned(), mode, pairs, stem, cluster, live: None, beside: None })
+    }
+
+    /// Only these files may be there for the same windows. Files of others would be the same rows again.
+    #[must_use]
+    pub fn beside(mut self, files: BTreeSet<PathBuf>) -> Self {
+        self.beside = Some(files);
+        self
     }
 
     /// Takes the rows of a window that ended at this time: wall clock, microseconds since 1970, and
@@ -86,43 +123,41 @@ impl Hours {
     ///
     /// # Errors
     ///
-    /// They cannot be written, or the hour before cannot be finished, or the windows are in a file already.
-    /// Rows of the window are lost then; the next window is tried in a file of its own.
+    /// They cannot be written, or the hour before cannot be finished. The next window is tried in a file of
+    /// its own.
     pub fn write(
         &mut self,
         (ts_us, mono_ns): (i64, i64),
         rows: &RecordBatch,
-    ) -> Result<Option<(PathBuf, Finished)>> {
-        let dir = self.partition(ts_us)?;
+    ) -> Result<Option<(PathBuf, Finished)>, Unwritten> {
+        let count = rows.num_rows() as u64;
+        let dir = self.partition(ts_us).map_err(|error| Unwritten { rows: count, error })?;
         let closed = if self.live.as_ref().is_some_and(|live| live.dir != dir) {
-            self.finish()?
+            self.finish().map_err(|its| Unwritten { rows: its.rows + count, ..its })?
         } else {
             None
         };
-        if self.live.is_none() {
-            self.live = Some(self.begin(dir, mono_ns)?);
-        }
-        if let Some(live) = &mut self.live
-            && let Err(error) = live.writer.write(&rollup::TABLE, rows)
-        {
-            self.live = None;
-            return Err(error);
-        }
+        let mut live = match self.live.take() {
+            Some(live) => live,
+            None => self.begin(dir, mono_ns).map_err(|error| Unwritten { rows: count, error })?,
+        };
+        let written = live.write(rows);
+        written.map_err(|error| Unwritten { rows: live.unsealed + count, error })?;
+        self.live = Some(live);
         Ok(closed)
     }
 
-    /// Makes what was written survive a kill.
+    /// Makes what was written survive a kill; `true` if there was anything.
     ///
     /// # Errors
     ///
     /// As of [`Hours::write`].
-    pub fn seal(&mut self) -> Result<()> {
-        let Some(live) = &mut self.live else { return Ok(()) };
-        let sealed = live.writer.seal();
-        if sealed.is_err() {
-            self.live = None;
-        }
-        sealed
+    pub fn seal(&mut self) -> Result<bool, Unwritten> {
+        let Some(mut live) = self.live.take() else { return Ok(false) };
+        let rows = std::mem::take(&mut live.unsealed);
+        live.writer.seal().map_err(|error| Unwritten { rows, error })?;
+        self.live = Some(live);
+        Ok(rows > 0)
     }
 
     /// Finishes the file that is written; none where none is.
@@ -130,9 +165,12 @@ impl Hours {
     /// # Errors
     ///
     /// It cannot be finished; what is left can be repaired.
-    pub fn finish(&mut self) -> Result<Option<(PathBuf, Finished)>> {
+    pub fn finish(&mut self) -> Result<Option<(PathBuf, Finished)>, Unwritten> {
+        self.seal()?;
         let Some(live) = self.live.take() else { return Ok(None) };
-        let finished = live.writer.finish(&self.pairs)?;
+        // Nothing of what was sealed is lost.
+        let finished = live.writer.finish(&self.pairs);
+        let finished = finished.map_err(|error| Unwritten { rows: 0, error })?;
         Ok(Some((live.path, finished)))
     }
 
@@ -152,17 +190,27 @@ impl Hours {
 
     fn begin(&self, dir: PathBuf, mono_ns: i64) -> Result<Live> {
         make(&dir, self.mode)?;
-        let second = mono_ns.div_euclid(1_000_000_000);
-        let path = dir.join(format!("{}_{second:0SECOND_DIGITS$}{FILE}", self.stem));
-        ensure!(
-            !disk::occupied(&path)? && !disk::occupied(&partial_dir(&path))?,
-            "{} holds these windows already: remove it, or choose another directory",
-            path.display()
-        );
+        let path = self.vacant(&dir, mono_ns.div_euclid(1_000_000_000))?;
         let target = Target::Table(&rollup::TABLE, path.clone());
         let create = Create { overwrite: false, mode: self.mode, act: Act::Rollup };
         let writer = Writer::create(target, create, &self.pairs)?;
-        Ok(Live { dir, path, writer })
+        Ok(Live { dir, path, writer, unsealed: 0 })
+    }
+
+    /// The name of a file whose first window ended in this second, or in the next that is free.
+    fn vacant(&self, dir: &Path, mut second: i64) -> Result<PathBuf> {
+        loop {
+            let path = dir.join(format!("{}_{second:0SECOND_DIGITS$}{FILE}", self.stem));
+            if !disk::occupied(&path)? && !disk::occupied(&partial_dir(&path))? {
+                return Ok(path);
+            }
+            ensure!(
+                self.beside.as_ref().is_none_or(|files| files.contains(&path)),
+                "{} holds these windows already: remove it, or choose another directory",
+                path.display()
+            );
+            second += 1;
+        }
     }
 }
 

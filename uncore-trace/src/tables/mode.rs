@@ -4,6 +4,7 @@
 //! it is being made: files and directories are created with at most these bits.
 
 use std::fs::{self, DirBuilder, File, Permissions};
+use std::io::Write as _;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::str::FromStr;
@@ -54,6 +55,9 @@ impl fmt::Display for Mode {
 }
 
 impl Mode {
+    /// Everybody may read it, and its owner may write.
+    pub const PUBLIC: Self = Self(0o644);
+
     /// The mode of what is at `path`, without the bits that a file of a recording does not have.
     pub fn of(path: &Path) -> Result<Mode> {
         let metadata = disk::doing("look at", path, fs::metadata(path))?;
@@ -104,6 +108,19 @@ impl Mode {
         }
     }
 
+    /// Puts a file with this content in the place of what is at `path`, whole: who reads it sees the old one
+    /// or the new one.
+    pub fn replace(self, path: &Path, content: &[u8]) -> io::Result<()> {
+        let temporary = disk::with_suffix(path, ".tmp");
+        // Left by a process that was killed, or made by another user, who would have it open.
+        match fs::remove_file(&temporary) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        self.create_new(&temporary)?.write_all(content)?;
+        fs::rename(temporary, path)
+    }
+
     /// Creates an empty file, or empties the one that is there.
     pub fn create_file(self, path: &Path) -> io::Result<File> {
         let file = self.open_or_create(path)?;
@@ -126,6 +143,21 @@ impl Mode {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_is_replaced_whole_with_its_mode_and_never_through_a_link() {
+        let place = tempfile::tempdir().unwrap();
+        let (path, other) = (place.path().join("x.prom"), place.path().join("other"));
+        fs::write(&other, "theirs").unwrap();
+        std::os::unix::fs::symlink(&other, place.path().join("x.prom.tmp")).unwrap();
+        for content in ["one", "two"] {
+            Mode::PUBLIC.replace(&path, content.as_bytes()).unwrap();
+            assert_eq!(fs::read_to_string(&path).unwrap(), content);
+        }
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o644);
+        assert_eq!(fs::read_to_string(&other).unwrap(), "theirs");
+        assert_eq!(fs::read_dir(place.path()).unwrap().count(), 2);
+    }
 
     #[test]
     fn octal_bits_of_a_file_are_a_mode() {

@@ -10,6 +10,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -23,6 +24,7 @@ use super::writer::{Target, table_path};
 use super::{disk, lock, place};
 use crate::confine::Needs;
 use crate::schema::fabric;
+use crate::schema::origin::Origin;
 
 /// Digits of a number: a part a second for three years.
 const DIGITS: usize = 8;
@@ -297,23 +299,27 @@ fn remove(path: &Path) -> Result<()> {
 }
 
 /// The finished parts in the directory of a series that have windows between two times of
-/// `CLOCK_MONOTONIC`, ns, in order.
+/// `CLOCK_MONOTONIC`, ns, of this boot, in order.
 ///
 /// # Errors
 ///
 /// The directory cannot be read.
-pub fn within(dir: &Path, from: i64, to: i64) -> Result<Vec<PathBuf>> {
+pub fn within(dir: &Path, boot: &str, times: RangeInclusive<i64>) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for part in parts_of(dir).into_iter().rev() {
-        let table = Table::open(&fabric::TABLE, &table_path(&part, &fabric::TABLE));
         // One that is recorded, or was left, has no such file yet.
-        let Some((begin, end)) = table.ok().and_then(|table| table.bounds("mono_ns")) else {
+        let Ok(table) = Table::open(&fabric::TABLE, &table_path(&part, &fabric::TABLE)) else {
             continue;
         };
-        if begin <= to && from <= end {
+        // The clock begins anew with each boot.
+        if Origin::of(table.metadata()).boot_id != boot {
+            break;
+        }
+        let Some((begin, end)) = table.bounds("mono_ns") else { continue };
+        if begin <= *times.end() && *times.start() <= end {
             found.push(part);
         }
-        if end < from {
+        if end < *times.start() {
             break;
         }
     }
@@ -442,6 +448,59 @@ mod tests {
             assert_eq!(some.parts().unwrap(), left);
         }
         drop(live);
+    }
+
+    /// A part with one window.
+    fn window(series: &mut Series, boot: &str, mono_ns: i64) {
+        let version = (metadata::SCHEMA_VERSION.to_owned(), SCHEMA_VERSION.to_string());
+        let pairs = [version, (metadata::BOOT_ID.to_owned(), boot.to_owned())].into();
+        let mut writer = Writer::create(series.next_target(), Create::default(), &pairs).unwrap();
+        let mut rows = fabric::Builder::default();
+        rows.append(&fabric::Row {
+            ts: 0,
+            mono_ns,
+            window_ns: 1,
+            host: "h",
+            boot_id: boot,
+            cluster: None,
+            counter: 0,
+            socket: None,
+            cpu: 0,
+            subsystem: "mem",
+            pmu: "p",
+            event: "e",
+            filter: "",
+            unit: "bytes",
+            owner: "task",
+            pid: None,
+            number: None,
+            comm: None,
+            cgroup_id: None,
+            cgroup: None,
+            container: None,
+            pod: None,
+            value: Some(1.0),
+            total: Some(1.0),
+            running: 1.0,
+            method: "exact",
+            confidence: None,
+        });
+        writer.write(&fabric::TABLE, &rows.finish()).unwrap();
+        writer.finish(&pairs).unwrap();
+    }
+
+    #[test]
+    fn a_time_is_looked_for_in_its_own_boot() {
+        let place = tempfile::tempdir().unwrap();
+        let dir = place.path().join("run");
+        let mut series = series(&dataset(&dir), None);
+        for (boot, mono_ns) in [("a", 10), ("a", 20), ("b", 15), ("b", 25)] {
+            window(&mut series, boot, mono_ns);
+        }
+        let part = |number: u64| dir.join(format!("{number:08}"));
+        assert_eq!(within(&dir, "b", 0..=100).unwrap(), [part(3), part(4)]);
+        assert_eq!(within(&dir, "b", 20..=30).unwrap(), [part(4)]);
+        assert_eq!(within(&dir, "c", 0..=100).unwrap(), Vec::<PathBuf>::new());
     }
 
     #[test]

@@ -1,8 +1,7 @@
 //! What an upload counts, and the same as Prometheus text for the textfile collector of
 //! `node_exporter`.
 
-use std::fs;
-use std::io::{self, Write as _};
+use std::io;
 use std::path::Path;
 
 use crate::tables::mode::Mode;
@@ -80,15 +79,14 @@ impl Figures {
 
     /// Puts it in the place of the file at `path`, whole; everybody may read it.
     pub(super) fn write(&self, path: &Path) -> io::Result<()> {
-        let temporary = path.with_extension("tmp");
-        let mode: Mode = "0644".parse().map_err(io::Error::other)?;
-        mode.create_file(&temporary)?.write_all(self.text().as_bytes())?;
-        fs::rename(temporary, path)
+        Mode::PUBLIC.replace(path, self.text().as_bytes())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

@@ -79,21 +79,73 @@ fn each_hour_is_a_file_of_its_partition_and_the_next_process_makes_another() {
     assert!(closed.ends_with("cluster=c/date=2026-11-24/hour=00/h1_01234567_0000086400.parquet"));
     assert_eq!(finished.rows, 1);
     hours.finish().unwrap();
-    // What is there is not made again.
-    let mut again = open(&root);
-    let error = again.write(at(DAY_US), &rows(DAY_US)).unwrap_err().to_string();
-    assert!(error.contains("holds these windows already"), "{error}");
     let mut second = open(&root);
     second.write(at(DAY_US + HOUR_US + 1_000_000), &rows(DAY_US)).unwrap();
     second.finish().unwrap();
+    // One that begins in the same window takes the next name that is free.
+    let mut third = open(&root);
+    third.write(at(DAY_US + HOUR_US), &rows(DAY_US)).unwrap();
+    third.finish().unwrap();
     assert_eq!(
         names(&root),
         [
             "cluster=c/date=2026-11-24/hour=00/h1_01234567_0000086400.parquet",
             "cluster=c/date=2026-11-24/hour=01/h1_01234567_0000090000.parquet",
             "cluster=c/date=2026-11-24/hour=01/h1_01234567_0000090001.parquet",
+            "cluster=c/date=2026-11-24/hour=01/h1_01234567_0000090002.parquet",
         ]
     );
+}
+
+#[test]
+fn windows_that_others_have_written_are_not_written_again_where_only_own_files_may_be_there() {
+    let place = tempfile::tempdir().unwrap();
+    let mut first = open(place.path());
+    first.write(at(DAY_US), &rows(DAY_US)).unwrap();
+    let (made, _) = first.finish().unwrap().unwrap();
+    let mut again = open(place.path()).beside(BTreeSet::new());
+    let Unwritten { rows: lost, error } = again.write(at(DAY_US), &rows(DAY_US)).unwrap_err();
+    assert!(error.to_string().contains("holds these windows already"), "{error}");
+    assert_eq!(lost, 1);
+    let mut next = open(place.path()).beside([made].into());
+    next.write(at(DAY_US), &rows(DAY_US)).unwrap();
+    next.finish().unwrap();
+    assert_eq!(names(place.path()).len(), 2);
+}
+
+#[test]
+fn rows_since_the_last_seal_are_counted_as_lost_and_the_rest_is_finished() {
+    for is_hour_over in [false, true] {
+        let place = tempfile::tempdir().unwrap();
+        let mut hours = open(place.path());
+        assert!(!hours.seal().unwrap());
+        hours.write(at(DAY_US), &rows(DAY_US)).unwrap();
+        assert!(hours.seal().unwrap());
+        assert!(!hours.seal().unwrap());
+        for second in 1..4 {
+            let time = DAY_US + second * 1_000_000;
+            hours.write(at(time), &rows(time)).unwrap();
+        }
+        let live = hours.live.as_ref().unwrap();
+        let (partial, path) = (partial_dir(&live.path), live.path.clone());
+        // The disk fails: the next segment, the third after an empty one, gets no name.
+        let blocked = partial.join("000002-000002.parquet");
+        fs::create_dir(&blocked).unwrap();
+        let lost = if is_hour_over {
+            let time = DAY_US + HOUR_US;
+            hours.write(at(time), &rows(time)).unwrap_err()
+        } else {
+            hours.seal().unwrap_err()
+        };
+        assert_eq!(lost.rows, 3 + u64::from(is_hour_over), "{:#}", lost.error);
+        assert!(!hours.seal().unwrap());
+        fs::remove_dir(&blocked).unwrap();
+        // Nobody writes it any more, while the next file is written.
+        hours.write(at(DAY_US + HOUR_US), &rows(DAY_US)).unwrap();
+        assert_eq!(repair(place.path()).unwrap(), *std::slice::from_ref(&path));
+        let table = crate::tables::reader::Table::open(&rollup::TABLE, &path).unwrap();
+        assert_eq!(table.rows(), 1);
+    }
 }
 
 #[test]

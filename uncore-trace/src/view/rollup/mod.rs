@@ -23,6 +23,7 @@ use arrow::array::{Int16Array, RecordBatch, TimestampMicrosecondArray};
 use self::window::{Line, Window};
 use super::interval::Claim;
 use super::links::{Links, limit};
+use crate::clock::Snapshot;
 use crate::schema::columns::{self, get};
 use crate::schema::link::Direction;
 use crate::schema::origin::Origin;
@@ -76,6 +77,15 @@ pub struct Rows {
     pub end: (i64, i64),
     /// The rows.
     pub batch: RecordBatch,
+}
+
+/// Where the wall time of a window comes from.
+#[derive(Debug, Clone, Copy)]
+pub enum Label {
+    /// The rows of `fabric` that it is made of.
+    Recorded,
+    /// Both clocks as they are now: those of a recording without an end are set meanwhile.
+    Clock(Snapshot),
 }
 
 /// What a roll-up is to be like.
@@ -235,16 +245,19 @@ impl Summer {
     }
 
     /// The rows of the oldest window that is complete.
-    pub fn closed(&mut self) -> Option<Rows> {
+    pub fn closed(&mut self, label: Label) -> Option<Rows> {
         let (&end_ns, _) = self.open.first_key_value()?;
         let is_over = end_ns.saturating_add(self.form.slack_ns) <= self.newest_ns;
-        if is_over || self.open.len() > OPEN { self.close() } else { None }
+        if is_over || self.open.len() > OPEN { self.close(label) } else { None }
     }
 
     /// The rows of the oldest window, complete or not.
-    pub fn close(&mut self) -> Option<Rows> {
+    pub fn close(&mut self, label: Label) -> Option<Rows> {
         let (end_ns, window) = self.open.pop_first()?;
-        let ts_us = window.ts_us(end_ns);
+        let ts_us = match label {
+            Label::Recorded => window.ts_us(end_ns),
+            Label::Clock(now) => now.wall(end_ns) / 1000,
+        };
         let mut rows = rollup::Builder::default();
         for line in window.into_lines(self.form.owners) {
             self.append(&mut rows, end_ns, ts_us, &line);

@@ -21,9 +21,9 @@ fn rolled(sample: &Sample, mut summer: Summer) -> Vec<RecordBatch> {
     let mut found = Vec::new();
     for batch in table.scan(&columns).unwrap() {
         summer.fabric(0, &batch.unwrap()).unwrap();
-        found.extend(std::iter::from_fn(|| summer.closed()).map(|rows| rows.batch));
+        found.extend(std::iter::from_fn(|| summer.closed(Label::Recorded)).map(|rows| rows.batch));
     }
-    found.extend(std::iter::from_fn(|| summer.close()).map(|rows| rows.batch));
+    found.extend(std::iter::from_fn(|| summer.close(Label::Recorded)).map(|rows| rows.batch));
     found
 }
 
@@ -123,7 +123,7 @@ fn parts_that_overlap_in_arrival_are_counted_once() {
     }
     summer.end(0);
     let mut totals: BTreeMap<(String, i64), (f64, f64)> = BTreeMap::new();
-    while let Some(rows) = summer.close() {
+    while let Some(rows) = summer.close(Label::Recorded) {
         let batch = &rows.batch;
         let events = columns::words(batch, "event").unwrap();
         let ends = columns::i64s(batch, "mono_ns").unwrap();
@@ -155,12 +155,31 @@ fn a_peak_of_both_directions_is_there_where_no_other_is_known() {
         for batch in table.scan(&columns).unwrap() {
             summer.fabric(0, &batch.unwrap()).unwrap();
         }
-        let batch = summer.close().unwrap().batch;
+        let batch = summer.close(Label::Recorded).unwrap().batch;
         let (found, ways) = (
             columns::f64s(&batch, "peak").unwrap(),
             columns::words(&batch, "peak_direction").unwrap(),
         );
         let rows = (0..batch.num_rows()).filter_map(|row| Some((get(found, row)?, ways.get(row)?)));
         assert_eq!(rows.collect::<Vec<_>>().first(), Some(&expected));
+    }
+}
+
+#[test]
+fn a_window_has_the_wall_time_of_its_rows_or_of_the_clock_as_it_is() {
+    let sample = Sample::new(false, &INTACT);
+    let table = sample.open().table(&fabric::TABLE).unwrap();
+    let columns: Vec<&str> = fabric::TABLE.encodings.iter().map(|(name, _)| *name).collect();
+    // The clock was set forward by an hour after the recording began.
+    let wall_ns = super::super::sample::WALL + 3_600_000_000_000;
+    let now = Label::Clock(Snapshot { mono_ns: 0, wall_ns });
+    for (label, ahead_us) in [(Label::Recorded, 0), (now, 3_600_000_000)] {
+        let mut summer = summer(100, 100);
+        summer.metadata(table.metadata()).unwrap();
+        for batch in table.scan(&columns).unwrap() {
+            summer.fabric(0, &batch.unwrap()).unwrap();
+        }
+        let (ts_us, mono_ns) = summer.closed(label).unwrap().end;
+        assert_eq!(ts_us, (super::super::sample::WALL + mono_ns) / 1000 + ahead_us);
     }
 }

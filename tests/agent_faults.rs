@@ -1,0 +1,113 @@
+//! `agent` where a process is killed, a disk is full, or a signal comes early.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread::sleep;
+use std::time::Duration;
+
+use rustix::fs::OFlags;
+use rustix::process::Signal;
+
+use crate::agent::{Agent, RING, all_checked, found_below, parts};
+use crate::full_disk::SmallDisk;
+use crate::harness::root_or_skip;
+
+#[test]
+fn a_killed_agent_leaves_what_the_next_one_finishes() {
+    let _machine = root_or_skip!();
+    let mut agent = Agent::new(RING);
+    agent.start();
+    // What was summed is sealed each 10 s.
+    sleep(Duration::from_secs(12));
+    agent.end(Signal::KILL);
+    let left = || found_below(&agent.path("rollup"), ".partial");
+    assert_eq!(left().len(), 1);
+    agent.start();
+    assert_eq!(found_below(&agent.path("rollup"), ".parquet").len(), 1, "{}", agent.log());
+    agent.stop();
+    assert_eq!(found_below(&agent.path("rollup"), ".partial"), Vec::<PathBuf>::new());
+    assert!(found_below(&agent.path("rollup"), ".parquet").len() >= 2);
+    agent.compared();
+    all_checked(&parts(&agent.path("ring")));
+}
+
+#[test]
+fn a_full_disk_ends_neither_the_recording_nor_the_metrics() {
+    let _machine = root_or_skip!();
+    let mut agent = Agent::new("[ring]\ndirectory = 'ROOT/small/ring'\npart = '2s'\nkeep = '2'\n");
+    let disk = SmallDisk::of(agent.path("small"), 32);
+    disk.fill((32 << 20) - 300_000);
+    agent.start();
+    agent.until("the full disk", |agent| agent.log().contains("without the files of this part"));
+    let before = agent.metric("uncore_trace_event_total{event=\"cpu-clock\"");
+    agent.until("more windows", |agent| {
+        agent.metric("uncore_trace_event_total{event=\"cpu-clock\"") > before
+    });
+    // Room for a part: it is recorded again.
+    fs::remove_file(agent.path("small/filler")).unwrap();
+    agent.until("a part", |agent| !parts(&agent.path("small/ring")).is_empty());
+    agent.stop();
+    drop(disk);
+}
+
+/// Takes all room there is.
+fn fill(path: &Path) {
+    let mut file = File::create(path).unwrap();
+    while file.write_all(&[0; 4096]).is_ok() {}
+}
+
+#[test]
+fn rows_that_a_full_disk_loses_are_counted_and_the_hour_is_finished_when_there_is_room() {
+    let _machine = root_or_skip!();
+    let mut agent = Agent::new("");
+    let disk = SmallDisk::of(agent.path("rollup"), 4);
+    agent.start();
+    // What was summed is sealed each 10 s.
+    let sealed = |agent: &Agent| {
+        let left = found_below(&agent.path("rollup"), ".partial");
+        // The first segment is empty.
+        left.iter().any(|dir| dir.join("000001-000001.parquet").exists())
+    };
+    agent.until("the first rows", sealed);
+    fill(&agent.path("rollup/filler"));
+    agent.until("lost rows", |agent| agent.metric("uncore_trace_unwritten_rows_total") > 0.0);
+    fs::remove_file(agent.path("rollup/filler")).unwrap();
+    agent.until("the hour", |agent| !found_below(&agent.path("rollup"), ".parquet").is_empty());
+    let log = agent.log();
+    assert_eq!(log.matches("rows of the roll-up are lost").count(), 1, "{log}");
+    assert_eq!(log.matches("the roll-up is written again").count(), 1, "{log}");
+    agent.stop();
+    assert_eq!(found_below(&agent.path("rollup"), ".partial"), Vec::<PathBuf>::new());
+    assert!(found_below(&agent.path("rollup"), ".parquet").len() >= 2);
+    drop(disk);
+}
+
+#[test]
+fn a_signal_that_comes_while_the_ring_is_repaired_ends_nothing() {
+    let _machine = root_or_skip!();
+    let mut agent = Agent::new(RING);
+    // A part that was left, whose only segment cannot be read before somebody writes it.
+    let left = agent.path("ring/00000001/fabric.parquet.partial");
+    fs::create_dir_all(&left).unwrap();
+    let segment = left.join("000000-000000.parquet");
+    assert!(Command::new("mkfifo").arg(&segment).status().unwrap().success());
+    agent.spawn();
+    let mut writer = None;
+    agent.until("the repair", |_| {
+        let mut options = File::options();
+        options.write(true).custom_flags(OFlags::NONBLOCK.bits() as i32);
+        writer = options.open(&segment).ok();
+        writer.is_some()
+    });
+    agent.signal(Signal::HUP);
+    agent.signal(Signal::USR1);
+    sleep(Duration::from_millis(200));
+    drop(writer);
+    agent.until("the configuration", |agent| agent.log().contains("read again and is applied"));
+    agent.stop();
+}

@@ -1,0 +1,317 @@
+//! What is to be kept of the ring: from the moment that a trigger or a user names until it is kept.
+//!
+//! Guarantees: a wish is met once finished parts of the ring reach its end, so that the moment itself and all
+//! that was asked for after it are there; what is still due when the recording ends is kept as far as it goes;
+//! one thing is kept at a time.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Error, Result};
+use arrow::array::RecordBatch;
+
+use super::http::Shared;
+use super::keep::{Keeping, Wish};
+use super::trigger::{Condition, Watch};
+use crate::clock::mono_ns;
+use crate::config::{Config, Kept, Ring, Trigger};
+use crate::record::Control;
+use crate::schema::columns;
+
+/// The name of what is kept because somebody asked for it.
+const ASKED: &str = "asked";
+
+/// What is kept when somebody asks and no trigger says how much.
+const AROUND: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(5));
+
+/// A trigger while the agent runs.
+#[derive(Debug)]
+struct Watched {
+    trigger: Trigger,
+    watch: Option<Watch>,
+    /// When it was followed last.
+    last: Option<Instant>,
+}
+
+/// Something that is to be kept once the parts are finished that have its end.
+#[derive(Debug)]
+struct Due {
+    name: String,
+    from: i64,
+    to: i64,
+    /// Whether the part was told to end.
+    is_ended: bool,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Wishes {
+    ring: Option<Ring>,
+    kept: Kept,
+    triggers: Vec<Watched>,
+    due: Vec<Due>,
+    keeping: Option<Keeping>,
+    /// When something was kept last because somebody asked for it.
+    asked_last: Option<Instant>,
+    /// The boot that is recorded.
+    boot: String,
+    /// The end of the newest window of each part that is not over, `CLOCK_MONOTONIC`, ns.
+    reached: BTreeMap<u32, i64>,
+    /// The end of the newest window in a finished part.
+    finished_to: i64,
+    control: Control,
+    shared: Arc<Shared>,
+    /// How many were kept.
+    pub done: u64,
+    /// How many were not.
+    pub refused: u64,
+}
+
+impl Wishes {
+    /// The triggers of `config` with their conditions, in the same order.
+    pub(super) fn new(
+        config: &Config,
+        conditions: Vec<Option<Condition>>,
+        shared: Arc<Shared>,
+        control: Control,
+    ) -> Self {
+        let triggers = config.triggers.iter().cloned().zip(conditions);
+        let triggers = triggers.map(|(trigger, condition)| Watched {
+            trigger,
+            watch: condition.map(Watch::new),
+            last: None,
+        });
+        Self {
+            ring: config.ring.clone(),
+            kept: config.kept.clone(),
+            triggers: triggers.collect(),
+            due: Vec::new(),
+            keeping: None,
+            asked_last: None,
+            boot: String::new(),
+            reached: BTreeMap::new(),
+            finished_to: i64::MIN,
+            control,
+            shared,
+            done: 0,
+            refused: 0,
+        }
+    }
+
+    /// The configuration was read again.
+    pub(super) fn set_kept(&mut self, kept: Kept) {
+        self.kept = kept;
+        self.show_pause();
+    }
+
+    /// The recording is of this boot.
+    pub(super) fn set_boot(&mut self, boot: String) {
+        self.boot = boot;
+    }
+
+    /// A part has these rows of `fabric`.
+    ///
+    /// # Errors
+    ///
+    /// The batch has not the columns of the table.
+    pub(super) fn fabric(&mut self, part: u32, rows: &RecordBatch) -> Result<()> {
+        if let Some(&newest) = columns::i64s(rows, "mono_ns")?.values().iter().max() {
+            let reached = self.reached.entry(part).or_insert(newest);
+            *reached = newest.max(*reached);
+        }
+        Ok(())
+    }
+
+    /// No more comes of a part; `is_whole`: its files are finished.
+    pub(super) fn end(&mut self, part: u32, is_whole: bool) {
+        if let Some(reached) = self.reached.remove(&part)
+            && is_whole
+        {
+            self.finished_to = self.finished_to.max(reached);
+        }
+    }
+
+    /// Counters were read: a condition may have come true.
+    ///
+    /// # Errors
+    ///
+    /// The batch has not the columns of the table.
+    pub(super) fn readings(&mut self, rows: &RecordBatch) -> Result<()> {
+        for at in 0..self.triggers.len() {
+            let Some(watch) = &mut self.triggers[at].watch else { continue };
+            if let Some(time) = watch.readings(rows)? {
+                self.fire(at, time);
+            }
+        }
+        Ok(())
+    }
+
+    /// A condition came true at this time.
+    fn fire(&mut self, at: usize, time: i64) {
+        let watched = &mut self.triggers[at];
+        if watched.last.is_some_and(|last| last.elapsed() < self.kept.pause) {
+            self.refused += 1;
+            return;
+        }
+        watched.last = Some(Instant::now());
+        let Trigger { name, before, after, .. } = watched.trigger.clone();
+        log::warn!("trigger {name}: the condition came true; the ring is kept");
+        self.due(name, time, (before, after));
+    }
+
+    /// Somebody asks for the last of the ring.
+    pub(super) fn ask(&mut self) {
+        if self.ring.is_none() {
+            log::warn!(
+                "asked to keep the ring, but there is none: add [ring] to the configuration"
+            );
+            return;
+        }
+        if self.asked_last.is_some_and(|last| last.elapsed() < self.kept.pause) {
+            self.refused += 1;
+            log::warn!("asked to keep the ring again within kept.pause: nothing is done");
+            return;
+        }
+        self.asked_last = Some(Instant::now());
+        self.show_pause();
+        let by_hand = self.triggers.iter().find(|watched| watched.watch.is_none());
+        let (name, around) = by_hand.map_or_else(
+            || (ASKED.to_owned(), AROUND),
+            |its| (its.trigger.name.clone(), (its.trigger.before, its.trigger.after)),
+        );
+        self.due(name, mono_ns(), around);
+    }
+
+    /// Who asks over HTTP is told until when nothing is done.
+    fn show_pause(&self) {
+        self.shared.pause_until(self.asked_last.and_then(|last| last.checked_add(self.kept.pause)));
+    }
+
+    fn due(&mut self, name: String, time: i64, (before, after): (Duration, Duration)) {
+        let ns = |time: Duration| i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
+        let (from, to) = (time.saturating_sub(ns(before)), time.saturating_add(ns(after)));
+        self.due.push(Due { name, from, to, is_ended: false });
+    }
+
+    /// Ends the part that has the end of what is to be kept, and keeps it once that is finished; at the
+    /// end of the recording: all that is due, as all parts are finished.
+    pub(super) fn look(&mut self, is_end: bool) {
+        let now = mono_ns();
+        let (mut still, due) = (Vec::new(), std::mem::take(&mut self.due));
+        for mut due in due {
+            if !due.is_ended && now >= due.to {
+                due.is_ended = true;
+                self.control.end_part();
+            }
+            self.take_kept(is_end);
+            let has_all = self.finished_to >= due.to;
+            if !(has_all || is_end) || self.keeping.is_some() {
+                still.push(due);
+                continue;
+            }
+            if !has_all {
+                log::warn!(
+                    "trigger {}: the recording ends before the time that is to be kept",
+                    due.name
+                );
+            }
+            self.keep(due);
+        }
+        self.due = still;
+        self.take_kept(is_end);
+    }
+
+    fn keep(&mut self, due: Due) {
+        let Some(ring) = &self.ring else { return };
+        let Due { name, from, to, .. } = due;
+        let wish = Wish {
+            kept: kept_directory(&self.kept, ring),
+            ring: ring.directory.clone(),
+            boot: self.boot.clone(),
+            name: name.clone(),
+            from,
+            to,
+            mode: ring.mode,
+            quota: self.kept.quota,
+        };
+        match Keeping::start(wish) {
+            Ok(keeping) => self.keeping = Some(keeping),
+            Err(error) => self.not_kept(&name, &error),
+        }
+    }
+
+    /// Says what became of what was to be kept, once that is known.
+    fn take_kept(&mut self, does_wait: bool) {
+        let Some(keeping) = self.keeping.take_if(|its| does_wait || its.is_over()) else { return };
+        let name = keeping.name.clone();
+        match keeping.join() {
+            Ok(path) => {
+                self.done += 1;
+                log::warn!("trigger {name}: kept {}", path.display());
+            }
+            Err(error) => self.not_kept(&name, &error),
+        }
+    }
+
+    fn not_kept(&mut self, name: &str, error: &Error) {
+        self.refused += 1;
+        log::warn!("trigger {name}: the ring cannot be kept: {error:#}");
+    }
+}
+
+/// Where what is kept goes.
+pub(super) fn kept_directory(kept: &Kept, ring: &Ring) -> PathBuf {
+    kept.directory.clone().unwrap_or_else(|| ring.directory.join("kept"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::super::Asked;
+    use super::super::sample::fabric;
+    use super::*;
+
+    const MS: i64 = 1_000_000;
+
+    fn wishes(root: &std::path::Path) -> Wishes {
+        let text = format!("[ring]\ndirectory = '{}'\n", root.display());
+        let config = Config::parse(&text).unwrap();
+        let shared = Arc::new(Shared::new(Asked::default(), &config));
+        Wishes::new(&config, Vec::new(), shared, Control::default())
+    }
+
+    #[test]
+    fn a_wish_waits_for_the_part_that_has_its_end() {
+        let place = tempfile::tempdir().unwrap();
+        let mut wishes = wishes(place.path());
+        wishes.due("a".to_owned(), 100 * MS, (Duration::from_millis(50), Duration::from_millis(5)));
+        // A part that ended before the moment is finished only now, and one whose files are lost reaches it.
+        wishes.fabric(0, &fabric(&[90 * MS])).unwrap();
+        wishes.fabric(1, &fabric(&[110 * MS])).unwrap();
+        wishes.end(0, true);
+        wishes.end(1, false);
+        wishes.look(false);
+        assert_eq!((wishes.due.len(), wishes.refused), (1, 0));
+        wishes.fabric(2, &fabric(&[104 * MS])).unwrap();
+        wishes.fabric(2, &fabric(&[95 * MS, 105 * MS])).unwrap();
+        wishes.look(false);
+        assert_eq!((wishes.due.len(), wishes.refused), (1, 0));
+        // Nothing is in this ring, so it cannot be kept; but that is found out now.
+        wishes.end(2, true);
+        wishes.look(false);
+        assert_eq!((wishes.due.len(), wishes.refused), (0, 1));
+    }
+
+    #[test]
+    fn what_is_due_when_the_recording_ends_is_not_waited_for() {
+        let place = tempfile::tempdir().unwrap();
+        let mut wishes = wishes(place.path());
+        wishes.due("a".to_owned(), i64::MAX, AROUND);
+        wishes.look(true);
+        assert_eq!((wishes.due.len(), wishes.refused), (0, 1));
+        assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
+    }
+}
