@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result};
 use super::Asked;
 use super::http::Shared;
 use super::keep::{Keeping, Wish};
-use super::metrics::{Metrics, Own};
+use super::metrics::{Metrics, Own, add_lost};
 use super::notify::Notify;
 use super::trigger::{Condition, Watch};
 use crate::clock::mono_ns;
@@ -186,9 +186,7 @@ impl Consumer {
                 self.summer.end(part);
                 self.ended += u64::from(!is_broken);
                 let lost = self.lost.remove(&part).unwrap_or_default();
-                for (cause, count) in lost {
-                    *self.lost_before.entry(cause).or_default() += count;
-                }
+                add_lost(&mut self.lost_before, &lost);
             }
         }
         Ok(())
@@ -238,9 +236,7 @@ impl Consumer {
     fn publish(&mut self) {
         let Some(config) = &self.config.metrics else { return };
         let mut lost = self.lost_before.clone();
-        for (cause, count) in self.lost.values().flatten() {
-            *lost.entry(cause.clone()).or_default() += count;
-        }
+        self.lost.values().for_each(|its| add_lost(&mut lost, its));
         self.metrics.set_lost(lost);
         self.own.joined = self.summer.joined();
         self.own.cpu_s = own_cpu_ns() as f64 / 1e9;
