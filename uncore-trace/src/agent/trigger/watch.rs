@@ -182,8 +182,8 @@ impl Watch {
                 came_true = came_true.or(decided);
             }
         }
-        self.first = self.first.or_else(|| (ticks.len() > 0).then(|| ticks.value(0)));
-        let last = (ticks.len() > 0).then(|| ticks.value(ticks.len() - 1));
+        let (first, last) = (ticks.values().first().copied(), ticks.values().last().copied());
+        self.first = self.first.or(first);
         if self.first.zip(last).is_some_and(|(first, last)| last - first > WAITING as i64) {
             self.news().iter().for_each(|line| log::warn!("{line}"));
         }
