@@ -68,6 +68,11 @@ def chunks(files, limit):
         yield chunk
 
 
+def quoted(text):
+    """A text in SQL: paths and names of clusters may have quotes."""
+    return "'" + str(text).replace("'", "''") + "'"
+
+
 def duckdb(source, target, limit):
     import duckdb
 
@@ -76,13 +81,13 @@ def duckdb(source, target, limit):
     connection = duckdb.connect()
     connection.execute("SET TimeZone = 'UTC'")
     # What the schema of any of the files has, all get.
-    listed = ", ".join(f"'{file}'" for file in files)
+    listed = ", ".join(map(quoted, files))
     read = f"read_parquet([{listed}], union_by_name = true, hive_partitioning = false)"
     before = connection.execute(CHECKED.format(read)).fetchall()
     columns = connection.execute(f"DESCRIBE SELECT * FROM {read}").fetchall()
     kept = versions(connection, listed)
     for number, chunk in enumerate(chunks(files, limit)):
-        listed = ", ".join(f"'{file}'" for file in chunk)
+        listed = ", ".join(map(quoted, chunk))
         have = {row[0] for row in connection.execute(
             f"DESCRIBE SELECT * FROM read_parquet([{listed}], union_by_name = true,"
             " hive_partitioning = false)"
@@ -96,10 +101,10 @@ def duckdb(source, target, limit):
                 SELECT {select} FROM read_parquet([{listed}], union_by_name = true,
                     hive_partitioning = false)
                 ORDER BY {SORTED}
-            ) TO '{target}/compact_{number:04}.parquet'
+            ) TO {quoted(target / f"compact_{number:04}.parquet")}
             (FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE {ROWS}, KV_METADATA {kept})"""
         )
-    after = f"read_parquet('{target}/*.parquet', hive_partitioning = false)"
+    after = f"read_parquet({quoted(target / '*.parquet')}, hive_partitioning = false)"
     return before, connection.execute(CHECKED.format(after)).fetchall()
 
 
@@ -112,7 +117,7 @@ def versions(connection, listed):
             'uncore_trace.cluster')
         GROUP BY 1"""
     ).fetchall()
-    pairs = ", ".join(f"\"{key}\": '{value}'" for key, value in rows)
+    pairs = ", ".join(f'"{key}": {quoted(value)}' for key, value in rows)
     return "{" + pairs + "}"
 
 

@@ -54,7 +54,7 @@ fn a_directory_is_a_store_and_what_is_there_is_removed_here() {
     assert_eq!(names(&fleet.local()), [""; 0]);
 }
 
-/// The agent may make another file of that name in the same hour: it counts those that are there.
+/// The agent still uses the directory of the hour.
 #[test]
 fn what_is_of_this_hour_stays_until_it_has_passed() {
     let mut fleet = Fleet::to_directory("keep-local = false");

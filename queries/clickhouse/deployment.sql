@@ -14,9 +14,12 @@
 -- Intervals that do not touch: it changed. An interval is of what the sum may be off by, and not of how
 -- much the traffic goes up and down by itself.
 WITH counted AS (
-    -- Each counter's windows: what the tenant has of them, and what was counted.
+    -- Each counter's windows: what the tenant has of them, and what was counted. The rows of a window sum to its
+    -- total. Where the agent was started anew, or a recording went on in another part, there are two such sets,
+    -- each with the time that it knows; two that know and count the same are told apart by nothing but their sum.
     SELECT
         host,
+        boot_id,
         subsystem,
         link,
         direction,
@@ -29,11 +32,11 @@ WITH counted AS (
         sum(CASE WHEN pod LIKE '{tenant}/%' THEN value END) AS own,
         sum(CASE WHEN pod LIKE '{tenant}/%' AND value IS NOT NULL THEN coalesce(low, 0) END) AS low,
         sum(CASE WHEN pod LIKE '{tenant}/%' AND value IS NOT NULL THEN coalesce(high, total) END) AS high,
-        max(known_ns) AS known_ns
+        known_ns * coalesce(sum(value) / nullif(total, 0), 1) AS known
     FROM rollup
     WHERE cluster = '{cluster}' AND date = '{date}' AND ts > toDateTime64('{from}', 6, 'UTC') AND ts <= toDateTime64('{to}', 6, 'UTC')
         AND unit = 'bytes' AND link IS NOT NULL
-    GROUP BY host, subsystem, link, direction, pmu, event, filter, mono_ns
+    GROUP BY host, boot_id, subsystem, link, direction, pmu, event, filter, mono_ns, known_ns, total
 ),
 counters AS (
     SELECT
@@ -43,10 +46,10 @@ counters AS (
         direction,
         is_after,
         count(own) AS windows,
-        sum(every) / nullif(sum(known_ns), 0) AS every_rate,
-        sum(own) / nullif(sum(known_ns), 0) AS own_rate,
-        sum(low) / nullif(sum(known_ns), 0) AS low_rate,
-        sum(high) / nullif(sum(known_ns), 0) AS high_rate
+        sum(every) / nullif(sum(known), 0) AS every_rate,
+        sum(own) / nullif(sum(known), 0) AS own_rate,
+        sum(low) / nullif(sum(known), 0) AS low_rate,
+        sum(high) / nullif(sum(known), 0) AS high_rate
     FROM counted
     GROUP BY host, subsystem, link, direction, is_after, pmu, event, filter
 ),

@@ -10,21 +10,58 @@
 -- seconds            how long it was: all of its windows were above
 -- average_percent, highest_percent  of the peak, the highest of a window
 --
--- A link without a known peak is not in the answer. A gap, or a boot, ends a stretch.
-WITH rates AS (
-    -- What all counters of a link saw in a window, as a part of its peak. Some peaks are of both directions.
+-- A link without a known peak is not in the answer. A gap, or a boot, ends a stretch, and so does
+-- midnight (UTC): ask for both days.
+WITH sets AS (
+    -- A counter's rows in a window sum to its total. Where the agent was started anew, or a recording went on in
+    -- another part, there are two such sets, each with the time that it knows. Some peaks are of both directions.
     SELECT
         host,
         boot_id,
         link,
         CASE WHEN peak_direction = 'both' THEN 'both' ELSE direction END AS way,
+        pmu,
+        event,
+        filter,
         mono_ns,
         max(ts) AS ts,
         max(window_ns) AS window_ns,
-        100 * sum(value / known_ns) * 1e9 / max(peak) AS percent
+        max(peak) AS most,
+        sum(value) AS moved,
+        -- Two sets that know the same time and count the same are told apart by nothing but their sum.
+        known_ns * coalesce(sum(value) / nullif(total, 0), 1) AS known
     FROM rollup
     WHERE cluster = '{cluster}' AND date = DATE '{date}' AND unit = 'bytes' AND peak > 0 AND known_ns > 0
-    GROUP BY host, boot_id, link, CASE WHEN peak_direction = 'both' THEN 'both' ELSE direction END, mono_ns
+    GROUP BY host, boot_id, link, CASE WHEN peak_direction = 'both' THEN 'both' ELSE direction END, pmu, event, filter,
+        mono_ns, known_ns, total
+),
+counters AS (
+    SELECT
+        host,
+        boot_id,
+        link,
+        way,
+        mono_ns,
+        max(ts) AS ts,
+        max(window_ns) AS window_ns,
+        max(most) AS most,
+        sum(moved) / sum(known) AS rate
+    FROM sets
+    GROUP BY host, boot_id, link, way, pmu, event, filter, mono_ns
+),
+rates AS (
+    -- What all counters of a link saw in a window, as a part of its peak.
+    SELECT
+        host,
+        boot_id,
+        link,
+        way,
+        mono_ns,
+        max(ts) AS ts,
+        max(window_ns) AS window_ns,
+        100 * sum(rate) * 1e9 / max(most) AS percent
+    FROM counters
+    GROUP BY host, boot_id, link, way, mono_ns
 ),
 high AS (
     SELECT

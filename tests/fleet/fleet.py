@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "queries"))
 import ask  # noqa: E402
 import compact  # noqa: E402
+import split  # noqa: E402
 from pruned import (  # noqa: E402
     CLUSTER, DATE, HOUR, QUESTIONS, bloom, hour_files, open_engine, pruned,
 )  # fmt: skip
@@ -79,7 +80,42 @@ def ask_all(engine, root, by_duckdb, by_spark, versions):
     every |= {f"{name}, small files": it for name, it in rows.items()}
     rows, _ = answers(open_engine(engine, versions), engine, QUESTIONS | VERSIONED)
     every |= {f"{name}, two versions": it for name, it in rows.items()}
+    ask_split(engine, root)
     return result | {"pruned": pruned(engine, root, by_duckdb)}
+
+
+def ask_split(engine, root):
+    """Fails where a window that is in two sets of rows has another rate."""
+    whole, parts = (root.with_name(name) for name in ("whole", "split"))
+    if not whole.exists():
+        target = compact.part(whole, CLUSTER, DATE, HOUR)
+        target.mkdir(parents=True)
+        for file in hour_files(root)[:6]:
+            os.link(file, target / file.name)
+        split.write(hour_files(whole), compact.part(parts, CLUSTER, DATE, HOUR))
+    questions = {name: VERSIONED[name] for name in ("above", "bill", "deployment")}
+    expected, _ = answers(open_engine(engine, whole), engine, questions)
+    found, _ = answers(open_engine(engine, parts), engine, questions)
+    for name in questions:
+        if not expected[name] or not compact.same(expected[name], found[name]):
+            raise SystemExit(
+                f"{engine}: {name}: split windows give {found[name][:2]}, and not {expected[name][:2]}"
+            )
+
+
+def compact_quoted(root):
+    """Fails where the name of a cluster with a quote ends a text in SQL."""
+    name = "o'hara"
+    (file, *_) = hour_files(root)
+    source = compact.part(root.with_name("quoted"), name, DATE, HOUR)
+    source.mkdir(parents=True, exist_ok=True)
+    rows = pq.read_table(file)
+    metadata = rows.schema.metadata | {b"uncore_trace.cluster": name.encode()}
+    pq.write_table(rows.replace_schema_metadata(metadata), source / file.name)
+    source, target = root.with_name("quoted"), root.with_name("quoted-large")
+    compact.compact("duckdb", source, target, name, DATE, HOUR)
+    (made,) = compact.part(target, name, DATE, HOUR).glob("*.parquet")
+    assert pq.read_metadata(made).metadata[b"uncore_trace.cluster"] == name.encode()
 
 
 def versions(root, to):
@@ -202,6 +238,8 @@ def main():
             root, to = pathlib.Path(root), pathlib.Path(to)
             answer = {"files": files, "seconds": seconds, "bytes": size(to)["bytes"] * files[1]}
             answer |= {"bloom": bloom(root, to), "groups": size(to)["groups"]}
+            if engine == "duckdb":
+                compact_quoted(root)
         case ["versions", root, to]:
             answer = versions(pathlib.Path(root), pathlib.Path(to))
         case ["iceberg", root, large, warehouse]:

@@ -17,8 +17,9 @@ FULL = {
     "cluster": 'with "quotes"',
     "containerRuntime": "crio",
     "hostNetwork": False,
-    "record": {"groups": ["mem", "pcie"], "events": ["page-faults"], "tick": "2ms"},
-    "ring": {"enabled": True, "keep": 12},
+    "record": {"groups": ["mem", "pcie"], "events": ["page-faults"], "tick": "2ms", "method": "residency"},
+    "ring": {"enabled": True, "keep": 12, "mode": "0640"},
+    "kept": {"directory": "/var/lib/uncore-trace/kept", "quota": "1GiB"},
     "triggers": [{"name": "full", "when": "pcie_read_bandwidth > 80% for 5ms", "before": "10s"}],
     "metrics": {"enabled": True, "annotations": True, "podMonitor": True, "owners": 5},
     "upload": {
@@ -43,6 +44,8 @@ REFUSED = [
     ({"recrod": {}}, "recrod"),
     ({"containerRuntime": "rkt"}, "/containerRuntime"),
     ({"metrics": {"podMonitor": True}}, "set metrics.enabled too"),
+    ({"triggers": [{"name": "a"}]}, "set ring.enabled too"),
+    ({"kept": {"directory": "here"}}, "/kept/directory"),
 ]
 
 # No schema of Kubernetes: the operator's own resources.

@@ -2,6 +2,8 @@
 //!
 //! `check` computes the same from the raw tables by code of its own, on purpose.
 
+use std::mem;
+
 /// What a counter has counted since it was first enabled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
@@ -66,6 +68,32 @@ impl Count {
     }
 }
 
+/// Times enabled and running of a counter, where only those of a multiplexed counter are stored.
+///
+/// While they are equal their difference is 0 whatever they are, so the time of the reading stands
+/// for both. When they first differ, all of the difference is of the time since the last reading.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Times {
+    were_equal: bool,
+    offset: u64,
+}
+
+impl Times {
+    /// What a counter has counted by its reading at `time`; of one that was never multiplexed there are no
+    /// `times`, enabled and running.
+    pub fn count(&mut self, time: u64, value: u64, times: Option<(u64, u64)>) -> Count {
+        let Some((enabled, running)) = times else {
+            self.were_equal = true;
+            return Count { value, enabled: time, running: time };
+        };
+        if mem::take(&mut self.were_equal) {
+            self.offset = time.saturating_sub(enabled);
+        }
+        let [enabled, running] = [enabled, running].map(|time| time.saturating_add(self.offset));
+        Count { value, enabled, running }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -100,5 +128,16 @@ mod tests {
         }
         let one = |value| count(value, 1, 1);
         assert_eq!(deltas, [one(100_000), one(0), one(0), one(20_000)]);
+    }
+
+    #[test]
+    fn the_difference_of_times_is_of_the_time_since_the_last_reading() {
+        let mut times = Times::default();
+        let before = times.count(1000, 0, None);
+        let after = times.count(2000, 0, Some((1900, 1400))).since(before);
+        assert_eq!((after.enabled, after.running), (1000, 500));
+        let before = times.count(2000, 0, Some((1900, 1400)));
+        let after = times.count(3000, 0, Some((2900, 2200))).since(before);
+        assert_eq!((after.enabled, after.running), (1000, 800));
     }
 }

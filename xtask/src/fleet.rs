@@ -4,7 +4,8 @@
 //! four engines the questions of `queries`. Guarantee: it fails unless all answers are the same (real numbers
 //! to rounding), of the small files and of the large ones that DuckDB and Spark made of them; each engine
 //! leaves out the files and row groups that it need not read; large files have bloom filters; files of an older
-//! and a newer version of the schema answer too; and an Iceberg table has the same sums.
+//! and a newer version of the schema answer too; a window that is in two sets of rows has the rate that it has in one;
+//! and an Iceberg table has the same sums.
 #![expect(clippy::print_stdout, reason = "a task tells what it did")]
 
 use std::collections::BTreeMap;

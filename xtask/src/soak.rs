@@ -1,8 +1,9 @@
 //! `cargo xtask soak`: whether the agent's memory and CPU time stay the same for as long as it runs.
 //!
 //! The agent keeps a ring, roll-ups and metrics of the group host while cgroups come and go, each with a
-//! process that works for a moment. Guarantee: it fails where the memory of the last third of the time is
-//! more than [`GROWTH`] times that of the third before, or the CPU time a minute is.
+//! process that works for a moment. With `--ring none`, the agent's default, all is one part. Guarantee: it fails
+//! where the memory of the last third of the time is more than [`GROWTH`] times that of the third before, or the CPU
+//! time a minute is.
 #![expect(clippy::print_stdout, reason = "the table is the result")]
 
 use std::fs;
@@ -34,6 +35,9 @@ pub(crate) struct Args {
     /// Cgroups that come and go a second
     #[arg(long, default_value_t = 6)]
     cgroups: u32,
+    /// What the ring keeps: a number of parts of a minute, a size, or `none`
+    #[arg(long, default_value = "3")]
+    ring: String,
 }
 
 /// What was seen in a minute.
@@ -52,12 +56,17 @@ struct Agent {
 }
 
 impl Agent {
-    fn start() -> Result<Self> {
+    fn start(ring: &str) -> Result<Self> {
         let dir = tempfile::tempdir().context("cannot make a directory")?;
         let root = dir.path().display();
+        let ring = match ring {
+            "none" => String::new(),
+            keep => {
+                format!("[ring]\ndirectory = '{root}/ring'\npart = '1min'\nkeep = '{keep}'\n")
+            }
+        };
         let text = format!(
-            "[record]\ngroups = ['host']\n[ring]\ndirectory = '{root}/ring'\npart = '1min'\n\
-             keep = '3'\n[rollup]\ndirectory = '{root}/rollup'\nwindow = '10s'\n\
+            "[record]\ngroups = ['host']\n{ring}[rollup]\ndirectory = '{root}/rollup'\nwindow = '10s'\n\
              [metrics]\ntextfile = '{root}/agent.prom'\n"
         );
         let config = dir.path().join("agent.toml");
@@ -103,7 +112,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     ensure!(geteuid().is_root(), "it records, so it must be run as root");
     ensure!(args.minutes >= 3, "three minutes are the least: each third is judged");
     let cgroups = hierarchy()?.join(CGROUP);
-    let agent = Agent::start()?;
+    let agent = Agent::start(&args.ring)?;
     sleep(Duration::from_secs(5));
     let mut minutes = Vec::new();
     let mut made = 0_u64;

@@ -11,7 +11,7 @@ use anyhow::Result;
 
 use super::Asked;
 use super::http::Shared;
-use super::metrics::{Metrics, Own};
+use super::metrics::{Metrics, Own, add_lost};
 use super::notify::Notify;
 use super::wishes::Wishes;
 use crate::clock::Snapshot;
@@ -156,9 +156,7 @@ impl Consumer {
                 self.summer.end(part);
                 self.wishes.end(part, !is_broken);
                 let lost = self.lost.remove(&part).unwrap_or_default();
-                for (cause, count) in lost {
-                    *self.lost_before.entry(cause).or_default() += count;
-                }
+                add_lost(&mut self.lost_before, &lost);
             }
         }
         Ok(())
@@ -208,9 +206,7 @@ impl Consumer {
     pub(super) fn publish(&mut self) {
         let Some(config) = &self.config.metrics else { return };
         let mut lost = self.lost_before.clone();
-        for (cause, count) in self.lost.values().flatten() {
-            *lost.entry(cause.clone()).or_default() += count;
-        }
+        self.lost.values().for_each(|its| add_lost(&mut lost, its));
         self.metrics.set_lost(lost);
         self.own.joined = self.summer.joined();
         (self.own.kept, self.own.refused) = (self.wishes.done, self.wishes.refused);

@@ -5,7 +5,9 @@
 //! to the rate of the link. The number of series is bounded: [`NAMES`] links and events, each with so many
 //! owners as the configuration says.
 
-use std::collections::{BTreeMap, HashMap};
+mod counted;
+
+use std::collections::BTreeMap;
 use std::fmt;
 
 use anyhow::Result;
@@ -17,7 +19,9 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::exemplar::Exemplar;
 use prometheus_client::registry::Registry;
 
+use self::counted::{Counted, Name};
 use crate::schema::columns::{self, get};
+use crate::schema::loss;
 use crate::schema::owner::{OTHER_TASKS, TASK, UNATTRIBUTED};
 
 /// Directions of links and events that have series; what comes beyond is left out and counted.
@@ -26,50 +30,11 @@ pub const NAMES: usize = 1000;
 /// The owner that stands for those without a series of their own.
 const OTHER: &str = "other";
 
-/// What is left of an owner's recent bytes after a window: they tell who has a series.
-const FORGETTING: f64 = 0.9;
-
-/// An owner takes the series of another when its recent bytes are so many times that one's.
-const BETTER: f64 = 2.0;
-
-/// Windows after which an owner that had nothing loses its series.
-const IDLE: u32 = 360;
-
 /// A direction of a link, or an event.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Thing {
     Link { link: String, direction: String, socket: Option<i16> },
     Event { event: String, filter: String, unit: String },
-}
-
-/// An owner as the labels have it.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-struct Name {
-    owner: String,
-    device: String,
-    cgroup: String,
-    container: String,
-    pod: String,
-}
-
-#[derive(Debug, Clone, Copy, Default)]
-struct Series {
-    total: f64,
-    recent: f64,
-    idle: u32,
-    /// Sum of confidence by value, and of the values, in the last window.
-    sure: (f64, f64),
-}
-
-#[derive(Debug, Clone, Default)]
-struct Counted {
-    total: f64,
-    unattributed: f64,
-    other: f64,
-    peak: Option<f64>,
-    shown: HashMap<Name, Series>,
-    /// Recent bytes of those without a series.
-    waiting: HashMap<Name, f64>,
 }
 
 /// What the agent says of itself.
@@ -89,6 +54,15 @@ pub struct Own {
     pub joined: u64,
 }
 
+/// Adds what was lost in a part of the recording. What holds to the end of the recording is in each part that
+/// comes after, and is one loss.
+pub fn add_lost(totals: &mut BTreeMap<String, u64>, lost: &BTreeMap<String, u64>) {
+    for (cause, count) in lost {
+        let total = totals.entry(cause.clone()).or_default();
+        *total = if loss::does_hold(cause) { (*total).max(*count) } else { *total + count };
+    }
+}
+
 /// See the module.
 #[derive(Debug, Clone)]
 pub struct Metrics {
@@ -96,8 +70,8 @@ pub struct Metrics {
     things: BTreeMap<Thing, Counted>,
     /// Links and events beyond [`NAMES`].
     left_out: u64,
-    /// Owners that lost their series to another.
-    replaced: u64,
+    /// Shares whose owner had no series, and owners that lost theirs.
+    joined: u64,
     lost: BTreeMap<String, u64>,
     own: Own,
 }
@@ -109,7 +83,7 @@ impl Metrics {
             owners,
             things: BTreeMap::new(),
             left_out: 0,
-            replaced: 0,
+            joined: 0,
             lost: BTreeMap::new(),
             own: Own::default(),
         }
@@ -177,6 +151,7 @@ impl Metrics {
             }
             if kind == OTHER_TASKS {
                 counted.other += value;
+                self.joined += 1;
                 continue;
             }
             let name = Name {
@@ -191,10 +166,11 @@ impl Metrics {
                 container: text(containers),
                 pod: text(pods),
             };
-            counted.add(name, value, get(confidences, row), self.owners);
+            let is_joined = counted.add(name, value, get(confidences, row), self.owners);
+            self.joined += u64::from(is_joined);
         }
         for counted in self.things.values_mut() {
-            self.replaced += counted.settle(self.owners);
+            self.joined += counted.settle(self.owners);
         }
         Ok(())
     }
@@ -210,59 +186,6 @@ impl Metrics {
         let mut page = String::new();
         encode(&mut page, &registry)?;
         Ok(page)
-    }
-}
-
-impl Counted {
-    fn add(&mut self, name: Name, value: f64, confidence: Option<f32>, most: usize) {
-        if !self.shown.contains_key(&name) && self.shown.len() >= most {
-            self.other += value;
-            // Names that come and go must not fill the memory.
-            if self.waiting.len() < 4 * most || self.waiting.contains_key(&name) {
-                *self.waiting.entry(name).or_default() += value;
-            }
-            return;
-        }
-        let series = self.shown.entry(name).or_default();
-        series.total += value;
-        series.recent += value;
-        series.idle = 0;
-        if let Some(confidence) = confidence {
-            series.sure.0 += f64::from(confidence) * value;
-            series.sure.1 += value;
-        }
-    }
-
-    /// Decides at the end of a window who has a series in the next. Returns how many changed.
-    fn settle(&mut self, most: usize) -> u64 {
-        for series in self.shown.values_mut() {
-            series.recent *= FORGETTING;
-            series.idle += 1;
-        }
-        self.shown.retain(|_, series| series.idle <= IDLE);
-        self.waiting.values_mut().for_each(|recent| *recent *= FORGETTING);
-        self.waiting.retain(|_, recent| *recent > 0.5);
-        let mut replaced = 0;
-        loop {
-            let best = self.waiting.iter().max_by(|a, b| a.1.total_cmp(b.1));
-            let Some((name, recent)) = best.map(|(name, recent)| (name.clone(), *recent)) else {
-                break;
-            };
-            if self.shown.len() >= most {
-                let least = self.shown.iter().min_by(|a, b| a.1.recent.total_cmp(&b.1.recent));
-                let Some((least, series)) = least.map(|(name, its)| (name.clone(), *its)) else {
-                    break;
-                };
-                if recent < BETTER * series.recent {
-                    break;
-                }
-                self.shown.remove(&least);
-                replaced += 1;
-            }
-            self.waiting.remove(&name);
-            self.shown.insert(name, Series { recent, ..Series::default() });
-        }
-        replaced
     }
 }
 
@@ -468,9 +391,10 @@ impl Collector for Metrics {
             ),
             (
                 "uncore_trace_owners_joined",
-                "Shares in the roll-up that had no row of their own, and owners that lost their series",
+                "Shares that are in those of others: they have no row of their own in the roll-up, or no series here; and \
+                 owners that lost their series",
                 MetricType::Counter,
-                (joined + self.replaced) as f64,
+                (joined + self.joined) as f64,
             ),
             (
                 "uncore_trace_rows_without_series",

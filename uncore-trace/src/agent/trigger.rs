@@ -9,28 +9,27 @@
 //! ```
 //!
 //! Guarantee: a condition that cannot be met on this machine (an unknown subject, a percentage where no
-//! peak is known) is an error before anything is recorded. A tick in which a counter was not read decides
-//! nothing: it neither begins nor ends what lasts.
+//! peak is known) is an error before anything is recorded.
 
-use std::collections::BTreeMap;
+mod watch;
+
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
-use arrow::array::RecordBatch;
 
 use crate::catalog::suggest::{did_you_mean, list};
 use crate::plan::Plan;
 use crate::record::parse_duration;
-use crate::schema::columns::{self, get};
 use crate::schema::link::Direction;
 use crate::view::links::limit;
 
-/// Ticks that wait for the readings of other CPUs.
-const WAITING: usize = 64;
+pub use self::watch::Watch;
 
 /// A condition.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Condition {
+    /// As it is typed.
+    text: String,
     /// What is looked at: it is true when one of them is.
     meters: Vec<Meter>,
     /// How long a rate must be above its level, ns.
@@ -79,7 +78,8 @@ impl Condition {
         ensure!(lasting <= Duration::from_mins(1), "{text:?}: choose at most 1min");
         let level = parse_level(level.trim()).with_context(|| format!("{text:?}"))?;
         let meters = meters(subject.trim(), level, plan).with_context(|| format!("{text:?}"))?;
-        Ok(Self { meters, lasting_ns: i64::try_from(lasting.as_nanos()).unwrap_or(i64::MAX) })
+        let lasting_ns = i64::try_from(lasting.as_nanos()).unwrap_or(i64::MAX);
+        Ok(Self { text: text.to_owned(), meters, lasting_ns })
     }
 }
 
@@ -205,117 +205,6 @@ fn of_link(
     let scale = |id: u32| plan.counters.iter().find(|counter| counter.id == id).map(|it| it.scale);
     let counters = its.iter().filter_map(|its| Some((its.counter, scale(its.counter)?)));
     Ok(Meter { counters: counters.collect(), level })
-}
-
-/// The last reading of a counter.
-#[derive(Debug, Clone, Copy)]
-struct Last {
-    mono_ns: i64,
-    value: u64,
-}
-
-/// A meter while it is watched.
-#[derive(Debug, Default)]
-struct State {
-    /// Rates so far of ticks whose counters were not all read, and how many were.
-    ticks: BTreeMap<i64, (f64, usize)>,
-    /// Since when the rate is above the level, ns.
-    since: Option<i64>,
-    /// Whether that was told.
-    told: bool,
-}
-
-/// A counter of a plan, which may be of no meter.
-#[derive(Debug, Default)]
-struct Watched {
-    /// The meters that it is of, and the scale of its counts there.
-    meters: Vec<(usize, f64)>,
-    last: Option<Last>,
-}
-
-/// Watches one condition.
-#[derive(Debug)]
-pub struct Watch {
-    condition: Condition,
-    states: Vec<State>,
-    /// By counter: a table of the few ids of a plan is read with every reading.
-    of: Vec<Watched>,
-}
-
-impl Watch {
-    /// Nothing seen yet.
-    pub fn new(condition: Condition) -> Self {
-        let mut of: Vec<Watched> = Vec::new();
-        for (meter, its) in condition.meters.iter().enumerate() {
-            for (counter, scale) in &its.counters {
-                let counter = *counter as usize;
-                if of.len() <= counter {
-                    of.resize_with(counter + 1, Watched::default);
-                }
-                of[counter].meters.push((meter, *scale));
-            }
-        }
-        let states = condition.meters.iter().map(|_| State::default()).collect();
-        Self { condition, states, of }
-    }
-
-    /// Looks at rows of `readings`. Returns when the condition came true, `CLOCK_MONOTONIC` ns, if it
-    /// did; again only after it was false.
-    ///
-    /// # Errors
-    ///
-    /// The batch has not the columns of the table.
-    pub fn readings(&mut self, batch: &RecordBatch) -> Result<Option<i64>> {
-        let times = columns::i64s(batch, "mono_ns")?;
-        let ticks = columns::i64s(batch, "tick")?;
-        let counters = columns::i32s(batch, "counter")?;
-        let values = columns::i64s(batch, "value")?;
-        let mut came_true = None;
-        for row in 0..batch.num_rows() {
-            // No table is that long: a negative id is of no counter.
-            let watched = self.of.get_mut(counters.value(row).cast_unsigned() as usize);
-            let Some(watched) = watched.filter(|its| !its.meters.is_empty()) else { continue };
-            let now = times.value(row);
-            let Some(value) = get(values, row).map(i64::cast_unsigned) else {
-                watched.last = None;
-                continue;
-            };
-            let Some(last) = watched.last.replace(Last { mono_ns: now, value }) else {
-                continue;
-            };
-            let passed = now.saturating_sub(last.mono_ns);
-            if passed <= 0 || value < last.value {
-                continue;
-            }
-            let rate = (value - last.value) as f64 * 1e9 / passed as f64;
-            for &(meter, scale) in &watched.meters {
-                let parts = self.condition.meters[meter].counters.len();
-                let level = self.condition.meters[meter].level;
-                let state = &mut self.states[meter];
-                let tick = state.ticks.entry(ticks.value(row)).or_default();
-                *tick = (tick.0 + rate * scale, tick.1 + 1);
-                if tick.1 < parts {
-                    if state.ticks.len() > WAITING {
-                        state.ticks.pop_first();
-                    }
-                    continue;
-                }
-                let is_above = tick.0 > level;
-                state.ticks.remove(&ticks.value(row));
-                if !is_above {
-                    (state.since, state.told) = (None, false);
-                    continue;
-                }
-                // The count is of the time since the last reading.
-                let since = *state.since.get_or_insert(last.mono_ns);
-                if !state.told && now - since >= self.condition.lasting_ns {
-                    state.told = true;
-                    came_true = came_true.or(Some(now));
-                }
-            }
-        }
-        Ok(came_true)
-    }
 }
 
 #[cfg(test)]

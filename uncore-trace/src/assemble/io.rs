@@ -217,17 +217,17 @@ mod tests {
     fn interfaces_that_come_and_go_are_forgotten() {
         let root = tempfile::tempdir().unwrap();
         let mut names = Names::new(root.path(), Cgroups::new(None, root.path()), Vec::new());
-        let mut moved = IoUse::new(root.path(), 1000, 0);
+        let mut used = IoUse::new(root.path(), 1000, 0);
         for number in 0..2 * MOST_NAMES as u64 {
             let boundary = (number + 1) * 1_000_000;
             let (kind, mover, interface) = (IoKind::Received, Mover::Nobody, (0, number as u32));
             let device = format!("veth{number}");
             let slot = IoSlot { kind, mover, device, interface, bytes: 64, requests: 1 };
             let record = IoRecord { boundary, slots: vec![slot], ..IoRecord::default() };
-            moved.feed(&record, &mut names);
-            moved.close(boundary, false, &mut names, &mut Sink::default());
+            used.feed(&record, &mut names);
+            used.close(boundary, false, &mut names, &mut Sink::default());
         }
-        assert!(moved.devices.len() <= MOST_NAMES && moved.interfaces.len() <= MOST_NAMES);
-        assert!(moved.transfers.waiting() < 200, "{}", moved.transfers.waiting());
+        assert!(used.devices.len() <= MOST_NAMES && used.interfaces.len() <= MOST_NAMES);
+        assert!(used.transfers.waiting() < 200, "{}", used.transfers.waiting());
     }
 }

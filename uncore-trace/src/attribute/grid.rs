@@ -122,7 +122,7 @@ mod tests {
     /// 3000 shares of a third of a step: no share may become negative.
     #[test]
     fn the_largest_of_many_small_shares_stays_positive() {
-        let mut shares = shares(&[1.0; 3000]);
+        let mut shares = shares(&vec![1.0; 3000]);
         round(3000.0, &mut shares);
         assert!(shares.iter().all(|share| share.value >= 0.0));
         assert_eq!(shares.iter().map(|share| share.value).sum::<f64>(), 3000.0);

@@ -10,7 +10,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::mem;
 
-use crate::count::Count;
+use crate::count::{Count, Times};
 use crate::log::{Disorder, Owner, Reading, Trigger, Value};
 
 /// The times at which ticks and windows end.
@@ -158,7 +158,7 @@ impl Series {
     fn take(&mut self, reading: &Reading, ends_window: bool) {
         let count = reading.value.ok().map(|Value { value, times }| {
             self.highest = self.highest.max(value);
-            self.times.count(reading.time, Value { value: self.highest, times })
+            self.times.count(reading.time, self.highest, times)
         });
         if let (Some(owner), Some(count)) = (reading.owner, count) {
             self.give(count.value, owner);
@@ -279,30 +279,6 @@ impl Series {
         while self.ticks.pop_front_if(|(read, ..)| *read < tick).is_some() {}
         let (_, count, by_owner) = self.ticks.pop_front_if(|(read, ..)| *read == tick)?;
         Some((count?, by_owner))
-    }
-}
-
-/// Times enabled and running of a counter, where only those of a multiplexed counter are logged.
-///
-/// While they are equal their difference is 0 whatever they are, so the time of the reading stands
-/// for both. When they first differ, all of the difference is of the time since the last reading.
-#[derive(Debug, Default)]
-struct Times {
-    were_equal: bool,
-    offset: u64,
-}
-
-impl Times {
-    fn count(&mut self, time: u64, Value { value, times }: Value) -> Count {
-        let Some((enabled, running)) = times else {
-            self.were_equal = true;
-            return Count { value, enabled: time, running: time };
-        };
-        if mem::take(&mut self.were_equal) {
-            self.offset = time.saturating_sub(enabled);
-        }
-        let [enabled, running] = [enabled, running].map(|time| time.saturating_add(self.offset));
-        Count { value, enabled, running }
     }
 }
 
@@ -559,17 +535,5 @@ mod tests {
         assert_eq!(series.push(of_before, 0), disorder(9));
         assert_eq!(series.push(timer(10, 2), 10), Ok(()));
         assert_eq!(series.push(timer(13, 2), 13), Ok(()));
-    }
-
-    #[test]
-    fn the_difference_of_times_is_of_the_time_since_the_last_reading() {
-        let mut times = Times::default();
-        let value = |times| Value { value: 0, times };
-        let before = times.count(1000, value(None));
-        let after = times.count(2000, value(Some((1900, 1400)))).since(before);
-        assert_eq!((after.enabled, after.running), (1000, 500));
-        let before = times.count(2000, value(Some((1900, 1400))));
-        let after = times.count(3000, value(Some((2900, 2200)))).since(before);
-        assert_eq!((after.enabled, after.running), (1000, 800));
     }
 }

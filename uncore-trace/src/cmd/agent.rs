@@ -37,7 +37,7 @@ Examples:
   uncore-trace agent --config agent.toml --check
   uncore-trace agent --config agent.toml
 
-docs/fleet.md explains every key of the configuration.")]
+docs/agent.md explains every key of the configuration.")]
 pub struct Args {
     /// The configuration, TOML
     #[arg(short, long, value_name = "FILE", default_value = CONFIG, help_heading = FILE)]

@@ -11,6 +11,7 @@ use super::output::ModeArg;
 use super::record::seconds;
 use super::report::print;
 use super::select::nanos;
+use crate::config;
 use crate::schema::{fabric, metadata, rollup};
 use crate::tables::hours::Hours;
 use crate::tables::reader::Recording;
@@ -47,7 +48,7 @@ pub struct Args {
     owners: usize,
 
     /// Cluster of the host [default: as recorded, or `default`]
-    #[arg(long, value_name = "NAME", help_heading = WRITE)]
+    #[arg(long, value_name = "NAME", value_parser = config::cluster, help_heading = WRITE)]
     cluster: Option<String>,
 
     #[command(flatten)]

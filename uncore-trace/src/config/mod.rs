@@ -18,6 +18,7 @@ use serde::Deserialize;
 use self::value::{Size, Time};
 use crate::attribute::Choice;
 use crate::record::{Rotate, default_tick};
+use crate::tables::hours::encoded;
 use crate::tables::mode::Mode;
 use crate::tables::series::Keep;
 
@@ -26,6 +27,28 @@ const SHORTEST_WINDOW: Duration = Duration::from_secs(1);
 
 /// The longest: twelve windows are an hour.
 const LONGEST_WINDOW: Duration = Duration::from_mins(5);
+
+/// The longest name of a file or directory that file systems have.
+const NAME_MAX: usize = 255;
+
+/// A name of a cluster, which is the name of a directory too.
+///
+/// # Errors
+///
+/// It is none.
+pub fn cluster(name: &str) -> Result<String> {
+    ensure!(!name.is_empty(), "cluster is empty: name it, or leave it out");
+    ensure!(
+        name.len() <= 128 && !name.chars().any(char::is_control),
+        "cluster is no name: write at most 128 bytes without control characters"
+    );
+    ensure!(
+        "cluster=".len() + encoded(name).len() <= NAME_MAX,
+        "cluster is too long for the name of a directory, in which each byte beyond A-Z a-z 0-9 . _ - is \
+         written as %XX: choose a shorter one"
+    );
+    Ok(name.to_owned())
+}
 
 /// What a file says.
 #[derive(Debug, Clone, PartialEq)]
@@ -336,11 +359,7 @@ impl Config {
         keys::known(text)?;
         let file: File = toml::from_str(text).map_err(|error| value::wrong(text, error))?;
         let File { cluster, record, ring, rollup, metrics, upload, trigger, kept } = file;
-        ensure!(!cluster.is_empty(), "cluster is empty: name it, or leave the key out");
-        ensure!(
-            cluster.len() <= 128 && !cluster.chars().any(char::is_control),
-            "cluster is no name: write at most 128 bytes without control characters"
-        );
+        let cluster = self::cluster(&cluster)?;
         let config = Self {
             cluster,
             ring: ring.map(RingFile::checked).transpose()?,
@@ -432,8 +451,8 @@ impl RingFile {
         let part: Rotate = self.part.parse().map_err(|error| anyhow!("ring.part: {error}"))?;
         if let (Rotate::Bytes(part), Keep::Bytes(all)) = (part, keep) {
             ensure!(
-                all >= 2 * part,
-                "ring.keep is smaller than two parts: choose at least twice ring.part"
+                all >= 4 * part,
+                "ring.keep is smaller than four parts: choose at least four times ring.part"
             );
         }
         Ok(Ring {

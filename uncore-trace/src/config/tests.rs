@@ -92,7 +92,7 @@ fn what_is_wrong_is_said_in_one_line_with_the_way_out() {
         ("[rollup]\nwindow = '10'", "with its unit: \"10s\""),
         ("[rollup]\nwindow = '1s'\n[record]\ninterval = '300ms'", "no multiple of record.interval"),
         ("[ring]\ndirectory = 'here'", "write the path from /"),
-        ("[ring]\nkeep = '1MiB'\npart = '1MiB'", "at least twice"),
+        ("[ring]\nkeep = '3MiB'\npart = '1MiB'", "at least four times"),
         ("[ring]\nmode = '9'", "ring.mode: write the permissions"),
         ("[metrics]\nlisten = '0.0.0.0:9'", "beyond-loopback = true"),
         ("[metrics]\nlisten = 'x'", "line 2"),
@@ -108,7 +108,7 @@ fn what_is_wrong_is_said_in_one_line_with_the_way_out() {
         ("[ring]\ndirectory = '/a'\n[kept]\ndirectory = '/a'", "such as /a/kept"),
         ("[ring]\ndirectory = '/a/b'\n[kept]\ndirectory = '/a'", "such as /a/b/kept"),
         ("[kept]\ndirectory = 'here'", "kept.directory is here: write the path from /"),
-        ("cluster = ''", "name it, or leave the key out"),
+        ("cluster = ''", "name it, or leave it out"),
         ("x", "line 1"),
     ] {
         let error = error(text);
@@ -137,5 +137,20 @@ fn a_trigger_that_the_ring_has_room_for_only_at_times_is_found() {
     ] {
         let config = Config::parse(&format!("[ring]\n{ring}\n{trigger}")).unwrap();
         assert_eq!(config.scarce().count(), scarce, "{ring}");
+    }
+}
+
+#[test]
+fn a_cluster_is_the_name_of_a_directory() {
+    // A byte that is not plain is three there.
+    let fits = "ü".repeat(41);
+    assert_eq!(cluster(&fits).unwrap(), fits);
+    for (wrong, says) in [
+        ("ü".repeat(42), "choose a shorter one"),
+        ("a".repeat(129), "at most 128 bytes"),
+        ("a\n".into(), "no name"),
+    ] {
+        let error = cluster(&wrong).unwrap_err().to_string();
+        assert!(error.contains(says) && !error.contains('\n'), "{wrong}: {error}");
     }
 }

@@ -68,9 +68,10 @@ impl Cgroups {
         let stale = self.walked_at.is_none_or(|walked| now > walked + self.walk_pause);
         if !self.places.contains_key(&id) && stale {
             self.walk(now);
-            self.walk_pause = match self.places.contains_key(&id) {
-                true => WALK_AGAIN_NS,
-                false => (self.walk_pause * 2).min(WALK_SELDOM_NS),
+            self.walk_pause = if self.places.contains_key(&id) {
+                WALK_AGAIN_NS
+            } else {
+                (self.walk_pause * 2).min(WALK_SELDOM_NS)
             };
         }
         self.known(id)

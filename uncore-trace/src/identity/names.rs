@@ -41,6 +41,8 @@ pub struct Names {
     /// Names of the leaders of processes whose other threads were met.
     leaders: HashMap<u32, Comm>,
     gone: VecDeque<(u64, u32)>,
+    /// Threads that exited, and when.
+    exited: VecDeque<(u64, u32)>,
     moves: VecDeque<Move>,
     /// The cgroups of threads that had a slice longer than a tick, as last seen.
     last_cgroup: HashMap<u32, u64>,
@@ -62,6 +64,7 @@ impl Names {
             proc: root.join("proc"),
             leaders: HashMap::new(),
             gone: VecDeque::new(),
+            exited: VecDeque::new(),
             moves: VecDeque::new(),
             last_cgroup: HashMap::new(),
             cgroups,
@@ -128,6 +131,9 @@ impl Names {
                 *known = task.comm;
             }
             return task.comm;
+        }
+        if let Some(known) = self.leaders.get(&task.pid) {
+            return *known;
         }
         let path = self.proc.join(task.pid.to_string()).join("comm");
         *self.leaders.entry(task.pid).or_insert_with(|| {
@@ -225,6 +231,8 @@ impl Names {
             }
             TaskChange::Exit => {
                 self.last_cgroup.remove(&event.task.tid);
+                // Its last slice ends after this, and comes later.
+                self.exited.push_back((event.time, event.task.tid));
                 if event.task.tid == event.task.pid && self.leaders.contains_key(&event.task.pid) {
                     self.gone.push_back((event.time, event.task.pid));
                 }
@@ -235,6 +243,13 @@ impl Names {
         {
             self.leaders.remove(&pid);
             self.gone.pop_front();
+        }
+        while let Some(&(time, tid)) = self.exited.front()
+            && time + KEEP_NS < event.time
+        {
+            // Of a thread that has the number by now its next slice tells the cgroup again.
+            self.last_cgroup.remove(&tid);
+            self.exited.pop_front();
         }
     }
 
@@ -345,5 +360,24 @@ mod tests {
         assert_eq!(parts(10, 20), [(1, 10, 20)]);
         assert_eq!(parts(20, 30), [(1, 20, 25), (2, 25, 30)]);
         assert_eq!(parts(30, 40), [(2, 30, 40)]);
+    }
+
+    #[test]
+    fn the_cgroup_of_a_thread_does_not_outlive_it_for_long() {
+        let nowhere = Path::new("/nonexistent");
+        let mut names = Names::new(nowhere, Cgroups::new(None, nowhere), Vec::new());
+        let event = |tid, time| {
+            let task = Task { tid, pid: 7, cgroup_id: 3, ..Task::default() };
+            TaskEvent { time, task, change: TaskChange::Exit }
+        };
+        for tid in [8, 9] {
+            let exit = event(tid, 10);
+            names.task_event(&exit);
+            // The last slice ends after the record of the exit.
+            names.split(&exit.task, 5, 11);
+        }
+        assert_eq!(names.last_cgroup.len(), 2);
+        names.task_event(&event(10, 11 + KEEP_NS));
+        assert!(names.last_cgroup.is_empty() && names.exited.len() == 1, "{names:?}");
     }
 }

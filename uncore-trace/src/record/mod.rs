@@ -9,6 +9,7 @@ mod parts;
 mod planned;
 mod progress;
 mod recorder;
+mod room;
 mod rotate;
 mod switches;
 mod witness;

@@ -12,6 +12,7 @@ use anyhow::Result;
 
 use super::marks::Marks;
 use super::part::{Common, Draft, Part};
+use super::room::{Room, is_large};
 use super::rotate::Rotation;
 use crate::assemble::Ledger;
 use crate::clock::mono_ns;
@@ -36,6 +37,8 @@ pub(super) struct Parts {
     rotation: Option<Rotation>,
     /// A part whose files are being finished.
     finishing: Option<Finishing>,
+    /// Room on the disk for what is recorded.
+    room: Room,
     finished: Finished,
     /// How many parts are over.
     ended: u32,
@@ -60,6 +63,7 @@ impl Parts {
             marks,
             rotation,
             finishing: None,
+            room: Room::default(),
             finished: Finished::default(),
             ended: 0,
             losses: BTreeMap::new(),
@@ -118,7 +122,18 @@ impl Parts {
         let sealed = self.live.writer.sealed_bytes();
         if let Some(finishing) = self.finishing.take_if(|finishing| finishing.is_over()) {
             self.finished += finishing.join()?;
+            self.room.is_finished();
             rotation.trim(sealed);
+        }
+        let options = common.options;
+        // A recording that is asked for has the parts that were asked for; the agent's ring has its size.
+        if options.tap.is_some() {
+            if let Some(room) = self.room.make(sealed) {
+                rotation.trim(room);
+            }
+            if self.next.is_none() && self.finishing.is_none() && is_large(sealed, options.keep) {
+                options.control.end_part();
+            }
         }
         let now = mono_ns() as u64;
         if let Some(next) = &self.next {
@@ -126,7 +141,7 @@ impl Parts {
             let is_over = self.live.timeline.is_done() || waited > LAST_WAIT;
             return if is_over { self.turn() } else { Ok(()) };
         }
-        let Common { options, plan, .. } = common;
+        let plan = common.plan;
         if self.finishing.is_some() || !rotation.is_due(self.live.begin, sealed, &options.control) {
             return Ok(());
         }
@@ -152,6 +167,7 @@ impl Parts {
         let marks = self.marks.turn(next.start_ns as i64);
         let mut last = std::mem::replace(&mut self.live, next);
         last.timeline.give_up(mono_ns() as u64, &mut last.sink);
+        self.room.finishes(last.writer.sealed_bytes());
         let (finishing, totals) = last.end(&marks, self.timer)?;
         add(&mut self.losses, &totals);
         self.ended += 1;

@@ -351,7 +351,7 @@ pub fn make(dir: &Path, mode: Mode) -> Result<()> {
 
 /// A name as a part of a path: bytes beyond letters, digits, `.`, `-` and `_` are `%XX`, as engines write
 /// them in partitions.
-fn encoded(name: &str) -> String {
+pub fn encoded(name: &str) -> String {
     let mut text = String::new();
     for (at, byte) in name.bytes().enumerate() {
         // A name that begins with a dot is hidden, or a way out.

@@ -239,8 +239,8 @@ impl<'a> Uploader<'a> {
         self.failure = Some(why);
     }
 
-    /// Removes a file that was confirmed, unless it is to stay, or the agent may still take its name for
-    /// another file: the agent counts the files of an hour by those that are there.
+    /// Removes a file that was confirmed, unless it is to stay, or the agent may still use the directory of its
+    /// hour.
     fn remove_sent(&self, found: &Found) {
         if self.task.settings.keep_local || !found.is_of_the_past(SystemTime::now()) {
             return;

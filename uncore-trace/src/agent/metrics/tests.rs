@@ -100,6 +100,63 @@ fn who_has_much_more_takes_the_series_and_no_counter_goes_down() {
 }
 
 #[test]
+fn a_heavy_newcomer_is_seen_among_many_that_are_gone() {
+    let mut metrics = Metrics::new(1);
+    // As many as may wait, and then one that moves more than the one that is shown.
+    let names: Vec<String> = (0..100).map(|n| format!("/{n}")).collect();
+    let mut rows: Vec<_> =
+        names.iter().map(|name| (Some("l"), "task", Some(name.as_str()), 1e6)).collect();
+    metrics.window(&window(&rows)).unwrap();
+    rows = vec![(Some("l"), "task", Some("/0"), 1e6), (Some("l"), "task", Some("/new"), 4e6)];
+    for _ in 0..2 {
+        metrics.window(&window(&rows)).unwrap();
+    }
+    assert!(metrics.page().unwrap().contains("owner_cgroup=\"/new\""));
+}
+
+#[test]
+fn fewer_owners_leave_fewer_series_and_what_has_none_is_counted() {
+    let mut metrics = Metrics::new(3);
+    let other = |page: &str| {
+        let begin = "uncore_trace_owner_bytes_total{link=\"l\",direction=\"in\",socket=\"1\",owner=\"other\"";
+        value(page, begin).unwrap()
+    };
+    let joined = |page: &str| value(page, "uncore_trace_owners_joined_total").unwrap();
+    let rows = [
+        (Some("l"), "task", Some("/a"), 30.0),
+        (Some("l"), "task", Some("/b"), 20.0),
+        (Some("l"), "task", Some("/c"), 10.0),
+        (Some("l"), "other_tasks", None, 5.0),
+    ];
+    metrics.window(&window(&rows)).unwrap();
+    let page = metrics.page().unwrap();
+    assert!(is(Some(other(&page)), 5.0) && is(Some(joined(&page)), 1.0), "{page}");
+    metrics.set_owners(1);
+    metrics.window(&window(&rows)).unwrap();
+    let page = metrics.page().unwrap();
+    assert!(
+        page.contains("\"/a\"") && !page.contains("\"/b\"") && !page.contains("\"/c\""),
+        "{page}"
+    );
+    // Two lost their series at the end of that window: the counter of the others goes on from where it was.
+    assert!(is(Some(other(&page)), 10.0) && is(Some(joined(&page)), 4.0), "{page}");
+    metrics.window(&window(&rows)).unwrap();
+    let page = metrics.page().unwrap();
+    assert!(is(Some(other(&page)), 45.0) && is(Some(joined(&page)), 7.0), "{page}");
+}
+
+#[test]
+fn what_holds_is_one_loss_in_all_parts() {
+    let part =
+        |late| BTreeMap::from([("not_opened".to_owned(), 2), ("late_tick".to_owned(), late)]);
+    let mut totals = BTreeMap::new();
+    for late in [3, 4] {
+        add_lost(&mut totals, &part(late));
+    }
+    assert_eq!(totals, part(7));
+}
+
+#[test]
 fn series_and_memory_are_bounded() {
     let mut metrics = Metrics::new(3);
     for window_number in 0..50 {
