@@ -271,7 +271,7 @@ impl Consumer {
         let unsent = self.config.upload.as_ref().map(|upload| upload.queue);
         let trimmed = rollup.keep.map(|age| hours::trim(&rollup.directory, age, unsent));
         if let Some(Err(error)) = trimmed {
-            log::warn!("old hours cannot be looked for: {error:#}");
+            log::warn!("cannot look for hours older than rollup.keep: {error:#}");
         }
     }
 
@@ -280,7 +280,9 @@ impl Consumer {
         match Config::read(&self.path).and_then(|new| self.apply(new)) {
             Ok(()) => log::warn!("the configuration was read again and is applied"),
             Err(error) => {
-                log::warn!("the configuration is not applied, the old one holds: {error:#}");
+                log::warn!(
+                    "the configuration is not applied, and the old one stays in use: {error:#}"
+                );
             }
         }
     }

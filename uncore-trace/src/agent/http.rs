@@ -98,7 +98,7 @@ pub(super) fn serve(listener: StdListener, shared: Arc<Shared>) -> Result<()> {
         .spawn(move || {
             confine::thread(&Needs::default());
             if let Err(error) = runtime.block_on(accept(listener, shared)) {
-                log::warn!("metrics are not answered any more: {error:#}");
+                log::warn!("requests for metrics cannot be answered: {error:#}");
             }
         })
         .context("cannot start the thread that answers")?;

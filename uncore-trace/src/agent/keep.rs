@@ -60,7 +60,7 @@ impl Keeping {
     /// No part of the ring has that time, or they cannot be linked.
     pub(super) fn start(wish: Wish) -> Result<Self> {
         let parts = series::within(&wish.ring, &wish.boot, wish.from..=wish.to)?;
-        ensure!(!parts.is_empty(), "no finished part of the ring is of that time");
+        ensure!(!parts.is_empty(), "no finished part of the ring covers that time");
         let name = wish.name.clone();
         let stem = format!("{}-{name}", Timestamp::now().strftime(TIME));
         let linked = wish.ring.join(format!(".{stem}{UNFINISHED}"));
@@ -154,7 +154,10 @@ pub(super) fn clean(dir: &Path) {
         if left.is_some_and(is_own)
             && let Err(error) = fs::remove_dir_all(entry.path())
         {
-            log::warn!("cannot remove {}, which was left: {error}", entry.path().display());
+            log::warn!(
+                "cannot remove {}, which an earlier agent left: {error}",
+                entry.path().display()
+            );
         }
     }
 }

@@ -63,7 +63,7 @@ impl Condition {
     pub fn new(text: &str, plan: &Plan) -> Result<Self> {
         let usage = || {
             anyhow!(
-                "{text:?} is no condition: write SUBJECT > LEVEL for TIME, e.g. pcie in > 80% for 5ms"
+                "{text:?} is not a condition: write SUBJECT > LEVEL for TIME, e.g. pcie in > 80% for 5ms"
             )
         };
         let (subject, rest) = text.split_once('>').ok_or_else(usage)?;
@@ -85,7 +85,7 @@ impl Condition {
 
 fn parse_level(text: &str) -> Result<Level> {
     if let Some(percent) = text.strip_suffix('%') {
-        let percent: f64 = percent.trim().parse().context("the level is no number before %")?;
+        let percent: f64 = percent.trim().parse().context("the level before % is not a number")?;
         ensure!(percent > 0.0 && percent <= 1000.0, "choose a level above 0%");
         return Ok(Level::OfPeak(percent / 100.0));
     }
@@ -94,7 +94,7 @@ fn parse_level(text: &str) -> Result<Level> {
     };
     let at = amount.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(amount.len());
     let (number, unit) = amount.split_at(at);
-    let number: f64 = number.trim().parse().context("the level is no number")?;
+    let number: f64 = number.trim().parse().context("the level is not a number")?;
     ensure!(number > 0.0 && number.is_finite(), "choose a level above 0");
     let factor = match unit.trim() {
         "" | "B" => 1.0,
@@ -102,7 +102,7 @@ fn parse_level(text: &str) -> Result<Level> {
         "MB" => 1e6,
         "GB" => 1e9,
         "TB" => 1e12,
-        other => bail!("{other:?} is no unit of a level: write kB/s, MB/s, GB/s, TB/s or /s"),
+        other => bail!("{other:?} is not a unit of a level: write kB/s, MB/s, GB/s, TB/s or /s"),
     };
     Ok(Level::Rate(number * factor))
 }
@@ -135,7 +135,7 @@ fn meters(subject: &str, level: Level, plan: &Plan) -> Result<Vec<Meter>> {
         let links: Vec<usize> = (0..plan.links.len()).filter(on).collect();
         ensure!(
             !links.is_empty(),
-            "the metric {subject} measures no link: name a link or an event"
+            "the metric {subject} does not measure a link: name a link or an event"
         );
         return links
             .into_iter()
@@ -157,7 +157,7 @@ fn meters(subject: &str, level: Level, plan: &Plan) -> Result<Vec<Meter>> {
         known.sort_unstable();
         known.dedup();
         bail!(
-            "{subject} is no link, metric or event that is recorded{}; there are: {}",
+            "{subject} is not a link, metric or event that is recorded{}; there are: {}",
             did_you_mean(subject, &known),
             list(&known)
         );
@@ -184,7 +184,11 @@ fn of_link(
             && only.is_none_or(|only| only.contains(&its.counter))
     });
     let its: Vec<_> = its.collect();
-    ensure!(!its.is_empty(), "nothing that is recorded counts that of {}", link.name);
+    ensure!(
+        !its.is_empty(),
+        "no counter counts this traffic of {}: name another direction, or record more events",
+        link.name
+    );
     let ways: Vec<Direction> = its.iter().map(|its| its.direction).collect();
     let level = match level {
         Level::Rate(level) => level,

@@ -24,13 +24,13 @@ use crate::text::counted;
 /// Where the configuration is if nothing else is said.
 pub(super) const CONFIG: &str = "/etc/uncore-trace/agent.toml";
 
-/// Record without an end, for operators
+/// Record continuously, as a configuration file says
 ///
-/// Keeps three things, each of which can be left out: the raw tables of the last time on the local disk (the
-/// ring), the timeline in windows of a second or longer as one Parquet file an hour (the roll-up), and
-/// numbers for Prometheus. A trigger keeps the last part of the ring when a rate is above a level.
-/// SIGHUP reads the configuration again; SIGUSR1 keeps the last part of the ring; SIGTERM finishes all
-/// files.
+/// Keeps three things, each of which can be left out: the newest raw tables on the local disk (the
+/// ring), the shares in windows of a second or longer as one Parquet file for each hour (the roll-up),
+/// and metrics for Prometheus. A trigger saves a time span of the ring when a rate is above a level.
+/// SIGHUP reads the configuration again. SIGUSR1 saves a time span of the ring without a condition.
+/// SIGTERM finishes all files and ends the agent.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -39,7 +39,7 @@ Examples:
 
 docs/agent.md explains every key of the configuration.")]
 pub struct Args {
-    /// The configuration, TOML
+    /// The configuration file (TOML)
     #[arg(short, long, value_name = "FILE", default_value = CONFIG, help_heading = FILE)]
     config: PathBuf,
 
@@ -50,7 +50,7 @@ pub struct Args {
     #[arg(long, value_name = "TIME", value_parser = seconds, help_heading = TIME)]
     duration: Option<Duration>,
 
-    /// Say whether the configuration is right on this machine, and exit
+    /// Check the configuration on this machine, print the result, and exit
     #[arg(long, help_heading = PRINT)]
     check: bool,
 }

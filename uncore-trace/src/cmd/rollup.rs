@@ -22,8 +22,8 @@ use crate::view::rollup::{Form, Label, Summer};
 
 /// Sum recordings in longer windows, as files for many hosts
 ///
-/// Makes Parquet files of who got which part of each counter, in windows of a second or longer, without
-/// processes: `DIR/cluster=C/date=D/hour=H/HOST_BOOT_SECOND.parquet`. `uncore-trace agent` makes the same
+/// Writes Parquet files with each owner's share of each counter, in windows of a second or longer,
+/// without processes: `DIR/cluster=C/date=D/hour=H/HOST_BOOT_SECOND.parquet`. `uncore-trace agent` makes the same
 /// while it records. The shares of a window still sum to what was counted; each has its 90 % interval.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -35,7 +35,7 @@ pub struct Args {
     #[arg(value_name = "RECORDING", required = true)]
     paths: Vec<PathBuf>,
 
-    /// Directory that the files are made below
+    /// Directory for the files
     #[arg(short, long, value_name = "DIR", help_heading = WRITE)]
     output: PathBuf,
 
@@ -43,7 +43,7 @@ pub struct Args {
     #[arg(short, long, value_name = "TIME", default_value = "10s", value_parser = seconds, help_heading = TIME)]
     window: Duration,
 
-    /// Cgroups that are kept apart for each counter and window; the others are one row
+    /// How many cgroups have a row of their own for each counter and window; the others share one row
     #[arg(long, value_name = "COUNT", default_value_t = 100, help_heading = WRITE)]
     owners: usize,
 
@@ -63,7 +63,7 @@ pub fn run(args: &Args, _root: &Path) -> Result<u8> {
         "--window {} is out of range: choose 1s to 5min",
         humantime::format_duration(args.window)
     );
-    ensure!(args.owners > 0, "--owners 0 keeps nobody apart: choose at least 1");
+    ensure!(args.owners > 0, "--owners 0 leaves no cgroup a row of its own: choose at least 1");
     let (mut made, mut total) = (BTreeSet::new(), Finished::default());
     for path in &args.paths {
         for (file, finished) in sum(args, &Recording::open(path)?, &made)? {
@@ -90,7 +90,7 @@ fn sum(
     let recorded = pairs.get(metadata::INTERVAL_NS).and_then(|text| text.parse::<u64>().ok());
     ensure!(
         recorded.is_none_or(|length| length > 0 && window_ns.is_multiple_of(length)),
-        "--window {} is no multiple of the windows of {}",
+        "--window {} is not a multiple of the windows of {}: choose another",
         humantime::format_duration(args.window),
         recording.path().display()
     );

@@ -40,7 +40,7 @@ pub fn cluster(name: &str) -> Result<String> {
     ensure!(!name.is_empty(), "cluster is empty: name it, or leave it out");
     ensure!(
         name.len() <= 128 && !name.chars().any(char::is_control),
-        "cluster is no name: write at most 128 bytes without control characters"
+        "cluster is not a valid name: write at most 128 bytes without control characters"
     );
     ensure!(
         "cluster=".len() + encoded(name).len() <= NAME_MAX,
@@ -473,7 +473,7 @@ impl RollupFile {
         );
         ensure!(
             window.as_nanos().is_multiple_of(record.interval().as_nanos().max(1)),
-            "rollup.window is no multiple of record.interval"
+            "rollup.window is not a multiple of record.interval: choose one that is"
         );
         ensure!(
             (1..=10_000).contains(&self.owners),
@@ -498,7 +498,7 @@ impl MetricsFile {
         );
         ensure!(
             beyond_loopback || listen.is_none_or(|address| address.ip().is_loopback()),
-            "metrics.listen is no loopback address: others could read the names of all tenants; add \
+            "metrics.listen is not a loopback address: others could read the names of all tenants; add \
              beyond-loopback = true if they may"
         );
         ensure!((1..=1000).contains(&owners), "metrics.owners is out of range: choose 1 to 1000");

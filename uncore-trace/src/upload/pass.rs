@@ -176,7 +176,7 @@ impl<'a> Uploader<'a> {
         }
         let bytes = |count: u64| units::human(count as f64, "bytes");
         if let Err(error) = self.tree.remove(found) {
-            log::warn!("cannot remove {}, and more waits than may: {error}", self.shown(found));
+            log::warn!("cannot remove {} to keep to [upload] queue: {error}", self.shown(found));
             return false;
         }
         self.figures.dropped(found.stamp.size);
