@@ -337,7 +337,7 @@ fn a_configuration_is_applied_or_refused_as_a_whole_and_the_recording_goes_on() 
     let answer = agent.trigger();
     assert!(answer.contains("409") && answer.contains("add [ring]"), "{answer}");
     agent.signal(Signal::USR1);
-    agent.until("the warning", |agent| agent.log().contains("asked to keep the ring, but there"));
+    agent.until("the warning", |agent| agent.log().contains("asked to save the ring, but there"));
     let before = agent.metric("uncore_trace_event_total{event=\"cpu-clock\"");
     agent.until("more windows", |agent| {
         agent.metric("uncore_trace_event_total{event=\"cpu-clock\"") > before

@@ -250,7 +250,7 @@ impl Consumer {
     fn seal(&mut self) {
         match self.hours.as_mut().map(Hours::seal) {
             Some(Ok(true)) if std::mem::take(&mut self.failing) => {
-                log::warn!("the roll-up is written again");
+                log::info!("the roll-up is written again");
                 // What the failure left is finished too.
                 self.tidied = None;
             }
@@ -278,7 +278,7 @@ impl Consumer {
     /// SIGHUP: the configuration is applied as a whole or refused as a whole.
     fn reload(&mut self) {
         match Config::read(&self.path).and_then(|new| self.apply(new)) {
-            Ok(()) => log::warn!("the configuration was read again and is applied"),
+            Ok(()) => log::info!("the configuration was read again and is applied"),
             Err(error) => {
                 log::warn!(
                     "the configuration is not applied, and the old one stays in use: {error:#}"

@@ -157,7 +157,7 @@ impl Wishes {
         }
         watched.last = Some(Instant::now());
         let Trigger { name, before, after, .. } = watched.trigger.clone();
-        log::warn!("trigger {name}: the condition came true; the ring is kept");
+        log::info!("trigger {name}: the condition came true; the ring will be saved");
         self.due(name, time, (before, after));
     }
 
@@ -165,13 +165,13 @@ impl Wishes {
     pub(super) fn ask(&mut self) {
         if self.ring.is_none() {
             log::warn!(
-                "asked to keep the ring, but there is none: add [ring] to the configuration"
+                "asked to save the ring, but there is none: add [ring] to the configuration"
             );
             return;
         }
         if self.asked_last.is_some_and(|last| last.elapsed() < self.kept.pause) {
             self.refused += 1;
-            log::warn!("asked to keep the ring again within kept.pause: nothing is done");
+            log::warn!("asked to save the ring again within kept.pause: nothing is saved");
             return;
         }
         self.asked_last = Some(Instant::now());
@@ -213,7 +213,7 @@ impl Wishes {
             }
             if !has_all {
                 log::warn!(
-                    "trigger {}: the recording ends before the time that is to be kept",
+                    "trigger {}: the recording ends before the time that is to be saved",
                     due.name
                 );
             }
@@ -249,7 +249,7 @@ impl Wishes {
         match keeping.join() {
             Ok(path) => {
                 self.done += 1;
-                log::warn!("trigger {name}: kept {}", path.display());
+                log::info!("trigger {name}: saved {}", path.display());
             }
             Err(error) => self.not_kept(&name, &error),
         }
@@ -257,7 +257,7 @@ impl Wishes {
 
     fn not_kept(&mut self, name: &str, error: &Error) {
         self.refused += 1;
-        log::warn!("trigger {name}: the ring cannot be kept: {error:#}");
+        log::warn!("trigger {name}: cannot save the ring: {error:#}");
     }
 }
 

@@ -84,6 +84,7 @@ pub fn run(args: &Args, root: &Path) -> Result<u8> {
         return Ok(0);
     }
     super::log::tell(&plan);
+    super::log::of_service();
     let mut options = options(&config, &machine, &plan, catalog.outside);
     options.duration = args.duration;
     let outcome = agent::run(&machine, &plan, &config, &args.config, options)?;

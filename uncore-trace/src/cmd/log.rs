@@ -60,6 +60,13 @@ pub(super) fn errors_only() {
     }
 }
 
+/// Shows what a service did too, such as a file that it saved, unless `UNCORE_TRACE_LOG` asks for something else.
+pub(super) fn of_service() {
+    if std::env::var_os("UNCORE_TRACE_LOG").is_none() {
+        log::set_max_level(LevelFilter::Info);
+    }
+}
+
 /// Shows warnings; with `UNCORE_TRACE_LOG=info` (or `debug`) more.
 pub fn install() {
     let wanted = std::env::var("UNCORE_TRACE_LOG").ok();
