@@ -345,8 +345,9 @@ impl Config {
     /// It cannot be read, or says something wrong.
     pub fn read(path: &Path) -> Result<Self> {
         let shown = path.display();
-        let text = fs::read_to_string(path)
-            .map_err(|error| anyhow!("cannot read the configuration {shown}: {error}"))?;
+        let text = fs::read_to_string(path).map_err(|error| {
+            anyhow!("cannot read the configuration {shown}: {error}; name another with --config")
+        })?;
         Self::parse(&text).with_context(|| shown.to_string())
     }
 
