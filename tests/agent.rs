@@ -375,7 +375,7 @@ fn what_cannot_be_met_is_refused_before_anything_is_recorded() {
     let output = agent.run();
     assert_eq!(output.status.code(), Some(2));
     let line = text(&output);
-    assert!(line.contains("trigger a: ") && line.contains("pcie in is no link"), "{line}");
+    assert!(line.contains("trigger a: ") && line.contains("pcie in is not a link"), "{line}");
     assert!(!agent.path("ring").exists());
     let none = run(["agent", "--config", "/nonexistent/agent.toml"]);
     assert_eq!(none.status.code(), Some(2));

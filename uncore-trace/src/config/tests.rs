@@ -90,7 +90,7 @@ fn what_is_wrong_is_said_in_one_line_with_the_way_out() {
         ("[rollup]\nwindow = '10ms'", "choose 1s to 5min"),
         ("[rollup]\nwindow = 10", "line 2"),
         ("[rollup]\nwindow = '10'", "with its unit: \"10s\""),
-        ("[rollup]\nwindow = '1s'\n[record]\ninterval = '300ms'", "no multiple of record.interval"),
+        ("[rollup]\nwindow = '1s'\n[record]\ninterval = '300ms'", "not a multiple of record.interval"),
         ("[ring]\ndirectory = 'here'", "write the path from /"),
         ("[ring]\nkeep = '3MiB'\npart = '1MiB'", "at least four times"),
         ("[ring]\nmode = '9'", "ring.mode: write the permissions"),
@@ -148,7 +148,7 @@ fn a_cluster_is_the_name_of_a_directory() {
     for (wrong, says) in [
         ("ü".repeat(42), "choose a shorter one"),
         ("a".repeat(129), "at most 128 bytes"),
-        ("a\n".into(), "no name"),
+        ("a\n".into(), "not a valid name"),
     ] {
         let error = cluster(&wrong).unwrap_err().to_string();
         assert!(error.contains(says) && !error.contains('\n'), "{wrong}: {error}");

@@ -40,7 +40,7 @@ fn what_cannot_be_met_is_refused_with_the_way_out() {
         ("memory 0", "SUBJECT > LEVEL"),
         ("memory 0 > 80", "write the level as"),
         ("memory 0 in > 80%", "no peak is known of memory 0 in"),
-        ("memory 0 out > 1GB/s", "nothing that is recorded counts that"),
+        ("memory 0 out > 1GB/s", "no counter counts this traffic"),
         ("memry 0 > 1GB/s", "did you mean memory 0?"),
         ("mem in > 1GB/s for soon", "with a unit"),
         ("mem in > 1GB/s for 5min", "at most 1min"),

@@ -1,0 +1,455 @@
+use std::path::Path;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::drain::{CgroupChange, CgroupEvent};
+use crate::identity::cgroups::Cgroups;
+
+fn names() -> Names {
+    Names::new(Path::new("/nonexistent"), Cgroups::new(None, Path::new("/nonexistent")), Vec::new())
+}
+
+fn task(tid: u32) -> Task {
+    Task { tid, pid: tid, ..Task::default() }
+}
+
+fn slot(tid: u32, wall_ns: u64, irq_ns: u64) -> Slot {
+    Slot { task: task(tid), wall_ns, irq_ns, slices: 1 }
+}
+
+/// What a CPU that is idle has not sent.
+fn peek(run: Run) -> Peek {
+    Peek { run, next_tid: 0, irqs: Vec::new(), io: None }
+}
+
+fn total(bin: &Bin) -> u64 {
+    let tasks: u64 = bin.tasks.iter().map(|task| task.wall_ns).sum();
+    tasks + bin.irq_ns(false) + bin.irq_ns(true) + bin.unknown
+}
+
+#[test]
+fn time_offline_is_nobodys() {
+    let mut track = CpuTrack::new(1000, 100);
+    let run = Run { cpu: 0, begin: 1000, last: 1050, end: 1050, slots: vec![slot(1, 50, 0)] };
+    assert_eq!(track.leave(Some(&peek(run))), None);
+    assert!(track.is_away());
+    assert_eq!(track.stay_away(1200), Some((1050, 1200)));
+    let bins = [track.close(1100), track.close(1200)];
+    assert_eq!(bins.iter().map(|bin| bin.offline).collect::<Vec<_>>(), [50, 100]);
+    assert!(bins.iter().all(|bin| bin.unknown == 0 && bin.excess == 0), "{bins:?}");
+    assert!(track.saw_switch(), "its records may be on their way");
+    assert!(!track.saw_switch());
+    assert_eq!(track.come_back(1230), Some((1200, 1230)));
+    assert!(!track.is_away());
+    let run = Run { cpu: 0, begin: 1230, last: 1300, end: 1300, slots: vec![slot(2, 70, 0)] };
+    assert_eq!(track.run(&run, &mut names()), None);
+    let bin = track.close(1300);
+    assert_eq!((bin.offline, bin.unknown, bin.tasks.len()), (30, 0, 1));
+}
+
+#[test]
+fn what_was_lost_before_a_cpu_went_offline_is_a_gap() {
+    let mut track = CpuTrack::new(1000, 100);
+    let run = Run { cpu: 0, begin: 1030, last: 1050, end: 1050, slots: vec![slot(1, 20, 0)] };
+    assert_eq!(track.leave(Some(&peek(run))), Some((1000, 1030)));
+    assert_eq!(track.stay_away(1100), Some((1050, 1100)));
+    let bin = track.close(1100);
+    assert_eq!((bin.unknown, bin.offline, total(&bin)), (30, 50, 50));
+}
+
+#[test]
+fn an_old_state_or_one_after_the_end_says_nothing_of_a_cpu_that_went_offline() {
+    for (begin, end, stop) in [(990, 1010, 1100), (1050, 1110, 1100), (1050, 1050, 1100)] {
+        let mut track = CpuTrack::new(1000, 100);
+        track.stop_at(stop);
+        let slots = vec![slot(1, end - begin, 0)];
+        let state = peek(Run { cpu: 0, begin, last: end, end, slots });
+        assert_eq!(track.leave(Some(&state)), None);
+        assert_eq!(track.accounted(), 1000);
+        assert_eq!(track.stay_away(1200), Some((1000, 1100)));
+        assert_eq!(track.stay_away(1200), None);
+        let bin = track.close(1100);
+        assert_eq!((bin.offline, bin.unknown, bin.tasks.len()), (100, 0, 0));
+    }
+}
+
+#[test]
+fn a_slice_over_several_bins_is_divided_at_their_ends() {
+    let mut track = CpuTrack::new(1000, 100);
+    let run = Run {
+        cpu: 0,
+        begin: 1000,
+        last: 1050,
+        end: 1320,
+        slots: vec![slot(1, 30, 0), slot(2, 20, 0), slot(3, 270, 0)],
+    };
+    assert_eq!(track.run(&run, &mut names()), None);
+    let first = track.close(1100);
+    assert_eq!(first.tasks, [slot(1, 30, 0), slot(2, 20, 0), slot(3, 50, 0)]);
+    assert_eq!(track.close(1200).tasks, [slot(3, 100, 0)]);
+    assert_eq!(track.close(1300).tasks, [slot(3, 100, 0)]);
+    assert_eq!(track.close(1400).unknown, 80);
+}
+
+#[test]
+fn interrupt_time_is_taken_out_of_the_task() {
+    let mut track = CpuTrack::new(1000, 100);
+    let run = Run {
+        cpu: 0,
+        begin: 1000,
+        last: 1060,
+        end: 1200,
+        slots: vec![slot(1, 60, 10), slot(2, 140, 25)],
+    };
+    track.run(&run, &mut names());
+    let irq = |boundary, ns| Irq {
+        cpu: 0,
+        boundary,
+        span: None,
+        slots: vec![IrqSlot { source: Context::Irq(9), ns, count: 1 }],
+    };
+    track.irq(&irq(1100, 15));
+    track.irq(&irq(1200, 20));
+    let first = track.close(1100);
+    assert_eq!(first.tasks, [slot(1, 50, 10), slot(2, 35, 5)]);
+    assert_eq!(first.irq_ns(false), 15);
+    assert_eq!(total(&first), 100);
+    let second = track.close(1200);
+    assert_eq!(second.tasks, [slot(2, 80, 20)]);
+    assert_eq!(total(&second), 100);
+}
+
+/// A softirq from 1080 to 1120, of which a handler took the first 20: spread evenly, 10 of its
+/// own 20 would lie in the first bin too.
+#[test]
+fn what_crosses_a_boundary_gives_way_to_what_does_not() {
+    let mut track = CpuTrack::new(1000, 100);
+    let run = Run {
+        cpu: 0,
+        begin: 1000,
+        last: 1080,
+        end: 1200,
+        slots: vec![slot(1, 80, 0), slot(2, 120, 40)],
+    };
+    track.run(&run, &mut names());
+    let irq = |boundary, span, source| Irq {
+        cpu: 0,
+        boundary,
+        span,
+        slots: vec![IrqSlot { source, ns: 20, count: 1 }],
+    };
+    track.irq(&irq(1100, None, Context::Irq(9)));
+    track.irq(&irq(1200, Some((1080, 1120)), Context::Softirq(8)));
+    let first = track.close(1100);
+    assert_eq!((first.irq_ns(false), first.irq_ns(true), first.excess), (20, 0, 0));
+    assert_eq!((total(&first), first.unknown), (100, 0));
+}
+
+#[test]
+fn what_was_peeked_at_is_not_counted_again() {
+    let mut track = CpuTrack::new(1000, 100);
+    let mut names = names();
+    let run = Run { cpu: 0, begin: 1000, last: 1040, end: 1040, slots: vec![slot(1, 40, 0)] };
+    let peek = Peek { run: run.clone(), next_tid: 2, irqs: Vec::new(), io: None };
+    assert_eq!(track.peek(&peek, &task(2), 1200, &mut names), None);
+    assert_eq!(track.close(1100).tasks, [slot(1, 40, 0), slot(2, 60, 0)]);
+    assert_eq!(track.close(1200).tasks, [slot(2, 100, 0)]);
+    // The same slots arrive with the slice that ends at last.
+    let record = Run { end: 1250, slots: vec![slot(1, 40, 0), slot(2, 210, 0)], ..run };
+    assert_eq!(track.run(&record, &mut names), None);
+    let third = track.close(1300);
+    assert_eq!(third.tasks, [slot(2, 50, 0)]);
+    assert_eq!(third.unknown, 50);
+}
+
+#[test]
+fn interrupts_that_were_not_sent_are_of_the_ticks_that_have_ended() {
+    let irq = |boundary| {
+        let slots = vec![IrqSlot { source: Context::Irq(9), ns: 10, count: 1 }];
+        Irq { cpu: 0, boundary, span: None, slots }
+    };
+    let mut track = CpuTrack::new(1000, 100);
+    let run = Run { cpu: 0, begin: 1000, last: 1100, end: 1100, slots: vec![slot(1, 100, 10)] };
+    // What began before the first bin is of none, and the next tick may bring more.
+    let irqs = [1000, 1100, 1200].map(irq).to_vec();
+    let state = Peek { irqs, ..peek(run) };
+    assert_eq!(track.peek(&state, &task(2), 1100, &mut names()), None);
+    assert_eq!(track.accounted(), 1100);
+    assert_eq!(track.close(1100).irq_ns(false), 10);
+    track.stop_at(1200);
+    track.irq(&irq(1100));
+    track.irq(&irq(1200));
+    assert_eq!(track.close(1200).irq_ns(false), 10);
+}
+
+/// The bin of the peek stays open while another CPU is waited for, and the record comes meanwhile.
+#[test]
+fn interrupts_that_were_peeked_at_are_not_counted_again() {
+    let irq = |source, boundary, span, ns| Irq {
+        cpu: 0,
+        boundary,
+        span,
+        slots: vec![IrqSlot { source, ns, count: 1 }],
+    };
+    let hard = irq(Context::Irq(9), 1100, None, 10);
+    let crossing = irq(Context::Softirq(3), 1100, Some((1050, 1070)), 20);
+    let mut track = CpuTrack::new(1000, 100);
+    let run = Run { cpu: 0, begin: 1000, last: 1040, end: 1040, slots: vec![slot(1, 40, 0)] };
+    let state = Peek { irqs: vec![hard.clone(), crossing.clone()], ..peek(run) };
+    assert_eq!(track.peek(&state, &task(2), 1100, &mut names()), None);
+    track.irq(&hard);
+    track.irq(&crossing);
+    // This one was sent before the peek, and is not in it.
+    track.irq(&irq(Context::Softirq(3), 1100, None, 5));
+    let bin = track.close(1100);
+    assert_eq!((bin.irq_ns(false), bin.irq_ns(true)), (10, 25));
+    assert!(track.peeked.is_empty());
+}
+
+/// As after a recorder was stopped: the first record may be of a time long after the last one, and tell
+/// of a slice that was long itself.
+#[test]
+fn memory_does_not_grow_with_the_time_that_passed() {
+    const MINUTE: u64 = 60_000_000_000;
+    const MS: u64 = 1_000_000;
+    let mut track = CpuTrack::new(0, MS);
+    let (begin, end) = (MINUTE, 2 * MINUTE + MS / 2);
+    let slots = vec![slot(1, end - begin, 0)];
+    let gap = track.run(&Run { cpu: 0, begin, last: begin, end, slots }, &mut names());
+    assert_eq!(gap, Some((0, MINUTE)));
+    let slots = vec![slot(2, MS / 4, 0)];
+    let (begin, end) = (end, end + MS / 4);
+    track.run(&Run { cpu: 0, begin, last: end, end, slots }, &mut names());
+    assert_eq!((track.bins.len(), track.long.len()), (1, 1));
+    track.leave(None);
+    track.stay_away(3 * MINUTE);
+    track.stay_away(4 * MINUTE);
+    assert_eq!(track.offline.len(), 1);
+    let (mut ran, mut unknown, mut offline) = (0, 0, 0);
+    for number in 1..=4 * MINUTE / MS {
+        let bin = track.close(number * MS);
+        ran += bin.tasks.iter().map(|task| task.wall_ns).sum::<u64>();
+        unknown += bin.unknown;
+        offline += bin.offline;
+    }
+    assert_eq!((ran, unknown, offline), (MINUTE + 3 * MS / 4, MINUTE, 2 * MINUTE - 3 * MS / 4));
+}
+
+#[test]
+fn a_lost_record_before_a_peek_is_a_gap() {
+    let mut track = CpuTrack::new(1000, 100);
+    let run = Run { cpu: 0, begin: 1030, last: 1050, end: 1050, slots: vec![slot(1, 20, 0)] };
+    let gap = track.peek(&peek(run), &task(2), 1100, &mut names());
+    assert_eq!((gap, track.close(1100).unknown), (Some((1000, 1030)), 30));
+}
+
+/// Its own interrupt time is known, and is not spread over what crosses the end of a bin.
+#[test]
+fn a_slice_up_to_the_end_of_a_bin_is_whole() {
+    let mut track = CpuTrack::new(1000, 100);
+    let run = Run { cpu: 0, begin: 1000, last: 1000, end: 1150, slots: vec![slot(1, 150, 0)] };
+    track.run(&run, &mut names());
+    let run = Run { cpu: 0, begin: 1150, last: 1150, end: 1200, slots: vec![slot(2, 50, 10)] };
+    track.run(&run, &mut names());
+    let slots = vec![IrqSlot { source: Context::Irq(9), ns: 10, count: 1 }];
+    track.irq(&Irq { cpu: 0, boundary: 1200, span: None, slots });
+    track.close(1100);
+    assert_eq!(track.close(1200).tasks, [slot(2, 40, 10), slot(1, 50, 0)]);
+}
+
+#[test]
+fn a_slice_is_of_the_cgroup_that_its_task_was_in() {
+    let (mut track, mut names) = (CpuTrack::new(1000, 100), names());
+    let of = |cgroup_id, wall_ns| Slot {
+        task: Task { cgroup_id, ..task(1) },
+        wall_ns,
+        irq_ns: 0,
+        slices: 1,
+    };
+    let mut run = |begin, slot: Slot| {
+        let end = begin + slot.wall_ns;
+        track.run(&Run { cpu: 0, begin, last: begin, end, slots: vec![slot] }, &mut names);
+        if end == 1030 {
+            let change = CgroupChange::Attached(1);
+            names.cgroup_event(CgroupEvent { time: 1080, change, cgroup_id: 8, path: None });
+        }
+    };
+    // The record of a slice has the cgroup of its end.
+    run(1000, of(7, 30));
+    run(1030, of(8, 40));
+    run(1070, of(8, 30));
+    let tasks = track.close(1100).tasks;
+    assert_eq!(tasks, [Slot { slices: 3, ..of(7, 80) }, of(8, 20)]);
+}
+
+#[test]
+fn a_record_of_no_time_is_of_nobody() {
+    let mut track = CpuTrack::new(1000, 100);
+    let run = Run { cpu: 0, begin: 1050, last: 1050, end: 1050, slots: vec![slot(1, 0, 0)] };
+    assert_eq!(track.run(&run, &mut names()), Some((1000, 1050)));
+    let bin = track.close(1100);
+    assert_eq!((bin.tasks.len(), bin.unknown), (0, 100));
+}
+
+/// The programs send no such record. In one bin it would be more than there is.
+#[test]
+fn slots_that_were_combined_over_the_end_of_a_bin_are_unknown_time() {
+    let run = Run { cpu: 0, begin: 1050, last: 1150, end: 1150, slots: vec![slot(1, 100, 0)] };
+    let bins = |take: &dyn Fn(&mut CpuTrack) -> Option<(u64, u64)>| {
+        let mut track = CpuTrack::new(1000, 100);
+        assert_eq!(take(&mut track), Some((1000, 1050)));
+        let bins = [track.close(1100), track.close(1200)];
+        bins.map(|bin| (total(&bin), bin.excess, bin.tasks.len()))
+    };
+    let record = bins(&|track| track.run(&run, &mut names()));
+    assert_eq!(record, [(100, 0, 0); 2]);
+    let state = peek(run);
+    let look = bins(&|track| track.peek(&state, &task(2), 1200, &mut names()));
+    assert_eq!(look, [(100, 0, 0), (100, 0, 1)]);
+    let offline = bins(&|track| track.leave(Some(&state)));
+    assert_eq!(offline, [(100, 0, 0); 2]);
+}
+
+#[test]
+fn a_lost_record_is_a_gap_and_unknown_time() {
+    let mut track = CpuTrack::new(1000, 100);
+    let run = Run { cpu: 0, begin: 1080, last: 1100, end: 1100, slots: vec![slot(1, 20, 0)] };
+    assert_eq!(track.run(&run, &mut names()), Some((1000, 1080)));
+    assert_eq!(track.close(1100).unknown, 80);
+}
+
+#[test]
+fn interrupts_of_lost_slices_are_of_the_unknown_time() {
+    let mut track = CpuTrack::new(1000, 100);
+    let run = Run { cpu: 0, begin: 1060, last: 1100, end: 1100, slots: vec![slot(1, 40, 5)] };
+    assert_eq!(track.run(&run, &mut names()), Some((1000, 1060)));
+    let slots = vec![IrqSlot { source: Context::Irq(9), ns: 25, count: 2 }];
+    track.irq(&Irq { cpu: 0, boundary: 1100, span: None, slots });
+    let bin = track.close(1100);
+    assert_eq!((bin.irq_ns(false), bin.unknown, bin.excess), (25, 40, 0));
+    assert_eq!(total(&bin), 100);
+}
+
+#[test]
+fn interrupts_whose_record_was_lost_are_unknown_time() {
+    let mut track = CpuTrack::new(1000, 100);
+    let slots = vec![slot(1, 60, 25), slot(2, 40, 10)];
+    let run = Run { cpu: 0, begin: 1000, last: 1100, end: 1100, slots };
+    assert_eq!(track.run(&run, &mut names()), None);
+    let told = vec![IrqSlot { source: Context::Irq(9), ns: 10, count: 2 }];
+    track.irq(&Irq { cpu: 0, boundary: 1100, span: None, slots: told });
+    let bin = track.close(1100);
+    assert_eq!((bin.irq_ns(false), bin.unknown, bin.untold), (10, 25, 25));
+    assert_eq!(total(&bin), 100);
+}
+
+/// First of the slots that know of it, then of pieces, of the time offline, of unknown time; the rest is
+/// cut off.
+#[test]
+fn interrupts_are_of_the_time_that_has_room_for_them() {
+    let bin = |told| {
+        let irqs = vec![IrqSlot { source: Context::Irq(9), ns: told, count: 1 }];
+        let (slots, pieces) = (vec![slot(1, 20, 5)], [slot(2, 10, 0)]);
+        Open { slots, irqs, ..Open::default() }.close(1100, 100, &pieces, 30)
+    };
+    // Told: task 1, task 2, interrupts, offline, unknown, cut off.
+    for (told, times) in [
+        (3, [15, 10, 3, 30, 42, 0]),
+        (5, [15, 10, 5, 30, 40, 0]),
+        (12, [15, 3, 12, 30, 40, 0]),
+        (25, [15, 0, 25, 20, 40, 0]),
+        (60, [15, 0, 60, 0, 25, 0]),
+        (85, [15, 0, 85, 0, 0, 0]),
+        (92, [15, 0, 85, 0, 0, 7]),
+    ] {
+        let Bin { tasks, unknown, offline, excess, .. } = &bin(told);
+        let irq_ns = bin(told).irq_ns(false);
+        let found = [tasks[0].wall_ns, tasks[1].wall_ns, irq_ns, *offline, *unknown, *excess];
+        assert_eq!(found, times, "{told}");
+    }
+}
+
+#[test]
+fn a_slot_has_no_more_interrupt_time_than_time() {
+    let irqs = vec![IrqSlot { source: Context::Irq(9), ns: 30, count: 1 }];
+    let slots = vec![slot(1, 20, 30), slot(2, 80, 0), slot(1, 0, 0)];
+    let bin = Open { slots, irqs, ..Open::default() }.close(1100, 100, &[], 0);
+    assert_eq!(bin.tasks, [Slot { slices: 2, ..slot(1, 0, 20) }, slot(2, 80, 0)]);
+    assert_eq!((bin.irq_ns(false), bin.unknown, bin.excess), (20, 0, 10));
+}
+
+#[test]
+fn the_interrupts_of_a_source_are_one() {
+    let irq = |source, ns| IrqSlot { source, ns, count: 1 };
+    let [hard, soft] = [Context::Irq(3), Context::Softirq(3)];
+    let irqs = vec![irq(hard, 30), irq(soft, 10), irq(hard, 20)];
+    let spread = vec![irq(soft, 20), irq(soft, 60)];
+    let bin = Open { irqs, spread, ..Open::default() }.close(1100, 100, &[], 0);
+    // 40 ns are left for the 80 that cross the end of a tick.
+    let all = [IrqSlot { count: 2, ..irq(hard, 50) }, IrqSlot { count: 3, ..irq(soft, 50) }];
+    assert_eq!(bin.irqs, all);
+    assert_eq!((bin.irq_ns(false), bin.irq_ns(true), bin.unknown), (50, 50, 0));
+}
+
+#[test]
+fn an_interrupt_over_the_end_of_a_bin_is_divided() {
+    let mut track = CpuTrack::new(1000, 100);
+    let run = Run { cpu: 0, begin: 1000, last: 1000, end: 1200, slots: vec![slot(1, 200, 40)] };
+    track.run(&run, &mut names());
+    let irq = Irq {
+        cpu: 0,
+        boundary: 1200,
+        span: Some((1090, 1130)),
+        slots: vec![IrqSlot { source: Context::Softirq(3), ns: 40, count: 1 }],
+    };
+    track.irq(&irq);
+    // Counted where it ended.
+    let part = |bin: Bin| (bin.irq_ns(true), bin.irqs[0].count);
+    assert_eq!(part(track.close(1100)), (10, 0));
+    assert_eq!(part(track.close(1200)), (30, 1));
+}
+
+#[test]
+fn nothing_after_the_stop_counts() {
+    let mut track = CpuTrack::new(1000, 100);
+    track.stop_at(1150);
+    let run = Run { cpu: 0, begin: 1000, last: 1000, end: 1190, slots: vec![slot(1, 190, 0)] };
+    track.run(&run, &mut names());
+    assert_eq!(track.close(1100).tasks, [slot(1, 100, 0)]);
+    assert_eq!(track.close(1150).tasks, [slot(1, 50, 0)]);
+}
+
+proptest! {
+    /// Whatever the CPU tells, every bin sums to its length unless it told too much.
+    #[test]
+    fn time_adds_up(slices in prop::collection::vec((1u32..5, 1u64..300, 0u64..20), 1..60)) {
+        let mut track = CpuTrack::new(1000, 100);
+        let mut names = names();
+        let mut at = 1000;
+        for (tid, wall, irq) in slices {
+            let irq = irq.min(wall);
+            let end = at + wall;
+            let crosses = at / 100 != end / 100;
+            let run = Run {
+                cpu: 0,
+                begin: at,
+                last: if crosses { at } else { end },
+                end,
+                slots: vec![slot(tid, wall, irq)],
+            };
+            track.run(&run, &mut names);
+            let told = IrqSlot { source: Context::Irq(1), ns: irq, count: 1 };
+            let boundary = (at / 100 + 1) * 100;
+            let span = crosses.then_some((at, end));
+            track.irq(&Irq { cpu: 0, boundary, span, slots: vec![told] });
+            at = end;
+        }
+        let mut end = 1100;
+        while end <= at {
+            let bin = track.close(end);
+            prop_assert_eq!(total(&bin), 100, "{:?}", bin);
+            end += 100;
+        }
+    }
+}
