@@ -90,7 +90,10 @@ fn what_is_wrong_is_said_in_one_line_with_the_way_out() {
         ("[rollup]\nwindow = '10ms'", "choose 1s to 5min"),
         ("[rollup]\nwindow = 10", "line 2"),
         ("[rollup]\nwindow = '10'", "with its unit: \"10s\""),
-        ("[rollup]\nwindow = '1s'\n[record]\ninterval = '300ms'", "not a multiple of record.interval"),
+        (
+            "[rollup]\nwindow = '1s'\n[record]\ninterval = '300ms'",
+            "not a multiple of record.interval",
+        ),
         ("[ring]\ndirectory = 'here'", "write the path from /"),
         ("[ring]\nkeep = '3MiB'\npart = '1MiB'", "at least four times"),
         ("[ring]\nmode = '9'", "ring.mode: write the permissions"),
