@@ -165,9 +165,9 @@ impl Draft {
         if !change.came.is_empty() || !change.stopped.is_empty() {
             timeline.follow(&change, start_ns, &mut sink, &mut |_| None);
         }
-        // Rows of counters and CPUs are on disk before the first row that refers to them.
+        // The writer has the rows of counters and CPUs before the first row that refers to them: it seals them
+        // first.
         sink.flush(&mut writer)?;
-        writer.seal()?;
         Ok(Part {
             timeline,
             sink,

@@ -404,7 +404,6 @@ impl Recorder<'_> {
             part.timeline.follow(change, time, &mut part.sink, &mut look);
             // As at the begin: what refers to the CPUs of now comes later.
             part.sink.flush(&mut part.writer)?;
-            part.writer.seal()?;
         }
         self.common.follow(change);
         for &cpu in &change.gone {

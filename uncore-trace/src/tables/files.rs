@@ -163,28 +163,37 @@ impl Files {
 
     /// See [`super::writer::Writer::write`].
     pub(super) fn write(&mut self, def: &TableDef, batch: &RecordBatch) -> Result<()> {
-        let Some(table) = self.tables.iter_mut().find(|t| t.partial.def.name == def.name) else {
+        let Some(at) = self.tables.iter().position(|t| t.partial.def.name == def.name) else {
             return Ok(());
         };
+        let table = &mut self.tables[at];
         table.pending.push(batch.clone());
         table.rows += batch.num_rows();
         if table.rows < BUFFER_ROWS {
             return Ok(());
         }
-        let sealed = table.seal(&self.pairs);
-        self.note(sealed)
+        let (referred, _) = self.referred();
+        self.seal_these(referred.into_iter().chain([at]))
     }
 
-    /// See [`super::writer::Writer::seal`].
-    pub(super) fn seal(&mut self) -> Result<()> {
+    /// The places of the tables that others refer to, and of the others.
+    fn referred(&self) -> (Vec<usize>, Vec<usize>) {
         let name = |at: usize| self.tables[at].partial.def.name;
-        let (first, others): (Vec<_>, Vec<_>) =
-            (0..self.tables.len()).partition(|at| REFERRED.contains(&name(*at)));
-        for at in first.into_iter().chain(others) {
+        (0..self.tables.len()).partition(|at| REFERRED.contains(&name(*at)))
+    }
+
+    fn seal_these(&mut self, places: impl Iterator<Item = usize>) -> Result<()> {
+        for at in places {
             let sealed = self.tables[at].seal(&self.pairs);
             self.note(sealed)?;
         }
         Ok(())
+    }
+
+    /// See [`super::writer::Writer::seal`].
+    pub(super) fn seal(&mut self) -> Result<()> {
+        let (referred, others) = self.referred();
+        self.seal_these(referred.into_iter().chain(others))
     }
 
     /// Bytes of all segments.

@@ -19,7 +19,8 @@ use super::writer::{Create, Target, Writer, table_path};
 use super::{digest, encode, segment};
 use crate::schema::kind::Encoding;
 use crate::schema::{
-    ALL, Packing, SCHEMA_VERSION, Store as _, TableDef, fabric, metadata, readings, run, runtime,
+    ALL, Packing, SCHEMA_VERSION, Store as _, TableDef, cpus, fabric, metadata, readings, run,
+    runtime,
 };
 
 mod cost;
@@ -34,6 +35,34 @@ fn pairs() -> BTreeMap<String, String> {
         (metadata::HOST.to_owned(), "test".to_owned()),
         (metadata::COMPLETE.to_owned(), "true".to_owned()),
     ])
+}
+
+/// As many rows as a table seals by itself, before a flush.
+#[test]
+fn rows_that_others_refer_to_are_on_disk_before_these() {
+    let dir = tempfile::tempdir().unwrap();
+    let target = dir.path().join("run");
+    let mut writer =
+        Writer::create(Target::Dataset(target.clone()), Create::default(), &pairs()).unwrap();
+    let mut rows = cpus::Builder::default();
+    rows.append(&cpus::Row {
+        mono_ns: 1,
+        cpu: 0,
+        state: cpus::ONLINE,
+        socket: None,
+        node: None,
+        core: None,
+        counters: "0-5",
+    });
+    writer.write(&cpus::TABLE, &rows.finish()).unwrap();
+    let segments = |table: &TableDef| {
+        let dir = segment::partial_dir(&table_path(&target, table));
+        fs::read_dir(dir).unwrap().count()
+    };
+    assert_eq!(segments(&cpus::TABLE), 0);
+    // 18 000 rows.
+    writer.write(&readings::TABLE, &readings_of(3, 1000, false)).unwrap();
+    assert_eq!((segments(&cpus::TABLE), segments(&readings::TABLE)), (1, 1));
 }
 
 /// One window: three owners of two counters.
