@@ -34,7 +34,7 @@ pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
     let tenants =
         vec![tenant("quiet", QUIET, 0, BURST_MS), tenant("loud", LOUD, BURST_MS, BURST_FOR_MS)];
     let work = Work { tenants, settle_ms: 50, ..Work::default() };
-    let says = ["trigger burst: kept"].map(str::to_owned).to_vec();
+    let says = ["trigger burst: saved"].map(str::to_owned).to_vec();
     let checks = vec![
         Check::Exit { code: 0, says },
         Check::Kept { event: EVENT.to_owned(), truth, cgroup: "/lab/loud".to_owned() },
