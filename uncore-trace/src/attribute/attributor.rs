@@ -102,11 +102,7 @@ impl Consumer for Attributor {
         if !self.waits() {
             return;
         }
-        for track in &mut self.tracks {
-            track.settle(self.ended, false);
-        }
-        let ticks = self.usage.take_ticks();
-        self.count(&ticks);
+        self.settle(self.ended, false);
         self.learn(self.ended, true);
         self.append(fabric, usize::MAX);
     }
@@ -205,11 +201,7 @@ impl Attributor {
         let ends_window = is_last || self.clock.ends_window(tick);
         let learns = self.learns() && (is_last || self.schedule.learns(tick));
         if ends_window || learns {
-            for track in &mut self.tracks {
-                track.settle(tick, is_last);
-            }
-            let ticks = self.usage.take_ticks();
-            self.count(&ticks);
+            self.settle(tick, is_last);
         }
         if ends_window {
             self.close(tick, is_last);
@@ -217,6 +209,15 @@ impl Attributor {
         if learns {
             self.learn(tick, is_last);
         }
+    }
+
+    /// Takes all entries up to the end of `tick`.
+    fn settle(&mut self, tick: u64, is_last: bool) {
+        for track in &mut self.tracks {
+            track.settle(tick, is_last);
+        }
+        let ticks = self.usage.take_ticks();
+        self.count(&ticks);
     }
 
     /// Gives the methods the ticks since they last had them: what was used, and what was counted.
