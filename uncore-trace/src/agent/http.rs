@@ -179,7 +179,7 @@ fn text(status: StatusCode, text: &'static str) -> Response<Full<Bytes>> {
     response
 }
 
-/// Whether the host that is asked for is this machine by a name that nobody else can give it.
+/// Whether the header `Host` is `localhost` or a loopback address: no other site can have these names.
 fn is_loopback<B>(request: &Request<B>) -> bool {
     let host = request.headers().get(HOST).and_then(|host| host.to_str().ok());
     let Some(host) = host.and_then(|host| host.parse::<Authority>().ok()) else { return false };

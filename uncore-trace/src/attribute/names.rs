@@ -20,9 +20,9 @@ struct Known {
 
 /// All names so far.
 ///
-/// Of more than [`MOST_CGROUPS`] cgroups those go that nobody asks for: the oldest has its turn, and stays if
-/// it was asked for since its last one (second chance, or CLOCK: Corbató, 1968). The log decides that, so a replay
-/// keeps the same ones.
+/// At most [`MOST_CGROUPS`] cgroups are kept. For a new one the oldest is removed, unless it was asked for since its
+/// last turn: then it has another turn (second chance, or CLOCK: Corbató, 1968). This depends on the log only, so a
+/// replay keeps the same cgroups.
 #[derive(Debug, Default)]
 pub(super) struct Names {
     cgroups: HashMap<u64, Known>,

@@ -72,8 +72,8 @@ pub(super) struct Draft {
 }
 
 impl Draft {
-    /// Makes the files of a part. Its times have the wall clock of the part before it, as long as nobody sets
-    /// that.
+    /// Makes the files of a part. The offset between its clocks is that of the part before it, unless the wall
+    /// clock was set since then.
     ///
     /// # Errors
     ///

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-/// What is left of an owner's recent bytes after a window: they tell who has a series.
+/// Forgetting factor per window of an owner's recent bytes, by which owners are given a series.
 const FORGETTING: f64 = 0.9;
 
 /// An owner takes the series of another when its recent bytes are so many times that one's.
@@ -78,7 +78,7 @@ impl Counted {
         *self.waiting.entry(name).or_default() += value;
     }
 
-    /// Who has a series and moved least of late.
+    /// The owner with a series that moved the fewest bytes recently.
     fn least(&self) -> Option<(Name, f64)> {
         let least = self.shown.iter().min_by(|a, b| a.1.recent.total_cmp(&b.1.recent));
         least.map(|(name, series)| (name.clone(), series.recent))
