@@ -209,7 +209,7 @@ fn what_cannot_be_uploaded_is_refused_in_one_line() {
     }
     let fleet = Fleet::to_directory("");
     let check = Answer::of(fleet.tool(&["--check"]).output().unwrap()).ok();
-    assert!(check.contains("no request was made"), "{check}");
+    assert!(check.contains("no request was sent"), "{check}");
     fs::remove_dir(fleet.rollup()).unwrap();
     let line = fleet.once().refused();
     assert!(line.contains("there is no such directory") && line.contains("[rollup]"), "{line}");
