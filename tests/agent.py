@@ -15,12 +15,13 @@ def rows(query):
 
 
 # Windows that both have as a whole, where they differ. Where a reading at the end of a window is missing, that
-# window and the next are one, which may be in two of the roll-up.
+# window and the next are one, which may be in two of the roll-up; where it is the last of a part, it has no value.
 both = f"""
     WITH fine AS (
         SELECT pmu, event, (mono_ns + {window_ns - 1}) // {window_ns} * {window_ns} AS mono_ns,
                sum(value) AS value,
-               count(DISTINCT (counter, mono_ns)) / count(DISTINCT counter) AS windows,
+               count(DISTINCT (counter, mono_ns)) FILTER (WHERE total IS NOT NULL)
+                   / count(DISTINCT counter) AS windows,
                max(window_ns) AS longest
         FROM {FABRIC} GROUP BY ALL),
     coarse AS (
