@@ -29,7 +29,6 @@ use super::programs;
 use super::sampler::{self, Running};
 use super::session::Session;
 use crate::count::Count;
-use crate::discover::CpuList;
 
 /// How long a CPU that comes online, and the drivers that follow it, are waited for: a look costs
 /// little, but a counter that can be read nowhere must not be looked for for ever.
@@ -99,16 +98,6 @@ impl Follower {
     pub(super) fn online(&self) -> &[u32] {
         &self.online
     }
-}
-
-/// The CPUs that are online, of the machine whose sysfs is under `root`.
-pub fn online(root: &Path) -> Result<Vec<u32>> {
-    let path = root.join("sys/devices/system/cpu/online");
-    let text =
-        fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    let cpus: CpuList =
-        text.trim().parse().with_context(|| format!("cannot understand {}", path.display()))?;
-    Ok(cpus.iter().collect())
 }
 
 impl Session {

@@ -9,6 +9,7 @@ mod counters;
 mod counting;
 mod hotplug;
 mod io;
+mod online;
 mod open_counter;
 mod options;
 mod perf;
@@ -23,7 +24,8 @@ mod witness;
 
 pub use self::btf::Types;
 pub use self::counting::Counting;
-pub use self::hotplug::{Change, Stopped, Why, online};
+pub use self::hotplug::{Change, Stopped, Why};
+pub use self::online::{Online, online};
 pub use self::open_counter::{Layout, Placed};
 pub use self::options::{Options, Timer};
 pub use self::session::{Drops, Session, Unopened};

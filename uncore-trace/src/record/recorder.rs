@@ -22,7 +22,7 @@ use crate::confine;
 use crate::count::Count;
 use crate::discover::Machine;
 use crate::drain::{Peek, Record, decode, peek};
-use crate::open::{self, Change, Drops, Session, Stopped};
+use crate::open::{self, Change, Drops, Online, Session, Stopped};
 use crate::plan::Plan;
 use crate::priority;
 use crate::schema::loss::{Cause, Losses};
@@ -37,6 +37,9 @@ const DRAIN: Duration = Duration::from_millis(50);
 /// Records of what happened this long before a drain have reached the ring: a program that is
 /// preempted by the hypervisor in the middle may be late.
 const SETTLE_NS: u64 = 5_000_000;
+
+/// Records that are fed between two looks at the clock, some 50 us.
+const RECORDS_AT_ONCE: u64 = 64;
 
 /// After this long it ends also with something left in the ring.
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
@@ -59,6 +62,7 @@ pub struct Outcome {
 struct Recorder<'a> {
     common: Common<'a>,
     session: Session,
+    online: Online,
     parts: Parts,
     drops: Drops,
     /// Watches the witnesses, where they may be dropped.
@@ -114,9 +118,11 @@ pub async fn record(
         let unopened = session.unopened().iter().map(|its| its.counter).collect();
         Watch::new(plan, budget, &unopened, &mut session, mono_ns() as u64)
     });
+    let online = Online::open(&machine.root)?;
     let mut recorder = Recorder {
         common,
         session,
+        online,
         parts: Parts::new(live, rotation, marks, timer),
         drops: Drops::default(),
         watch,
@@ -237,7 +243,7 @@ impl Recorder<'_> {
         counts: &[(u32, Count)],
         now: u64,
     ) -> Result<()> {
-        let gone = self.session.take_gone(&open::online(&self.common.machine.root)?);
+        let gone = self.session.take_gone(self.online.look()?);
         self.apply(&Change { gone, stopped, ..Change::default() }, now)?;
         self.looks.clear();
         self.parts.live.timeline.last_counts(counts, now, &mut self.parts.live.sink);
@@ -260,10 +266,10 @@ impl Recorder<'_> {
     /// is emptied must not keep the recorder from its other duties. `false` if something is left.
     fn drain(&mut self) -> Result<bool> {
         let now = mono_ns() as u64;
-        let online = open::online(&self.common.machine.root)?;
+        let online = self.online.look()?;
         // A CPU that leaves and returns while the ring is behind was away all the same.
-        if self.looks.back().is_none_or(|(_, last)| *last != online) {
-            self.looks.push_back((now, online));
+        if self.looks.back().is_none_or(|(_, last)| last != online) {
+            self.looks.push_back((now, online.to_vec()));
         }
         let (horizon, emptied) = self.feed()?;
         let fed = if emptied { now } else { horizon };
@@ -317,7 +323,7 @@ impl Recorder<'_> {
                     ledger.explain(Cause::Undecodable, horizon, None, &error.to_string());
                 }
             }
-            if begin.elapsed() >= DRAIN {
+            if records % RECORDS_AT_ONCE == 0 && begin.elapsed() >= DRAIN {
                 emptied = false;
                 // What is left is newer than what was fed, by less than the ring can be out of
                 // order.
@@ -389,7 +395,7 @@ impl Recorder<'_> {
         };
         if !change.gone.is_empty() {
             // One that is back already writes its state again: its absence was idle time.
-            let back = open::online(&self.common.machine.root)?;
+            let back = self.online.look()?;
             change.gone.retain(|cpu| !back.contains(cpu));
         }
         self.apply(&change, before)?;

@@ -1,0 +1,95 @@
+//! The CPUs that are online, as the kernel lists them.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::str;
+
+use anyhow::{Context as _, Result};
+
+use crate::discover::CpuList;
+
+/// The kernel's list, which is kept open: a recorder looks at it twenty times a second, and to open a file of
+/// sysfs takes ten times as long as to read it.
+#[derive(Debug)]
+pub struct Online {
+    path: PathBuf,
+    file: File,
+    text: Vec<u8>,
+    cpus: Vec<u32>,
+}
+
+impl Online {
+    /// Opens the list of the machine whose sysfs is under `root`.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be opened.
+    pub fn open(root: &Path) -> Result<Self> {
+        let path = root.join("sys/devices/system/cpu/online");
+        let file = File::open(&path).with_context(|| format!("cannot open {}", path.display()))?;
+        Ok(Self { path, file, text: Vec::new(), cpus: Vec::new() })
+    }
+
+    /// The CPUs that are online now.
+    ///
+    /// # Errors
+    ///
+    /// The list cannot be read, or is no list of CPUs.
+    pub fn look(&mut self) -> Result<&[u32]> {
+        // A file of sysfs has one page at most, and is made anew where it is read from its begin
+        // (`kernfs_fop_read_iter`, fs/kernfs/file.c, and `seq_read_iter`, fs/seq_file.c, Linux 6.18).
+        let mut page = [0; 4096];
+        let read = self.file.read_at(&mut page, 0);
+        let read = read.with_context(|| format!("cannot read {}", self.path.display()))?;
+        let text = page.get(..read).unwrap_or_default();
+        if text != self.text {
+            let list = str::from_utf8(text).map_err(anyhow::Error::new);
+            let list: Result<CpuList> = list.and_then(|list| list.trim().parse());
+            let list =
+                list.with_context(|| format!("cannot understand {}", self.path.display()))?;
+            self.cpus = list.iter().collect();
+            text.clone_into(&mut self.text);
+        }
+        Ok(&self.cpus)
+    }
+}
+
+/// The CPUs that are online, of the machine whose sysfs is under `root`.
+///
+/// # Errors
+///
+/// As of [`Online`].
+pub fn online(root: &Path) -> Result<Vec<u32>> {
+    Online::open(root)?.look().map(<[u32]>::to_vec)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn each_look_is_of_now() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = root.path().join("sys/devices/system/cpu");
+        fs::create_dir_all(&dir).unwrap();
+        fs::write(dir.join("online"), "0-2\n").unwrap();
+        let mut online = Online::open(root.path()).unwrap();
+        assert_eq!(online.look().unwrap(), [0, 1, 2]);
+        assert_eq!(online.look().unwrap(), [0, 1, 2]);
+        fs::write(dir.join("online"), "0,2\n").unwrap();
+        assert_eq!(online.look().unwrap(), [0, 2]);
+        fs::write(dir.join("online"), "0-\n").unwrap();
+        let error = format!("{:#}", online.look().unwrap_err());
+        assert!(error.contains("cannot understand") && error.contains("cpu/online"), "{error}");
+    }
+
+    #[test]
+    fn a_machine_without_the_list_is_an_error() {
+        let root = tempfile::tempdir().unwrap();
+        let error = format!("{:#}", online(root.path()).unwrap_err());
+        assert!(error.contains("cannot open") && error.contains("cpu/online"), "{error}");
+    }
+}
