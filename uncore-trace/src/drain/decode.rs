@@ -12,6 +12,7 @@ use uncore_trace_common::record::{
     TRIGGER_IRQ, TRIGGER_SCHED, TRIGGER_SOFTIRQ, TRIGGER_TIMER,
 };
 use uncore_trace_common::state::MAX_DEVICE;
+use uncore_trace_common::{record, state};
 
 /// A thread's name as the kernel keeps it: up to 15 bytes of anything.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
@@ -381,8 +382,23 @@ fn sample(data: &mut &[u8], cpu: u32) -> Result<Sample, Undecodable> {
     data.try_get_u32_ne()?;
     let context = context(data, KIND_SAMPLE)?;
     let task = task(data)?;
-    let readings = (0..len).map(|_| reading(data)).collect::<Result<_, _>>()?;
+    let readings = several::<record::Reading, _>(data, u64::from(len), reading)?;
     Ok(Sample { cpu, begin, end, sequence, trigger, context, task, first, readings })
+}
+
+/// Reads `len` of what the programs write as `Raw`. There is room for all at once, but not for more than the
+/// record can hold: `len` is not trusted.
+fn several<Raw, T>(
+    data: &mut &[u8],
+    len: u64,
+    read: impl Fn(&mut &[u8]) -> Result<T, Undecodable>,
+) -> Result<Vec<T>, Undecodable> {
+    let most = data.len() / size_of::<Raw>();
+    let mut all = Vec::with_capacity(usize::try_from(len).unwrap_or(most).min(most));
+    for _ in 0..len {
+        all.push(read(data)?);
+    }
+    Ok(all)
 }
 
 fn reading(data: &mut &[u8]) -> Result<Reading, Undecodable> {
@@ -424,7 +440,7 @@ fn run(data: &mut &[u8], cpu: u32) -> Result<Run, Undecodable> {
     let _boundary = data.try_get_u64_ne()?;
     let _irq_at_end = data.try_get_u64_ne()?;
     let len = data.try_get_u64_ne()?;
-    let slots = (0..len).map(|_| slot(data)).collect::<Result<_, _>>()?;
+    let slots = several::<state::Slot, _>(data, len, slot)?;
     let run = Run { cpu, begin, last, end, slots };
     if run.adds_up() { Ok(run) } else { Err(Undecodable::Value(KIND_RUN)) }
 }
@@ -451,17 +467,17 @@ fn irq(data: &mut &[u8], cpu: u32) -> Result<Irq, Undecodable> {
     let end = data.try_get_u64_ne()?;
     let len = data.try_get_u64_ne()?;
     let span = (begin != 0 && end > begin).then_some((begin, end));
-    let slots = (0..len)
-        .map(|_| {
-            let source = context(data, KIND_IRQ)?;
-            // The time of a task is no interrupt's, and has no row in `irqs`.
-            if source == Context::Task {
-                return Err(Undecodable::Value(KIND_IRQ));
-            }
-            Ok(IrqSlot { source, ns: data.try_get_u64_ne()?, count: data.try_get_u64_ne()? })
-        })
-        .collect::<Result<_, Undecodable>>()?;
+    let slots = several::<state::IrqSlot, _>(data, len, irq_slot)?;
     Ok(Irq { cpu, boundary, span, slots })
+}
+
+fn irq_slot(data: &mut &[u8]) -> Result<IrqSlot, Undecodable> {
+    let source = context(data, KIND_IRQ)?;
+    // The time of a task is no interrupt's, and has no row in `irqs`.
+    if source == Context::Task {
+        return Err(Undecodable::Value(KIND_IRQ));
+    }
+    Ok(IrqSlot { source, ns: data.try_get_u64_ne()?, count: data.try_get_u64_ne()? })
 }
 
 fn task_event(data: &mut &[u8]) -> Result<TaskEvent, Undecodable> {
@@ -502,7 +518,7 @@ fn io(data: &mut &[u8], cpu: u32) -> Result<IoRecord, Undecodable> {
     let len = data.try_get_u64_ne()?;
     let _total = data.try_get_u64_ne()?;
     let span = (begin != 0 && end > begin).then_some((begin, end));
-    let slots = (0..len).map(|_| io_slot(data)).collect::<Result<_, _>>()?;
+    let slots = several::<state::IoSlot, _>(data, len, io_slot)?;
     Ok(IoRecord { cpu, boundary, span, sequence: (sequence != 0).then_some(sequence), slots })
 }
 
