@@ -187,8 +187,8 @@ impl CpuTrack {
     }
 
     /// Adds interrupt time, but for what a peek has told of already.
-    pub fn irq(&mut self, irq: &Irq) {
-        match self.peeked.iter().position(|peeked| is_same(peeked, irq)) {
+    pub fn irq(&mut self, irq: Irq) {
+        match self.peeked.iter().position(|peeked| is_same(peeked, &irq)) {
             Some(at) => drop(self.peeked.swap_remove(at)),
             None => self.add_irq(irq),
         }
@@ -197,17 +197,21 @@ impl CpuTrack {
     /// Adds interrupt time whose record may still come.
     fn peek_irq(&mut self, irq: &Irq) {
         if !self.peeked.iter().any(|peeked| is_same(peeked, irq)) {
-            self.add_irq(irq);
+            self.add_irq(irq.clone());
             self.peeked.push(irq.clone());
         }
     }
 
-    fn add_irq(&mut self, irq: &Irq) {
+    fn add_irq(&mut self, irq: Irq) {
         if let Some((begin, end)) = irq.span {
             self.crossing_irq(&irq.slots, begin, end);
         } else if irq.boundary > self.irq_accounted && irq.boundary <= self.stop {
             let bin = self.bin(irq.boundary - 1);
-            bin.irqs.extend(&irq.slots);
+            if bin.irqs.is_empty() {
+                bin.irqs = irq.slots;
+            } else {
+                bin.irqs.extend(irq.slots);
+            }
         }
     }
 

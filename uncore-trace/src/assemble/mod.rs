@@ -206,7 +206,7 @@ impl Timeline {
             Record::Run(run) => self.run(&run, sink),
             Record::Irq(irq) => {
                 if let Some(track) = self.tracks.get_mut(&irq.cpu) {
-                    track.irq(&irq);
+                    track.irq(irq);
                 }
             }
             Record::Sample(sample) => self.sample(&sample, sink),

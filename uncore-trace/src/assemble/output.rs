@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::readers;
 use super::sink::Sink;
-use crate::log::{Columns, Consumer, Entry, Reading};
+use crate::log::{Columns, Consumer, Entry, Owner, Reading};
 use crate::schema::cgroups::Place;
 use crate::schema::readings;
 
@@ -43,36 +43,50 @@ impl readers::Log for Output<'_> {
         self.consumer.open_tick()
     }
 
-    fn reading(&mut self, reading: Reading, row: &readers::Row<'_>) {
-        self.entry(Entry::Reading(reading));
+    fn readings(&mut self, readings: &[Reading], row: &readers::Row<'_>) {
+        for reading in readings {
+            self.entry(Entry::Reading(*reading));
+        }
         if !self.raw {
             return;
         }
-        let (value, error) = match reading.value {
-            Ok(value) => (Some(value), None),
-            Err(0) => (None, None),
-            Err(errno) => (None, Some(errno)),
-        };
-        let times = value.and_then(|value| value.times);
-        let owner = reading.owner.as_ref().map_or_else(Columns::default, |owner| owner.columns());
-        self.sink.rows.readings.append(&readings::Row {
-            mono_ns: reading.time as i64,
-            tick: reading.tick as i64,
-            counter: reading.counter as i32,
-            cpu: reading.cpu as i32,
-            value: value.map(|value| value.value),
-            enabled: times.map(|(enabled, _)| enabled),
-            running: times.map(|(_, running)| running),
-            width_ns: row.width_ns as i32,
-            trigger: row.trigger,
-            error,
-            pid: row.task.map(|task| task.pid as i32),
-            tid: row.task.map(|task| task.tid as i32),
-            cgroup_id: row.task.map(|task| task.cgroup_id),
-            owner: reading.owner.is_some().then_some(owner.kind),
-            process: owner.process.as_deref(),
-            owner_cgroup_id: owner.cgroup_id,
-            number: owner.number,
-        });
+        let owner = readings.iter().find_map(|reading| reading.owner.as_ref());
+        let owner = owner.map_or_else(Columns::default, Owner::columns);
+        let rows: Vec<_> = readings.iter().map(|reading| table_row(reading, &owner, row)).collect();
+        self.sink.rows.readings.append_all(&rows);
+    }
+}
+
+/// A reading as a row of the table; `owner` is that of the readings of its sample that have one.
+fn table_row<'a>(
+    reading: &Reading,
+    owner: &'a Columns<'_>,
+    row: &readers::Row<'_>,
+) -> readings::Row<'a> {
+    let (value, error) = match reading.value {
+        Ok(value) => (Some(value), None),
+        Err(0) => (None, None),
+        Err(errno) => (None, Some(errno)),
+    };
+    let times = value.and_then(|value| value.times);
+    let owner = reading.owner.map(|_| owner);
+    readings::Row {
+        mono_ns: reading.time as i64,
+        tick: reading.tick as i64,
+        counter: reading.counter as i32,
+        cpu: reading.cpu as i32,
+        value: value.map(|value| value.value),
+        enabled: times.map(|(enabled, _)| enabled),
+        running: times.map(|(_, running)| running),
+        width_ns: row.width_ns as i32,
+        trigger: row.trigger,
+        error,
+        pid: row.task.map(|task| task.pid as i32),
+        tid: row.task.map(|task| task.tid as i32),
+        cgroup_id: row.task.map(|task| task.cgroup_id),
+        owner: owner.map(|owner| owner.kind),
+        process: owner.and_then(|owner| owner.process.as_deref()),
+        owner_cgroup_id: owner.and_then(|owner| owner.cgroup_id),
+        number: owner.and_then(|owner| owner.number),
     }
 }

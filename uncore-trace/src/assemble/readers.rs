@@ -77,8 +77,8 @@ pub(super) struct Readers {
 pub(super) trait Log {
     /// The first tick that has not ended.
     fn open_tick(&self) -> u64;
-    /// Logs a reading; `task` ran on the CPU then, and `width_ns` is how long the whole sample took.
-    fn reading(&mut self, reading: Reading, row: &Row<'_>);
+    /// Logs the readings of one sample. All that have an owner have the same.
+    fn readings(&mut self, readings: &[Reading], row: &Row<'_>);
 }
 
 /// What the table `readings` has beside the entry.
@@ -90,6 +90,15 @@ pub(super) struct Row<'a> {
     pub width_ns: u64,
     /// Who was on the CPU.
     pub task: Option<&'a Task>,
+}
+
+/// Where the next entry may stand.
+#[derive(Clone, Copy, Debug)]
+struct Next {
+    /// The first tick that has not ended.
+    open_tick: u64,
+    /// Whether its time is that of a sample. Other entries come after what is there.
+    is_sample: bool,
 }
 
 impl Readers {
@@ -246,7 +255,9 @@ impl Readers {
     ) {
         let value = Ok(value(count));
         let row = Row { trigger: readings::STOP, ..Row::default() };
-        self.log(id, cpu, (tick, now), (Trigger::Stop, value, None), &row, log);
+        let next = Next { open_tick: log.open_tick(), is_sample: false };
+        let reading = self.reading(id, cpu, (tick, now), (Trigger::Stop, value, None), next);
+        log.readings(reading.as_slice(), &row);
         if let Some(counter) = self.counter(id) {
             counter.stopped = Some((now, why));
         }
@@ -271,7 +282,9 @@ impl Readers {
         }
         let row = Row { trigger: readings::START, ..Row::default() };
         let tick = now / self.tick_ns;
-        self.log(id, cpu, (tick, now), (Trigger::Start, Err(0), None), &row, log);
+        let next = Next { open_tick: log.open_tick(), is_sample: false };
+        let reading = self.reading(id, cpu, (tick, now), (Trigger::Start, Err(0), None), next);
+        log.readings(reading.as_slice(), &row);
         if let Some((since, why)) = stopped {
             if let Some(counter) = self.counter(id) {
                 counter.read = None;
@@ -357,6 +370,8 @@ impl Readers {
             task: Some(&sample.task),
         };
         let trigger = if is_tick { Trigger::Timer } else { Trigger::Event };
+        let next = Next { open_tick: log.open_tick(), is_sample: true };
+        let mut readings = Vec::with_capacity(slots.len());
         for (place, (&(id, base), reading)) in slots.iter().zip(&sample.readings).enumerate() {
             let value = match *reading {
                 drain::Reading::Counted { enabled, .. }
@@ -378,8 +393,9 @@ impl Readers {
             };
             let owner = owner.filter(|_| place < at_switch);
             let when = (tick, sample.begin);
-            self.log(id, sample.cpu, when, (trigger, value, owner), &row, log);
+            readings.extend(self.reading(id, sample.cpu, when, (trigger, value, owner), next));
         }
+        log.readings(&readings, &row);
     }
 
     /// Whether the counter did not count since the tick before: the time enabled of one that does goes
@@ -392,29 +408,26 @@ impl Readers {
         enabled > 0 && before.is_some_and(|(last, before)| last < tick && before == enabled)
     }
 
-    /// Logs an entry, in a tick that has not ended.
-    fn log(
+    /// The entry of a reading, in a tick that has not ended; `None` where a newer entry has all that this one
+    /// counts.
+    fn reading(
         &mut self,
         counter: u32,
         cpu: u32,
         (tick, time): (u64, u64),
         (trigger, value, owner): (Trigger, Result<Value, i32>, Option<Owner>),
-        row: &Row<'_>,
-        log: &mut impl Log,
-    ) {
-        let Some(progress) = self.counter(counter) else {
-            return;
-        };
+        next: Next,
+    ) -> Option<Reading> {
+        let progress = self.counter(counter)?;
         let (last_time, last_tick) = progress.newest;
         // `readings` is sorted by time, so no two entries of a counter are of one time.
-        let time = if row.task.is_none() { time.max(last_time + 1) } else { time };
+        let time = if next.is_sample { time } else { time.max(last_time + 1) };
         if time <= last_time || progress.stopped.is_some() {
-            // The newer entry has all that this one counts.
-            return;
+            return None;
         }
-        let tick = tick.max(log.open_tick()).max(last_tick);
+        let tick = tick.max(next.open_tick).max(last_tick);
         progress.newest = (time, tick);
-        log.reading(Reading { tick, time, counter, cpu, trigger, value, owner }, row);
+        Some(Reading { tick, time, counter, cpu, trigger, value, owner })
     }
 }
 

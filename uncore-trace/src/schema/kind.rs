@@ -6,7 +6,9 @@
 
 #![expect(single_use_lifetimes, reason = "`impl Trait` needs lifetimes with names")]
 
+use std::fmt;
 use std::marker::PhantomData;
+use std::mem;
 use std::sync::Arc;
 
 use arrow::array::{
@@ -41,23 +43,33 @@ pub trait Kind {
     fn data_type() -> DataType;
     /// Appends one value.
     fn append(builder: &mut Self::Builder, value: Self::Value<'_>);
-    /// Appends a null.
-    fn append_null(builder: &mut Self::Builder);
+    /// Appends nulls.
+    fn append_nulls(builder: &mut Self::Builder, count: usize);
     /// Appends values or nulls, in order.
     fn append_options<'a>(
         builder: &mut Self::Builder,
         values: impl Iterator<Item = Option<Self::Value<'a>>>,
     ) {
+        let mut nulls = 0;
         for value in values {
-            match value {
-                Some(value) => Self::append(builder, value),
-                None => Self::append_null(builder),
+            let Some(value) = value else {
+                nulls += 1;
+                continue;
+            };
+            if nulls > 0 {
+                Self::append_nulls(builder, mem::take(&mut nulls));
             }
+            Self::append(builder, value);
+        }
+        if nulls > 0 {
+            Self::append_nulls(builder, nulls);
         }
     }
     /// Appends values, in order.
     fn append_all<'a>(builder: &mut Self::Builder, values: impl Iterator<Item = Self::Value<'a>>) {
-        Self::append_options(builder, values.map(Some));
+        for value in values {
+            Self::append(builder, value);
+        }
     }
     /// Takes the array out, leaving the builder empty.
     fn finish(builder: &mut Self::Builder) -> ArrayRef;
@@ -67,7 +79,7 @@ pub trait Kind {
 #[derive(Debug)]
 pub struct Number<T>(PhantomData<T>);
 
-impl<T: ArrowPrimitiveType + std::fmt::Debug> Kind for Number<T> {
+impl<T: ArrowPrimitiveType + fmt::Debug> Kind for Number<T> {
     type Value<'a> = T::Native;
     type Builder = PrimitiveBuilder<T>;
     fn data_type() -> DataType {
@@ -76,8 +88,8 @@ impl<T: ArrowPrimitiveType + std::fmt::Debug> Kind for Number<T> {
     fn append(builder: &mut Self::Builder, value: T::Native) {
         builder.append_value(value);
     }
-    fn append_null(builder: &mut Self::Builder) {
-        builder.append_null();
+    fn append_nulls(builder: &mut Self::Builder, count: usize) {
+        builder.append_nulls(count);
     }
     fn finish(builder: &mut Self::Builder) -> ArrayRef {
         Arc::new(builder.finish())
@@ -109,8 +121,8 @@ impl Kind for Bits {
     fn append(builder: &mut Self::Builder, value: u64) {
         builder.append_value(value.cast_signed());
     }
-    fn append_null(builder: &mut Self::Builder) {
-        builder.append_null();
+    fn append_nulls(builder: &mut Self::Builder, count: usize) {
+        builder.append_nulls(count);
     }
     fn finish(builder: &mut Self::Builder) -> ArrayRef {
         Arc::new(builder.finish())
@@ -140,8 +152,8 @@ impl Kind for Time {
     fn append(builder: &mut TimeBuilder, value: i64) {
         builder.0.append_value(value.div_euclid(1000));
     }
-    fn append_null(builder: &mut TimeBuilder) {
-        builder.0.append_null();
+    fn append_nulls(builder: &mut TimeBuilder, count: usize) {
+        builder.0.append_nulls(count);
     }
     fn finish(builder: &mut TimeBuilder) -> ArrayRef {
         Arc::new(builder.0.finish())
@@ -152,40 +164,88 @@ impl Kind for Time {
 #[derive(Debug)]
 pub struct Word;
 
+/// The builder of a [`Word`] column. It waits for the end of a run of equal words: a dictionary hashes what it
+/// looks up, and most words are those of the row before.
+#[derive(Default)]
+pub struct WordBuilder {
+    words: StringDictionaryBuilder<Int32Type>,
+    /// The word of the last rows.
+    last: String,
+    /// How many rows at the end have it and are not in `words` yet.
+    run: usize,
+}
+
+impl fmt::Debug for WordBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { words: _, last, run } = self;
+        f.debug_struct("WordBuilder").field("last", last).field("run", run).finish_non_exhaustive()
+    }
+}
+
+impl WordBuilder {
+    fn append(&mut self, word: &str, rows: usize) {
+        if self.last != word {
+            self.end_run();
+            self.last.clear();
+            self.last.push_str(word);
+        }
+        self.run += rows;
+    }
+
+    fn append_nulls(&mut self, rows: usize) {
+        self.end_run();
+        self.words.append_nulls(rows);
+    }
+
+    fn end_run(&mut self) {
+        if self.run > 0 {
+            self.words.append_values(&self.last, mem::take(&mut self.run));
+        }
+    }
+}
+
 impl Kind for Word {
     type Value<'a> = &'a str;
-    type Builder = StringDictionaryBuilder<Int32Type>;
+    type Builder = WordBuilder;
     fn data_type() -> DataType {
         DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8))
     }
-    fn append(builder: &mut Self::Builder, value: &str) {
-        builder.append_value(value);
+    fn append(builder: &mut WordBuilder, value: &str) {
+        builder.append(value, 1);
     }
-    fn append_null(builder: &mut Self::Builder) {
-        builder.append_null();
+    fn append_nulls(builder: &mut WordBuilder, count: usize) {
+        builder.append_nulls(count);
     }
-    /// A string that repeats the one before it in the same memory is looked up once.
+    /// A string that repeats the one before it in the same memory is not compared.
     fn append_options<'a>(
-        builder: &mut Self::Builder,
+        builder: &mut WordBuilder,
         values: impl Iterator<Item = Option<&'a str>>,
     ) {
+        let mut end_run = |value: Option<&str>, rows| match value {
+            Some(word) => builder.append(word, rows),
+            None => builder.append_nulls(rows),
+        };
         let mut run: Option<(Option<&str>, usize)> = None;
         for value in values {
             match &mut run {
                 Some((same, rows)) if is_same(*same, value) => *rows += 1,
                 _ => {
                     if let Some((before, rows)) = run.replace((value, 1)) {
-                        builder.append_options(before, rows);
+                        end_run(before, rows);
                     }
                 }
             }
         }
         if let Some((last, rows)) = run {
-            builder.append_options(last, rows);
+            end_run(last, rows);
         }
     }
-    fn finish(builder: &mut Self::Builder) -> ArrayRef {
-        Arc::new(builder.finish())
+    fn append_all<'a>(builder: &mut WordBuilder, values: impl Iterator<Item = &'a str>) {
+        Self::append_options(builder, values.map(Some));
+    }
+    fn finish(builder: &mut WordBuilder) -> ArrayRef {
+        builder.end_run();
+        Arc::new(builder.words.finish())
     }
 }
 
@@ -211,8 +271,8 @@ impl Kind for Text {
     fn append(builder: &mut StringBuilder, value: &str) {
         builder.append_value(value);
     }
-    fn append_null(builder: &mut StringBuilder) {
-        builder.append_null();
+    fn append_nulls(builder: &mut StringBuilder, count: usize) {
+        builder.append_nulls(count);
     }
     fn finish(builder: &mut StringBuilder) -> ArrayRef {
         Arc::new(builder.finish())
@@ -232,8 +292,8 @@ impl Kind for Hex {
     fn append(builder: &mut StringBuilder, value: u64) {
         builder.append_value(format!("{value:#x}"));
     }
-    fn append_null(builder: &mut StringBuilder) {
-        builder.append_null();
+    fn append_nulls(builder: &mut StringBuilder, count: usize) {
+        builder.append_nulls(count);
     }
     fn finish(builder: &mut StringBuilder) -> ArrayRef {
         Arc::new(builder.finish())
@@ -254,11 +314,11 @@ impl<K: Kind> Kind for Null<K> {
     fn append(builder: &mut K::Builder, value: Option<K::Value<'_>>) {
         match value {
             Some(value) => K::append(builder, value),
-            None => K::append_null(builder),
+            None => K::append_nulls(builder, 1),
         }
     }
-    fn append_null(builder: &mut K::Builder) {
-        K::append_null(builder);
+    fn append_nulls(builder: &mut K::Builder, count: usize) {
+        K::append_nulls(builder, count);
     }
     fn append_options<'a>(
         builder: &mut K::Builder,
@@ -277,9 +337,10 @@ impl<K: Kind> Kind for Null<K> {
 /// Makes a table module's `Row`, `schema()`, `Builder` and `TABLE` from its list of columns.
 ///
 /// Each line is `name: kind => encoding, "what it says";`. `sorted by` names the columns the rows
-/// of one segment are sorted by before encoding; empty keeps the order of arrival. `sorted in row groups
-/// by` sorts those of each row group of every file. `in order of` names a column that never decreases from
-/// one row of the table to the next. The line after that says of which time a row is ([`super::when::When`]).
+/// of one segment are sorted by before encoding; rows with the same keep their order of arrival. `sorted in
+/// row groups by` sorts those of each row group of every file. `in order of` names a column that never
+/// decreases from one row of the table to the next. The line after that says of which time a row is
+/// ([`super::when::When`]).
 macro_rules! table {
     (
         $name:literal, $about:literal $(, sorted by [$($sort:literal),*])?
@@ -388,14 +449,21 @@ mod tests {
     fn runs_of_one_string_are_rows_like_any_others() {
         let (here, there) = ("a".to_owned(), "a".to_owned());
         let values = [None, Some(&*here), Some(&*here), Some(&*there), Some("b"), None, None];
+        let single = [Some(""), Some("b"), None, Some("b"), Some("b"), None, Some("a")];
         let mut builder = <Null<Word> as Kind>::Builder::default();
         Null::<Word>::append_all(&mut builder, values.into_iter());
         Word::append_all(&mut builder, values.into_iter().flatten());
+        single.into_iter().for_each(|value| Null::<Word>::append(&mut builder, value));
         let array = Word::finish(&mut builder);
         let words = array.as_dictionary::<Int32Type>().downcast_dict::<StringArray>().unwrap();
         let expected = values.into_iter().chain(values.into_iter().flatten().map(Some));
-        assert!(words.into_iter().eq(expected), "{array:?}");
-        assert_eq!(words.values().len(), 2);
+        assert!(words.into_iter().eq(expected.chain(single)), "{array:?}");
+        assert_eq!(words.values().len(), 3);
+        // It starts anew, with a run that goes on.
+        Word::append(&mut builder, "a");
+        let array = Word::finish(&mut builder);
+        let words = array.as_dictionary::<Int32Type>().downcast_dict::<StringArray>().unwrap();
+        assert!(words.into_iter().eq([Some("a")]), "{array:?}");
     }
 
     #[test]

@@ -109,8 +109,8 @@ fn interrupt_time_is_taken_out_of_the_task() {
         span: None,
         slots: vec![IrqSlot { source: Context::Irq(9), ns, count: 1 }],
     };
-    track.irq(&irq(1100, 15));
-    track.irq(&irq(1200, 20));
+    track.irq(irq(1100, 15));
+    track.irq(irq(1200, 20));
     let first = track.close(1100);
     assert_eq!(first.tasks, [slot(1, 50, 10), slot(2, 35, 5)]);
     assert_eq!(first.irq_ns(false), 15);
@@ -139,8 +139,8 @@ fn what_crosses_a_boundary_gives_way_to_what_does_not() {
         span,
         slots: vec![IrqSlot { source, ns: 20, count: 1 }],
     };
-    track.irq(&irq(1100, None, Context::Irq(9)));
-    track.irq(&irq(1200, Some((1080, 1120)), Context::Softirq(8)));
+    track.irq(irq(1100, None, Context::Irq(9)));
+    track.irq(irq(1200, Some((1080, 1120)), Context::Softirq(8)));
     let first = track.close(1100);
     assert_eq!((first.irq_ns(false), first.irq_ns(true), first.excess), (20, 0, 0));
     assert_eq!((total(&first), first.unknown), (100, 0));
@@ -178,8 +178,8 @@ fn interrupts_that_were_not_sent_are_of_the_ticks_that_have_ended() {
     assert_eq!(track.accounted(), 1100);
     assert_eq!(track.close(1100).irq_ns(false), 10);
     track.stop_at(1200);
-    track.irq(&irq(1100));
-    track.irq(&irq(1200));
+    track.irq(irq(1100));
+    track.irq(irq(1200));
     assert_eq!(track.close(1200).irq_ns(false), 10);
 }
 
@@ -198,10 +198,10 @@ fn interrupts_that_were_peeked_at_are_not_counted_again() {
     let run = Run { cpu: 0, begin: 1000, last: 1040, end: 1040, slots: vec![slot(1, 40, 0)] };
     let state = Peek { irqs: vec![hard.clone(), crossing.clone()], ..peek(run) };
     assert_eq!(track.peek(&state, &task(2), 1100, &mut names()), None);
-    track.irq(&hard);
-    track.irq(&crossing);
+    track.irq(hard);
+    track.irq(crossing);
     // This one was sent before the peek, and is not in it.
-    track.irq(&irq(Context::Softirq(3), 1100, None, 5));
+    track.irq(irq(Context::Softirq(3), 1100, None, 5));
     let bin = track.close(1100);
     assert_eq!((bin.irq_ns(false), bin.irq_ns(true)), (10, 25));
     assert!(track.peeked.is_empty());
@@ -253,7 +253,7 @@ fn a_slice_up_to_the_end_of_a_bin_is_whole() {
     let run = Run { cpu: 0, begin: 1150, last: 1150, end: 1200, slots: vec![slot(2, 50, 10)] };
     track.run(&run, &mut names());
     let slots = vec![IrqSlot { source: Context::Irq(9), ns: 10, count: 1 }];
-    track.irq(&Irq { cpu: 0, boundary: 1200, span: None, slots });
+    track.irq(Irq { cpu: 0, boundary: 1200, span: None, slots });
     track.close(1100);
     assert_eq!(track.close(1200).tasks, [slot(2, 40, 10), slot(1, 50, 0)]);
 }
@@ -325,7 +325,7 @@ fn interrupts_of_lost_slices_are_of_the_unknown_time() {
     let run = Run { cpu: 0, begin: 1060, last: 1100, end: 1100, slots: vec![slot(1, 40, 5)] };
     assert_eq!(track.run(&run, &mut names()), Some((1000, 1060)));
     let slots = vec![IrqSlot { source: Context::Irq(9), ns: 25, count: 2 }];
-    track.irq(&Irq { cpu: 0, boundary: 1100, span: None, slots });
+    track.irq(Irq { cpu: 0, boundary: 1100, span: None, slots });
     let bin = track.close(1100);
     assert_eq!((bin.irq_ns(false), bin.unknown, bin.excess), (25, 40, 0));
     assert_eq!(total(&bin), 100);
@@ -338,7 +338,7 @@ fn interrupts_whose_record_was_lost_are_unknown_time() {
     let run = Run { cpu: 0, begin: 1000, last: 1100, end: 1100, slots };
     assert_eq!(track.run(&run, &mut names()), None);
     let told = vec![IrqSlot { source: Context::Irq(9), ns: 10, count: 2 }];
-    track.irq(&Irq { cpu: 0, boundary: 1100, span: None, slots: told });
+    track.irq(Irq { cpu: 0, boundary: 1100, span: None, slots: told });
     let bin = track.close(1100);
     assert_eq!((bin.irq_ns(false), bin.unknown, bin.untold), (10, 25, 25));
     assert_eq!(total(&bin), 100);
@@ -403,7 +403,7 @@ fn an_interrupt_over_the_end_of_a_bin_is_divided() {
         span: Some((1090, 1130)),
         slots: vec![IrqSlot { source: Context::Softirq(3), ns: 40, count: 1 }],
     };
-    track.irq(&irq);
+    track.irq(irq);
     // Counted where it ended.
     let part = |bin: Bin| (bin.irq_ns(true), bin.irqs[0].count);
     assert_eq!(part(track.close(1100)), (10, 0));
@@ -442,7 +442,7 @@ proptest! {
             let told = IrqSlot { source: Context::Irq(1), ns: irq, count: 1 };
             let boundary = (at / 100 + 1) * 100;
             let span = crosses.then_some((at, end));
-            track.irq(&Irq { cpu: 0, boundary, span, slots: vec![told] });
+            track.irq(Irq { cpu: 0, boundary, span, slots: vec![told] });
             at = end;
         }
         let mut end = 1100;

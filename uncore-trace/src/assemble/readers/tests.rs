@@ -14,8 +14,9 @@ impl Log for Logged {
         0
     }
 
-    fn reading(&mut self, reading: Reading, _row: &Row<'_>) {
-        self.0.push((reading.trigger, reading.value.map(|it| it.value)));
+    fn readings(&mut self, readings: &[Reading], _row: &Row<'_>) {
+        let logged = |reading: &Reading| (reading.trigger, reading.value.map(|it| it.value));
+        self.0.extend(readings.iter().map(logged));
     }
 }
 
