@@ -31,7 +31,13 @@ fn section(table: &TableDef) -> String {
     }
     if !table.sort.is_empty() {
         let columns: Vec<_> = table.sort.iter().map(|column| format!("`{column}`")).collect();
-        write!(text, " Sorted by {} within each row group.", columns.join(", ")).unwrap();
+        let columns = columns.join(", ");
+        let sorted = if table.sorts_groups {
+            format!(" Sorted by {columns} within each row group.")
+        } else {
+            format!(" The rows of each flush are sorted by {columns}, then in order of time.")
+        };
+        text.push_str(&sorted);
     }
     text.push_str("\n\n| column | type | null | meaning |\n|---|---|---|---|\n");
     let schema = (table.schema)();

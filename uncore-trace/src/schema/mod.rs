@@ -6,7 +6,7 @@
 //! plain values, so this module imports no stage.
 
 use arrow::array::RecordBatch;
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{Field, SchemaRef};
 use parquet::basic::{Compression, Encoding as Parquet, ZstdLevel};
 use parquet::file::metadata::SortingColumn;
 use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesBuilder};
@@ -137,7 +137,7 @@ pub struct TableDef {
     pub encodings: &'static [(&'static str, Encoding)],
     /// What each column says: unit, nulls, trust.
     pub column_docs: &'static [(&'static str, &'static str)],
-    /// Columns the rows of one segment are sorted by; empty: order of arrival.
+    /// Columns the rows of one segment are sorted by; those with the same are in order of arrival.
     pub sort: &'static [&'static str],
     /// Whether the rows of each row group of every file are sorted, not only those of a segment: for readers
     /// that skip row groups by the words in them.
@@ -207,9 +207,16 @@ impl TableDef {
         });
         let sorted: Vec<_> = sorted.collect();
         builder = builder.set_sorting_columns((!sorted.is_empty()).then_some(sorted));
-        for (column, encoding) in self.encodings {
+        let schema = (self.schema)();
+        let is_number =
+            |field: &Field| field.data_type().is_numeric() || field.data_type().is_temporal();
+        for (field, (column, encoding)) in schema.fields().iter().zip(self.encodings) {
             let path = ColumnPath::from(*column);
             let plain = match encoding {
+                // A dictionary of numbers takes a hash for each.
+                Encoding::Dict if packing == Packing::Segment && is_number(field) => {
+                    Some(Parquet::PLAIN)
+                }
                 Encoding::Dict => None,
                 Encoding::Delta => Some(Parquet::DELTA_BINARY_PACKED),
                 Encoding::Plain => Some(Parquet::PLAIN),
@@ -219,9 +226,8 @@ impl TableDef {
                 builder = builder.set_column_encoding(path, plain);
             }
         }
-        for field in (self.schema)().fields() {
-            let is_word = !field.data_type().is_numeric() && !field.data_type().is_temporal();
-            if is_word && !self.sorts_groups {
+        for field in schema.fields() {
+            if !is_number(field) && !self.sorts_groups {
                 let path = ColumnPath::from(field.name().as_str());
                 builder = builder.set_column_statistics_enabled(path, EnabledStatistics::None);
             }

@@ -7,7 +7,7 @@ use super::kind::{Bits, I32, I64, Word, table};
 use super::when::When;
 
 table! {
-    "slices", "each stretch of one task on one CPU", sorted by ["cpu", "begin_ns"];
+    "slices", "each stretch of one task on one CPU", sorted by ["cpu"];
     When::Between("begin_ns", "end_ns");
     cpu: I32 => Dict, "CPU.";
     begin_ns: I64 => Delta, "When the task was switched in, `CLOCK_MONOTONIC`, ns.";
