@@ -453,7 +453,9 @@ mod tests {
         let mut builder = <Null<Word> as Kind>::Builder::default();
         Null::<Word>::append_all(&mut builder, values.into_iter());
         Word::append_all(&mut builder, values.into_iter().flatten());
-        single.into_iter().for_each(|value| Null::<Word>::append(&mut builder, value));
+        for value in single {
+            Null::<Word>::append(&mut builder, value);
+        }
         let array = Word::finish(&mut builder);
         let words = array.as_dictionary::<Int32Type>().downcast_dict::<StringArray>().unwrap();
         let expected = values.into_iter().chain(values.into_iter().flatten().map(Some));
