@@ -37,19 +37,25 @@ impl Online {
     ///
     /// The list cannot be read, or is no list of CPUs.
     pub fn look(&mut self) -> Result<&[u32]> {
-        // A file of sysfs has one page at most, and is made anew where it is read from its begin
-        // (`kernfs_fop_read_iter`, fs/kernfs/file.c, and `seq_read_iter`, fs/seq_file.c, Linux 6.18).
-        let mut page = [0; 4096];
-        let read = self.file.read_at(&mut page, 0);
-        let read = read.with_context(|| format!("cannot read {}", self.path.display()))?;
-        let text = page.get(..read).unwrap_or_default();
+        // A file of sysfs is made anew where it is read from its begin, and has one page of the kernel at most
+        // (`kernfs_fop_read_iter`, fs/kernfs/file.c, and `seq_read_iter`, fs/seq_file.c, Linux 6.18). That may
+        // be more than is read at once here.
+        let (mut text, mut page) = (Vec::new(), [0; 4096]);
+        loop {
+            let read = self.file.read_at(&mut page, text.len() as u64);
+            let read = read.with_context(|| format!("cannot read {}", self.path.display()))?;
+            text.extend_from_slice(page.get(..read).unwrap_or_default());
+            if read < page.len() {
+                break;
+            }
+        }
         if text != self.text {
-            let list = str::from_utf8(text).map_err(anyhow::Error::new);
+            let list = str::from_utf8(&text).map_err(anyhow::Error::new);
             let list: Result<CpuList> = list.and_then(|list| list.trim().parse());
             let list =
                 list.with_context(|| format!("cannot understand {}", self.path.display()))?;
             self.cpus = list.iter().collect();
-            text.clone_into(&mut self.text);
+            self.text = text;
         }
         Ok(&self.cpus)
     }
@@ -81,6 +87,10 @@ mod tests {
         assert_eq!(online.look().unwrap(), [0, 1, 2]);
         fs::write(dir.join("online"), "0,2\n").unwrap();
         assert_eq!(online.look().unwrap(), [0, 2]);
+        let even: Vec<u32> = (0..4096).step_by(2).collect();
+        let list: Vec<String> = even.iter().map(u32::to_string).collect();
+        fs::write(dir.join("online"), format!("{}\n", list.join(","))).unwrap();
+        assert_eq!(online.look().unwrap(), even);
         fs::write(dir.join("online"), "0-\n").unwrap();
         let error = format!("{:#}", online.look().unwrap_err());
         assert!(error.contains("cannot understand") && error.contains("cpu/online"), "{error}");
