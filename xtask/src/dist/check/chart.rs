@@ -11,6 +11,7 @@ use anyhow::{Context as _, Result, ensure};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use uncore_trace_ebpf::stamp::workspace_root;
+use uncore_trace_lab::fixtures;
 
 use crate::apt::Apt;
 use crate::command::quietly;
@@ -107,14 +108,17 @@ fn least(rendered: &Rendered) -> Result<()> {
     Ok(())
 }
 
-/// That the agent takes the configuration, where this version has an agent.
+/// The captured machine on which configurations are checked: it has what their groups and conditions name.
+const MACHINE: &str = "grace-2s";
+
+/// That the agent takes the configuration.
 fn configures(program: &Path, config: &str) -> Result<()> {
-    if quietly(Command::new(program).args(["agent", "--help"])).is_err() {
-        return Ok(());
-    }
     let dir = tempfile::tempdir().context("cannot make a directory")?;
-    let path = dir.path().join("agent.toml");
+    let (path, root) = (dir.path().join("agent.toml"), dir.path().join("root"));
     fs::write(&path, config).with_context(|| format!("cannot write {}", path.display()))?;
+    fs::create_dir(&root).with_context(|| format!("cannot make {}", root.display()))?;
+    fixtures::machine(MACHINE)?.fill(&root)?;
     let mut agent = Command::new(program);
-    quietly(agent.args(["agent", "--check", "--config"]).arg(&path)).map(drop)
+    agent.args(["agent", "--check", "--config"]).arg(&path).arg("--root").arg(&root);
+    quietly(&mut agent).map(drop)
 }
