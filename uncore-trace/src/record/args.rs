@@ -207,28 +207,55 @@ pub fn default_tick(interval: Duration) -> Duration {
     Duration::from_millis(1).min(interval)
 }
 
-/// The ring's size in MiB where none is asked for. A busy CPU sends at most one record of 16
+/// The shortest time between two drains of the ring.
+const DRAIN: Duration = Duration::from_millis(50);
+
+/// The longest. A drain costs as much again as the records of 50 ms, whatever it finds: it wakes an idle CPU, and
+/// asks the kernel for what was dropped, which CPUs are online and who runs. A process that lives for a shorter
+/// time may be gone before its name is read.
+const LONGEST_DRAIN: Duration = Duration::from_millis(100);
+
+/// What a CPU may send in three drains of the shortest time, KiB. A busy one sends at most one record of 16
 /// tasks (960 bytes) a tick, that is 1 MB/s at 1 kHz; with every slice, 56 bytes a switch, that is
 /// 22 MB/s at the 400 000 switches a second of a pipe benchmark. A reading at every switch, 88
 /// bytes and 24 a counter, is three times that; of witnesses, which are dropped above some 20 000
-/// switches a second, a tenth of it. The ring holds three drains of
-/// that and 4 MiB at least, for a recorder that has to wait for its CPU.
-pub fn buffer_mib(cpus: usize, slices: bool, at_switch: AtSwitch) -> u32 {
-    let per_cpu_kib: u32 = match (slices, at_switch) {
+/// switches a second, a tenth of it.
+const fn sent_kib(slices: bool, at_switch: AtSwitch) -> u32 {
+    match (slices, at_switch) {
         (false, AtSwitch::Nothing) => 150,
         (false, AtSwitch::Witness) => 1000,
         (true, AtSwitch::Nothing | AtSwitch::Witness) => 3300,
         (_, AtSwitch::Counter) => 10_000,
-    };
-    let mib = (cpus as u32).saturating_mul(per_cpu_kib).div_ceil(1024);
+    }
+}
+
+/// The ring's size in MiB where none is asked for. It holds what the CPUs send in three drains and 4 MiB
+/// at least, for a recorder that has to wait for its CPU.
+pub fn buffer_mib(cpus: usize, slices: bool, at_switch: AtSwitch) -> u32 {
+    let mib = (cpus as u32).saturating_mul(sent_kib(slices, at_switch)).div_ceil(1024);
     // What a few CPUs send in the time that it takes to drop a witness.
     let least = if at_switch == AtSwitch::Witness { 16 } else { 4 };
     mib.clamp(least, 512).next_power_of_two()
 }
 
+impl Options {
+    /// How often the ring is drained: as seldom as it holds what `cpus` CPUs send in three drains.
+    pub(super) fn drain_period(&self, cpus: usize, at_switch: AtSwitch) -> Duration {
+        if !self.sample_on.is_empty() {
+            // The ring is not sized for that.
+            return DRAIN.min(self.flush / 4);
+        }
+        let sent = (cpus as f64 * f64::from(sent_kib(self.slices, at_switch)) * 1024.0).max(1.0);
+        let period = DRAIN.as_secs_f64() * f64::from(self.buffer) / sent;
+        let period = period.clamp(DRAIN.as_secs_f64(), LONGEST_DRAIN.as_secs_f64());
+        Duration::from_secs_f64(period).min(self.flush / 4)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::discover::captured;
 
     const fn ms(ms: u64) -> Duration {
         Duration::from_millis(ms)
@@ -243,6 +270,31 @@ mod tests {
         for wrong in ["-5", "-0.5", "nan", "inf", "1e300"] {
             assert!(parse_duration(wrong, ms(1)).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_ring_is_drained_before_it_is_a_third_full() {
+        let machine = captured("bare");
+        let options = Options {
+            flush: ms(2000),
+            ..Options::for_view(&machine, &Plan { tick_ns: 1_000_000, ..Plan::default() })
+        };
+        let period = |cpus, slices, at_switch| {
+            let buffer = buffer_mib(cpus, slices, at_switch) << 20;
+            let options = Options { slices, buffer, ..options.clone() };
+            options.drain_period(cpus, at_switch)
+        };
+        assert_eq!(period(2, false, AtSwitch::Nothing), ms(100));
+        // 32 MiB for 21.
+        assert!((ms(70)..ms(80)).contains(&period(144, false, AtSwitch::Nothing)));
+        assert!((ms(60)..ms(65)).contains(&period(2, true, AtSwitch::Nothing)));
+        // It cannot be larger.
+        assert_eq!(period(1024, true, AtSwitch::Counter), ms(50));
+        let often = Options { sample_on: vec![Sampling::Sched], ..options.clone() };
+        assert_eq!(often.drain_period(2, AtSwitch::Nothing), ms(50));
+        // What was recorded must be there at the next flush.
+        let soon = Options { flush: ms(100), ..options };
+        assert_eq!(soon.drain_period(2, AtSwitch::Nothing), ms(25));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
-use super::args::{Options, Sampling};
+use super::args::{AtSwitch, Options, Sampling};
 use super::marks::Marks;
 use super::needs::needs;
 use super::part::{Common, Draft};
@@ -30,9 +30,6 @@ use crate::signals::Signals;
 use crate::tables::place;
 use crate::tables::writer::{Finished, Target};
 use crate::workload::Workload;
-
-/// How often the ring is drained; `args::buffer_mib` sizes the ring by it.
-const DRAIN: Duration = Duration::from_millis(50);
 
 /// Records of what happened this long before a drain have reached the ring: a program that is
 /// preempted by the hypervisor in the middle may be late.
@@ -63,6 +60,8 @@ struct Recorder<'a> {
     common: Common<'a>,
     session: Session,
     online: Online,
+    /// How often the ring is drained.
+    drain: Duration,
     parts: Parts,
     drops: Drops,
     /// Watches the witnesses, where they may be dropped.
@@ -119,10 +118,12 @@ pub async fn record(
         Watch::new(plan, budget, &unopened, &mut session, mono_ns() as u64)
     });
     let online = Online::open(&machine.root)?;
+    let at_switch = AtSwitch::of(plan, options.witness_budget.is_some());
     let mut recorder = Recorder {
+        online,
+        drain: options.drain_period(common.cpus.len(), at_switch),
         common,
         session,
-        online,
         parts: Parts::new(live, rotation, marks, timer),
         drops: Drops::default(),
         watch,
@@ -151,7 +152,7 @@ impl Recorder<'_> {
     /// Drains until the command ends, a signal comes or the time is over.
     async fn run(&mut self, workload: &mut Workload, signals: &mut Signals) -> Result<()> {
         let progress = Progress::new(self.common.options.quiet);
-        let mut ticks = interval(DRAIN.min(self.common.options.flush / 4));
+        let mut ticks = interval(self.drain);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let forever = Duration::from_secs(u64::from(u32::MAX));
         let over = sleep(self.common.options.duration.unwrap_or(forever));
@@ -256,13 +257,13 @@ impl Recorder<'_> {
         let begin = Instant::now();
         let session = &self.session;
         while !self.parts.live.timeline.remember_running(&mut |cpu| unsent(session, cpu).ok()?)
-            && begin.elapsed() < DRAIN
+            && begin.elapsed() < self.drain
         {
             sleep(Duration::from_micros(100)).await;
         }
     }
 
-    /// Takes what is in the ring, for [`DRAIN`] at most: a machine that fills it faster than it
+    /// Takes what is in the ring, for a drain period at most: a machine that fills it faster than it
     /// is emptied must not keep the recorder from its other duties. `false` if something is left.
     fn drain(&mut self) -> Result<bool> {
         let now = mono_ns() as u64;
@@ -302,7 +303,7 @@ impl Recorder<'_> {
         failed.map_or(Ok(emptied), Err)
     }
 
-    /// Feeds what is in the ring to the time line, for [`DRAIN`] at most. Returns the time up to which
+    /// Feeds what is in the ring to the time line, for a drain period at most. Returns the time up to which
     /// all was fed, and whether that is all there was.
     fn feed(&mut self) -> Result<(u64, bool)> {
         let mut horizon = (mono_ns() as u64).saturating_sub(SETTLE_NS);
@@ -323,7 +324,7 @@ impl Recorder<'_> {
                     ledger.explain(Cause::Undecodable, horizon, None, &error.to_string());
                 }
             }
-            if records % RECORDS_AT_ONCE == 0 && begin.elapsed() >= DRAIN {
+            if records % RECORDS_AT_ONCE == 0 && begin.elapsed() >= self.drain {
                 emptied = false;
                 // What is left is newer than what was fed, by less than the ring can be out of
                 // order.
@@ -456,7 +457,7 @@ impl Recorder<'_> {
     /// Seals early enough that what is not yet closed is part of the flush interval too.
     fn seal_if_due(&mut self) -> Result<()> {
         // A drain is a period late at most, and a seal takes its time too.
-        let margin = 2 * DRAIN + self.common.options.flush / 10;
+        let margin = 2 * self.drain + self.common.options.flush / 10;
         let options = self.common.options;
         let waits = self.parts.live.timeline.waits();
         let waiting = if waits { options.lag } else { Duration::ZERO };
