@@ -9,8 +9,8 @@ use anyhow::{Context as _, Result};
 
 use crate::discover::CpuList;
 
-/// The kernel's list, which is kept open: a recorder looks at it twenty times a second, and to open a file of
-/// sysfs takes ten times as long as to read it.
+/// The kernel's list, which is kept open: a recorder looks at it ten to twenty times a second, and to open and
+/// read it takes six times as long as to read it.
 #[derive(Debug)]
 pub struct Online {
     path: PathBuf,
