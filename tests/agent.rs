@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
+use crate::command::Place;
 use crate::harness::load::Load;
 use crate::harness::{
     assert_checked, python, python_answers, root_or_skip, run, run_ok, text, uncore_trace,
@@ -365,6 +366,29 @@ fn what_is_asked_for_by_a_signal_is_kept_in_a_directory_that_was_not_there() {
     let found = python_answers(&python(), KEPT, &[kept(&agent)[0].as_os_str()]);
     let length = found["length_ns"].as_i64().unwrap();
     assert!((2_900_000_000..=3_020_000_000).contains(&length), "{found}: {}", agent.log());
+}
+
+/// A condition may name a metric that the configuration does not record.
+#[test]
+fn a_metric_of_a_condition_is_recorded() {
+    let place = Place::new();
+    let root = place.machine("grace-2s");
+    let config = place.path("agent.toml");
+    let check = |groups: &str, when: &str| {
+        let trigger = format!("[[trigger]]\nname = 'a'\nwhen = '{when}'\n");
+        let ring = "[ring]\ndirectory = '/nonexistent/ring'\n";
+        fs::write(&config, format!("[record]\ngroups = [{groups}]\n{ring}{trigger}")).unwrap();
+        place.run(["agent", "--check", "--root", &root, "--config", config.to_str().unwrap()])
+    };
+    for groups in ["'mem'", ""] {
+        let valid = check(groups, "pcie_read_bandwidth > 5GB/s for 5ms").ok();
+        assert!(valid.contains(": valid; ") && valid.ends_with("1 trigger\n"), "{valid}");
+    }
+    // The captured machine does not tell what its root ports carry.
+    let line = check("'mem'", "pcie_read_bandwidth > 80% for 5ms").refused();
+    assert!(line.contains("trigger a: ") && line.contains("no peak is known of PCIe"), "{line}");
+    let line = check("'mem'", "pcie_read_bandwith > 5GB/s").refused();
+    assert!(line.contains("trigger a: ") && line.contains("is not a link, metric"), "{line}");
 }
 
 #[test]

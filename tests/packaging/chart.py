@@ -20,7 +20,7 @@ FULL = {
     "record": {"groups": ["mem", "pcie"], "events": ["page-faults"], "tick": "2ms", "method": "residency"},
     "ring": {"enabled": True, "keep": 12, "mode": "0640"},
     "kept": {"directory": "/var/lib/uncore-trace/kept", "quota": "1GiB"},
-    "triggers": [{"name": "full", "when": "pcie_read_bandwidth > 80% for 5ms", "before": "10s"}],
+    "triggers": [{"name": "full", "when": "pcie_read_bandwidth > 5GB/s for 5ms", "before": "10s"}],
     "metrics": {"enabled": True, "annotations": True, "podMonitor": True, "owners": 5},
     "upload": {
         "enabled": True,

@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 
+use crate::catalog::Catalog;
 use crate::catalog::suggest::{did_you_mean, list};
 use crate::plan::Plan;
 use crate::record::parse_duration;
@@ -66,7 +67,7 @@ impl Condition {
                 "{text:?} is not a condition: write SUBJECT > LEVEL for TIME, e.g. pcie in > 80% for 5ms"
             )
         };
-        let (subject, rest) = text.split_once('>').ok_or_else(usage)?;
+        let (subject, rest) = split(text).ok_or_else(usage)?;
         let (level, time) = match rest.split_once(" for ") {
             Some((level, time)) => (level, Some(time)),
             None => (rest, None),
@@ -77,10 +78,22 @@ impl Condition {
         let lasting = lasting.map_err(|error| anyhow!("{text:?}: {error}"))?;
         ensure!(lasting <= Duration::from_mins(1), "{text:?}: choose at most 1min");
         let level = parse_level(level.trim()).with_context(|| format!("{text:?}"))?;
-        let meters = meters(subject.trim(), level, plan).with_context(|| format!("{text:?}"))?;
+        let meters = meters(subject, level, plan).with_context(|| format!("{text:?}"))?;
         let lasting_ns = i64::try_from(lasting.as_nanos()).unwrap_or(i64::MAX);
         Ok(Self { text: text.to_owned(), meters, lasting_ns })
     }
+}
+
+/// The metric of the catalog that a condition is about, if it is about one: it must be recorded.
+pub fn metric_of<'a>(text: &'a str, catalog: &Catalog) -> Option<&'a str> {
+    let (subject, _) = split(text)?;
+    let mut metrics = catalog.families.iter().flat_map(|family| &family.metrics);
+    metrics.any(|metric| metric.name == subject).then_some(subject)
+}
+
+/// The subject of a condition, and its level and time.
+fn split(text: &str) -> Option<(&str, &str)> {
+    text.split_once('>').map(|(subject, rest)| (subject.trim(), rest))
 }
 
 fn parse_level(text: &str) -> Result<Level> {

@@ -12,6 +12,7 @@ use super::report::print;
 use super::select::nanos;
 use super::witness::WitnessArgs;
 use crate::agent;
+use crate::agent::trigger::metric_of;
 use crate::catalog::Catalog;
 use crate::config::Config;
 use crate::discover::{self, Machine};
@@ -93,13 +94,15 @@ pub fn run(args: &Args, root: &Path) -> Result<u8> {
     Ok(u8::from(!outcome.losses.is_complete()))
 }
 
-/// What the configuration asks for, or all traffic.
+/// What the configuration asks for, or all traffic, and the metrics of conditions.
 fn planned(config: &Config, machine: &Machine, catalog: &Catalog) -> Result<Plan> {
     let record = &config.record;
+    let conditions = config.triggers.iter().filter_map(|trigger| trigger.when.as_deref());
+    let watched = conditions.filter_map(|when| metric_of(when, catalog)).map(str::to_owned);
     let request = Request {
         groups: record.groups.clone(),
         events: record.events.clone(),
-        metrics: record.metrics.clone(),
+        metrics: record.metrics.iter().cloned().chain(watched).collect(),
         allow_missing: true,
         devices: Vec::new(),
         per_port: false,

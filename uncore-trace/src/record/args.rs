@@ -210,9 +210,9 @@ pub fn default_tick(interval: Duration) -> Duration {
 /// The shortest time between two drains of the ring.
 const DRAIN: Duration = Duration::from_millis(50);
 
-/// The longest. A drain costs as much again as the records of 50 ms, whatever it finds: it wakes an idle CPU, and
-/// asks the kernel for what was dropped, which CPUs are online and who runs. A process that lives for a shorter
-/// time may be gone before its name is read.
+/// The longest. A drain takes more CPU time than the records of 50 ms with 10 counters, whatever it finds: it wakes
+/// an idle CPU, and asks the kernel for what was dropped, which CPUs are online and who runs (docs/cost.md). A
+/// process that lives for a shorter time may be gone before its name is read.
 const LONGEST_DRAIN: Duration = Duration::from_millis(100);
 
 /// What a CPU may send in three drains of the shortest time, KiB. A busy one sends at most one record of 16
