@@ -254,10 +254,7 @@ impl Readers {
         log: &mut impl Log,
     ) {
         let value = Ok(value(count));
-        let row = Row { trigger: readings::STOP, ..Row::default() };
-        let next = Next { open_tick: log.open_tick(), is_sample: false };
-        let reading = self.reading(id, cpu, (tick, now), (Trigger::Stop, value, None), next);
-        log.readings(reading.as_slice(), &row);
+        self.mark(id, cpu, (tick, now), (Trigger::Stop, value, readings::STOP), log);
         if let Some(counter) = self.counter(id) {
             counter.stopped = Some((now, why));
         }
@@ -280,11 +277,8 @@ impl Readers {
         if stopped.is_none() && old == Some(cpu) {
             return;
         }
-        let row = Row { trigger: readings::START, ..Row::default() };
         let tick = now / self.tick_ns;
-        let next = Next { open_tick: log.open_tick(), is_sample: false };
-        let reading = self.reading(id, cpu, (tick, now), (Trigger::Start, Err(0), None), next);
-        log.readings(reading.as_slice(), &row);
+        self.mark(id, cpu, (tick, now), (Trigger::Start, Err(0), readings::START), log);
         if let Some((since, why)) = stopped {
             if let Some(counter) = self.counter(id) {
                 counter.read = None;
@@ -406,6 +400,20 @@ impl Readers {
         };
         let before = counter.read.replace((tick, enabled));
         enabled > 0 && before.is_some_and(|(last, before)| last < tick && before == enabled)
+    }
+
+    /// Logs that a counter stops or starts; `word` is the trigger of its row.
+    fn mark(
+        &mut self,
+        counter: u32,
+        cpu: u32,
+        when: (u64, u64),
+        (trigger, value, word): (Trigger, Result<Value, i32>, &'static str),
+        log: &mut impl Log,
+    ) {
+        let next = Next { open_tick: log.open_tick(), is_sample: false };
+        let reading = self.reading(counter, cpu, when, (trigger, value, None), next);
+        log.readings(reading.as_slice(), &Row { trigger: word, ..Row::default() });
     }
 
     /// The entry of a reading, in a tick that has not ended; `None` where a newer entry has all that this one
