@@ -116,8 +116,7 @@ fn configures(program: &Path, config: &str) -> Result<()> {
     let dir = tempfile::tempdir().context("cannot make a directory")?;
     let (path, root) = (dir.path().join("agent.toml"), dir.path().join("root"));
     fs::write(&path, config).with_context(|| format!("cannot write {}", path.display()))?;
-    fs::create_dir(&root).with_context(|| format!("cannot make {}", root.display()))?;
-    fixtures::machine(MACHINE)?.fill(&root)?;
+    fixtures::machine(MACHINE)?.unpack(&root)?;
     let mut agent = Command::new(program);
     agent.args(["agent", "--check", "--config"]).arg(&path).arg("--root").arg(&root);
     quietly(&mut agent).map(drop)
