@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
+use super::host::HostArgs;
 use super::report::print;
-use crate::tables::reader::Recording;
 use crate::terminal;
 use crate::text::{printable, wrapped};
 use crate::view::check::{Finding, Outcome, check};
@@ -23,14 +23,18 @@ Examples:
   uncore-trace check run/
   uncore-trace check run.parquet && echo intact")]
 pub struct Args {
-    /// The recording: a .parquet file, or a directory that `record` wrote
+    /// The recording: a .parquet file, or a directory that `record` wrote; or a roll-up: a file, or the
+    /// directory of a host, an hour, a day or a cluster
     #[arg(value_name = "FILE|DIR")]
     pub path: PathBuf,
+
+    #[command(flatten)]
+    hosts: HostArgs,
 }
 
 /// Prints the findings; 0 or 1. An error means the recording cannot be read: exit code 2.
 pub fn run(args: &Args, _root: &Path) -> Result<u8> {
-    let recording = Recording::open(&args.path)?;
+    let recording = args.hosts.open(&args.path)?;
     let findings = check(&recording)?;
     print(&render(&findings, terminal::columns()))?;
     Ok(u8::from(findings.iter().any(failed)))

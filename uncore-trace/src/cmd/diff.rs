@@ -6,11 +6,11 @@ use std::str::FromStr;
 use anyhow::{Context as _, Result, bail};
 
 use super::heading::{FAIL, LINE, PRINT, SPAN};
+use super::host::HostArgs;
 use super::log::say;
 use super::output::path;
 use super::page::save;
 use super::report::print;
-use crate::tables::reader::Recording;
 use crate::terminal;
 use crate::text::printable;
 use crate::units;
@@ -53,7 +53,7 @@ is not known is null, never 0.
 
 Exit code: 0; 1 with --fail-above if something grew by more; 2 for errors.")]
 pub struct Args {
-    /// The recording before: a .parquet file, or a directory that `record` wrote
+    /// The recording before: a .parquet file, or a directory that `record` wrote; or a roll-up
     #[arg(value_name = "BEFORE")]
     first: PathBuf,
     /// The recording after; without it, two spans of BEFORE are compared, and --before and --after are needed
@@ -70,6 +70,8 @@ pub struct Args {
     /// What a line is; processes, containers and pods of two recordings are compared by their names
     #[arg(long, value_enum, default_value = "cgroup", help_heading = LINE)]
     by: By,
+    #[command(flatten)]
+    hosts: HostArgs,
     /// Compare events, even if both recordings have links
     #[arg(long, help_heading = LINE)]
     events: bool,
@@ -150,8 +152,12 @@ pub fn run(args: &Args, _root: &Path) -> Result<u8> {
              a second recording"
         );
     }
-    let first = Recording::open(&args.first)?;
-    let other = args.second.as_deref().map_or_else(|| Ok(first.clone()), Recording::open)?;
+    let first = args.hosts.open(&args.first)?;
+    let second = args.second.as_deref().map(|second| args.hosts.open(second));
+    let other = second.unwrap_or_else(|| Ok(first.clone()))?;
+    if args.by == By::Pid {
+        first.require_processes().and_then(|()| other.require_processes())?;
+    }
     let asked = |recording, span: Option<&Between>| Asked {
         recording,
         from: span.and_then(|span| span.from.clone()),

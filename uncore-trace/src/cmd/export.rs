@@ -55,7 +55,8 @@ have no series of their own. uncore_trace_unknown_seconds_total is for how long
 counts are not known; in such a step they have no sample."
 )]
 pub struct Args {
-    /// The recording: a .parquet file, or a directory that `record` wrote
+    /// The recording: a .parquet file, or a directory that `record` wrote; or a roll-up: a file, or the
+    /// directory of a host, an hour, a day or a cluster
     #[arg(value_name = "FILE|DIR")]
     path: PathBuf,
 
@@ -88,6 +89,9 @@ pub struct Args {
     /// Only what ends at this time or earlier
     #[arg(long, value_name = "TIME", help_heading = SPAN)]
     to: Option<Moment>,
+
+    #[command(flatten)]
+    hosts: HostArgs,
 
     /// With --perfetto and --openmetrics: how many tenants are shown separately, the largest of each
     /// quantity
@@ -140,7 +144,7 @@ struct Source<'a> {
 
 /// Writes the files and says what they have; exit code 0.
 pub fn run(args: &Args, _root: &Path) -> Result<u8> {
-    let recording = Recording::open(&args.path)?;
+    let recording = args.hosts.open(&args.path)?;
     let fabric = recording.table(&fabric::TABLE)?;
     let shown = printable(&args.path.display().to_string()).into_owned();
     let Some(span) = Span::of(&recording, &fabric, args.from.as_ref(), args.to.as_ref())? else {
@@ -187,6 +191,9 @@ fn outputs(args: &Args, recording: &Recording) -> Result<Vec<(Format, Output)>> 
     let table = args.table.name;
     if !recording.tables().iter().any(|def| def.name == table) {
         let path = printable(&args.path.display().to_string()).into_owned();
+        if recording.is_rollup() {
+            bail!("{path} is a roll-up, which has no table {table}: it has fabric only");
+        }
         bail!(
             "{path} has no table {table}: one file has fabric only; record into a directory, \
              e.g. -o run/"

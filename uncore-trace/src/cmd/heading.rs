@@ -19,6 +19,8 @@ pub(super) const COST: &str = "Cost and accuracy";
 pub(super) const LINE: &str = "What a line is";
 /// Which windows.
 pub(super) const SPAN: &str = "Which time";
+/// Which machines of many.
+pub(super) const HOST: &str = "Which hosts";
 /// The formats of other programs.
 pub(super) const FORMAT: &str = "What to write";
 /// An instant or a span, and of whom.

@@ -29,6 +29,10 @@ pub(super) fn only(recording: &Recording, args: &Args) -> Result<u8> {
     );
     let latencies = of(recording, args)?;
     ensure!(
+        !recording.is_rollup(),
+        "{path} is a roll-up, which does not keep latencies: ask a recording"
+    );
+    ensure!(
         !latencies.is_empty(),
         "{path} has no latency of a link: record with -p mem,latency on a machine that counts one \
          (see `uncore-trace list metrics`)"

@@ -13,6 +13,7 @@ pub mod diff;
 pub mod doctor;
 pub mod export;
 mod heading;
+mod host;
 mod latency;
 pub mod list;
 pub mod log;

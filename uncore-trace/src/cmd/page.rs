@@ -21,8 +21,12 @@ pub(super) fn save(
     overwrite: bool,
     write: impl FnOnce(&mut dyn Write) -> Result<()>,
 ) -> Result<()> {
-    let mode = |recording: &&Recording| Mode::of(recording.table(&fabric::TABLE)?.path());
-    let modes = recordings.iter().map(mode).collect::<Result<Vec<_>>>()?;
+    let mut modes = Vec::new();
+    for recording in recordings {
+        for table in recording.files(&fabric::TABLE)? {
+            modes.push(Mode::of(table.path())?);
+        }
+    }
     let mode = modes.into_iter().reduce(Mode::of_both).unwrap_or_default();
     let mut output = Output::create(file, Content::Text, recordings, overwrite, mode)?;
     write(&mut output).map_err(|error| output.explain(error))?;

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, ensure};
 
 use super::heading::{LINE, PRINT, SPAN};
+use super::host::HostArgs;
 use super::latency;
 use super::output::path;
 use super::page::save;
@@ -55,6 +56,10 @@ The span `epoch 1` that was marked while recording, and all marks:
   uncore-trace report run.parquet --from 'mark:epoch 1' --to 'mark:epoch 1'
   uncore-trace report run.parquet --marks
 
+One host of a roll-up, in an hour of all hosts:
+  uncore-trace report /bucket/cluster=north/date=2026-11-17/hour=10 \\
+    --host node-0007
+
 A page for a browser, which needs no other file and no network:
   uncore-trace report run/ --html run.html
 
@@ -93,7 +98,8 @@ left out. They are what --marks --json and --marks --csv print: text, kind
 (instant or span), begin_s, end_s (seconds after the start of the recording),
 begin_ns, end_ns (CLOCK_MONOTONIC), source, pid.")]
 pub struct Args {
-    /// The recording: a .parquet file, or a directory that `record` wrote
+    /// The recording: a .parquet file, or a directory that `record` wrote; or a roll-up: a file, or the
+    /// directory of a host, an hour, a day or a cluster
     #[arg(value_name = "FILE|DIR")]
     pub path: PathBuf,
     /// What the lines are grouped by
@@ -113,6 +119,8 @@ pub struct Args {
     /// recording if the span was not ended
     #[arg(long, value_name = "TIME", help_heading = SPAN)]
     pub to: Option<Moment>,
+    #[command(flatten)]
+    pub hosts: HostArgs,
     /// Show only how full each link was (memory, PCIe, chip-to-chip links, mesh), and who filled those
     /// that were above 80 % of their peak
     #[arg(long, conflicts_with_all = ["csv", "top", "marks"], help_heading = PRINT)]
@@ -147,7 +155,10 @@ pub struct Args {
 
 /// Prints the report; exit code 0.
 pub fn run(args: &Args, _root: &Path) -> Result<u8> {
-    let recording = Recording::open(&args.path)?;
+    let recording = args.hosts.open(&args.path)?;
+    if args.by == By::Pid {
+        recording.require_processes()?;
+    }
     if let Some(file) = &args.html {
         return html(&recording, args, file);
     }

@@ -70,6 +70,9 @@ pub enum Source {
     Sysfs,
     /// The data sheet that the catalog names.
     Catalog,
+    /// A roll-up, which does not say where it had the peak from.
+    #[serde(rename = "roll-up")]
+    Rollup,
 }
 
 impl Source {
@@ -79,6 +82,7 @@ impl Source {
             Self::Calibrated => "calibrated",
             Self::Sysfs => "sysfs",
             Self::Catalog => "catalog",
+            Self::Rollup => "roll-up",
         }
     }
 }

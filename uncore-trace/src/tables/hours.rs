@@ -22,7 +22,7 @@ use jiff::tz::TimeZone;
 use super::lock::{self, Act};
 use super::mode::Mode;
 use super::repair::repair_table;
-use super::segment::partial_dir;
+use super::segment::{self, partial_dir};
 use super::sent::{self, Stamp};
 use super::writer::{Create, Finished, Target, Writer};
 use super::{disk, place};
@@ -37,6 +37,9 @@ const PARTIAL: &str = ".parquet.partial";
 
 /// The end of a name of a file.
 const FILE: &str = ".parquet";
+
+/// What the names of directories begin with, from the outer to the inner.
+const KEYS: [&str; 3] = ["cluster=", "date=", "hour="];
 
 /// After this time without a change nothing is about to be written into the directory of an hour.
 const UNUSED: Duration = Duration::from_hours(2);
@@ -304,10 +307,36 @@ fn files(root: &Path, suffix: &str) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
+/// The files at `dir` and in the partitions below it, which may be those of one cluster, day or hour: each is
+/// one path, or of an hour that is written those of what is sealed.
+///
+/// # Errors
+///
+/// A directory cannot be read.
+pub(super) fn below(dir: &Path) -> Result<Vec<Vec<PathBuf>>> {
+    let is_visible = |name: &str, end: &str| name.ends_with(end) && !name.starts_with('.');
+    let finished = entries(dir, |name, is_dir| !is_dir && is_visible(name, FILE))?;
+    let mut found: Vec<Vec<PathBuf>> = Vec::new();
+    for partial in entries(dir, |name, is_dir| is_dir && is_visible(name, PARTIAL))? {
+        // A file that is about to lose its partial directory has both names.
+        if !finished.contains(&partial.with_extension("")) {
+            found.push(segment::sealed(&partial)?);
+        }
+    }
+    found.extend(finished.into_iter().map(|file| vec![file]));
+    let is_partition =
+        |name: &str, is_dir: bool| is_dir && KEYS.iter().any(|key| name.starts_with(key));
+    for partition in entries(dir, is_partition)? {
+        found.extend(below(&partition)?);
+    }
+    found.sort();
+    Ok(found)
+}
+
 /// The directories of all hours.
 fn partitions(root: &Path) -> Result<Vec<PathBuf>> {
     let mut dirs = vec![root.to_owned()];
-    for key in ["cluster=", "date=", "hour="] {
+    for key in KEYS {
         let mut below = Vec::new();
         for dir in &dirs {
             let is_partition = |name: &str, is_dir: bool| is_dir && name.starts_with(key);

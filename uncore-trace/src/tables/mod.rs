@@ -19,6 +19,7 @@ pub mod place;
 mod queue;
 pub mod reader;
 pub mod repair;
+pub mod rollup;
 mod segment;
 pub mod sent;
 pub mod series;

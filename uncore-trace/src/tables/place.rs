@@ -146,7 +146,7 @@ pub fn outside(recording: &Recording, output: &Path) -> Result<()> {
 /// That writing `output` replaces nothing of `recording`.
 pub fn apart(recording: &Recording, output: &Path) -> Result<()> {
     let path = recording.path();
-    if recording.is_dataset() {
+    if path.is_dir() {
         return beside(path, output, "");
     }
     if fs::metadata(output).is_ok_and(|existing| is_same(path, &existing)) {

@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader,
@@ -24,26 +25,52 @@ use parquet::file::metadata::RowGroupMetaData;
 use parquet::file::statistics::Statistics;
 
 use super::digest::{self, Footer, Groups};
+use super::rollup::{self, Rollup};
 use super::segment::partial_dir;
 use super::writer::table_path;
 use super::{disk, place, series, stream};
+use crate::schema::origin::Origin;
 use crate::schema::{ALL, TableDef, fabric, metadata};
 
 /// Rows of a batch: at 200 bytes a row in memory under 2 MiB.
-const BATCH_ROWS: usize = 8192;
+pub(super) const BATCH_ROWS: usize = 8192;
 
-/// A recording on disk.
+/// A recording on disk, or a roll-up, which is read like one.
 #[derive(Debug, Clone)]
 pub struct Recording {
     path: PathBuf,
     dataset: bool,
+    rollup: Option<Arc<Rollup>>,
 }
 
 impl Recording {
+    /// Opens a file, a dataset, or a roll-up: of one, all hosts, or those that one of `hosts` names or
+    /// matches with `*`.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be read, or one of `hosts` is not in it.
+    pub fn of_hosts(path: &Path, hosts: &[String]) -> Result<Recording> {
+        if let Some(rollup) = Rollup::open(path, hosts)? {
+            let rollup = Some(Arc::new(rollup));
+            return Ok(Recording { path: path.to_owned(), dataset: false, rollup });
+        }
+        let recording = Recording::open(path)?;
+        if !hosts.is_empty() {
+            let host = Origin::of(recording.table(&fabric::TABLE)?.metadata()).host;
+            rollup::matching(path, hosts, &[&host].into())?;
+        }
+        Ok(recording)
+    }
+
     /// Opens a file or a dataset; its `fabric` table must be there and readable.
+    ///
+    /// # Errors
+    ///
+    /// It is not, or it is a roll-up.
     pub fn open(path: &Path) -> Result<Recording> {
         let dataset = path.is_dir();
-        let recording = Recording { path: path.to_owned(), dataset };
+        let recording = Recording { path: path.to_owned(), dataset, rollup: None };
         let fabric = recording.path_of(&fabric::TABLE);
         if !disk::occupied(&fabric)? {
             if disk::occupied(&partial_dir(&fabric))? {
@@ -64,6 +91,9 @@ impl Recording {
                     place::bare(path).display()
                 );
             }
+            if dataset && rollup::is_directory(path)? {
+                return Err(rollup::is_none(path));
+            }
             if dataset {
                 bail!("{} holds no recording: there is no fabric.parquet in it", path.display());
             }
@@ -78,9 +108,39 @@ impl Recording {
         self.dataset
     }
 
+    /// Whether it is a roll-up: windows of a second or longer, of one host or of many, without processes.
+    /// `fabric` then has three columns more, `known_ns`, `low` and `high`, see [`rollup`].
+    pub fn is_rollup(&self) -> bool {
+        self.rollup.is_some()
+    }
+
+    /// That it has processes.
+    ///
+    /// # Errors
+    ///
+    /// It is a roll-up.
+    pub fn require_processes(&self) -> Result<()> {
+        if self.is_rollup() {
+            bail!("{} is a roll-up, which has no processes: use --by cgroup", self.path.display());
+        }
+        Ok(())
+    }
+
     /// What was opened.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The files that a table is in: one, but of a roll-up as many as it has.
+    ///
+    /// # Errors
+    ///
+    /// The table cannot be read.
+    pub fn files(&self, def: &'static TableDef) -> Result<Vec<Table>> {
+        match &self.rollup {
+            Some(rollup) => Ok(rollup.files().cloned().collect()),
+            None => Ok(vec![self.table(def)?]),
+        }
     }
 
     /// The tables there are.
@@ -93,7 +153,15 @@ impl Recording {
 
     /// Opens one table.
     pub fn table(&self, def: &'static TableDef) -> Result<Table> {
-        Table::open(def, &self.path_of(def))
+        match &self.rollup {
+            Some(rollup) if def.name == fabric::TABLE.name => {
+                Ok(Table::of_rollup(&self.path, Arc::clone(rollup)))
+            }
+            Some(_) => {
+                bail!("{} is a roll-up, which has no table {}", self.path.display(), def.name)
+            }
+            None => Table::open(def, &self.path_of(def)),
+        }
     }
 
     fn path_of(&self, def: &TableDef) -> PathBuf {
@@ -102,14 +170,22 @@ impl Recording {
 }
 
 /// One open table.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Table {
     def: &'static TableDef,
     path: PathBuf,
-    footer: ArrowReaderMetadata,
     pairs: BTreeMap<String, String>,
     digest: String,
-    groups: Arc<Groups>,
+    rows: Rows,
+}
+
+/// Where its rows are.
+#[derive(Debug, Clone)]
+enum Rows {
+    /// In its file.
+    File(ArrowReaderMetadata, Arc<Groups>),
+    /// In those of a roll-up.
+    Rollup(Arc<Rollup>),
 }
 
 impl Table {
@@ -143,30 +219,17 @@ impl Table {
         let pairs =
             metadata::from_key_values(footer.metadata().file_metadata().key_value_metadata());
         let groups = Arc::new(Groups::of(footer.metadata()));
-        let unknown = String::new();
-        let mut table =
-            Table { def, path: path.to_owned(), footer, pairs, digest: unknown, groups };
-        table.verify()?;
-        table.digest =
+        verify(def, path, &footer, &pairs)?;
+        let digest =
             digest.with_context(|| format!("{} is damaged: it has no digest", path.display()))?;
-        Ok(table)
+        Ok(Table { def, path: path.to_owned(), pairs, digest, rows: Rows::File(footer, groups) })
     }
 
-    /// That the file is ours, of this version, and has the table's columns.
-    fn verify(&self) -> Result<()> {
-        let path = self.path.display();
-        metadata::require_version(&self.path, &self.pairs)?;
-        for wanted in (self.def.schema)().fields() {
-            let found = self.footer.schema().field_with_name(wanted.name());
-            if found.ok().is_none_or(|found| found.data_type() != wanted.data_type()) {
-                bail!(
-                    "{path} is not a {} table: column {} is missing or of another type",
-                    self.def.name,
-                    wanted.name()
-                );
-            }
-        }
-        Ok(())
+    /// The table `fabric` that a roll-up is read as.
+    fn of_rollup(path: &Path, rollup: Arc<Rollup>) -> Table {
+        let (path, pairs) = (path.to_owned(), rollup.pairs().clone());
+        let rows = Rows::Rollup(rollup);
+        Table { def: &fabric::TABLE, path, pairs, digest: String::new(), rows }
     }
 
     /// The table's definition.
@@ -174,25 +237,46 @@ impl Table {
         self.def
     }
 
+    /// The columns that can be scanned: a roll-up has a few more.
+    pub fn schema(&self) -> SchemaRef {
+        match &self.rows {
+            Rows::File(..) => (self.def.schema)(),
+            Rows::Rollup(_) => rollup::schema(),
+        }
+    }
+
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The digest of the file, see [`digest`].
+    /// The digest of the file, see [`digest`]; empty where a roll-up is read.
     pub fn digest(&self) -> &str {
         &self.digest
     }
 
-    /// The numbers of the row groups whose bytes are not what was written; reads the whole file.
+    /// The numbers of the row groups whose bytes are not what was written; reads the whole file. Of a
+    /// roll-up they are in [`Recording::files`].
     pub fn damaged_groups(&self) -> Result<Vec<usize>> {
+        let Rows::File(_, groups) = &self.rows else { return Ok(Vec::new()) };
         let file = disk::doing("open", &self.path, File::open(&self.path))?;
-        disk::doing("read", &self.path, self.groups.damaged(&file))
+        disk::doing("read", &self.path, groups.damaged(&file))
     }
 
     /// Rows, as the footer has it.
     pub fn rows(&self) -> i64 {
-        self.footer.metadata().file_metadata().num_rows()
+        match &self.rows {
+            Rows::File(footer, _) => footer.metadata().file_metadata().num_rows(),
+            Rows::Rollup(rollup) => rollup.files().map(Table::rows).sum(),
+        }
+    }
+
+    /// The row groups of its file; a roll-up has those of [`Recording::files`].
+    fn groups(&self) -> &[RowGroupMetaData] {
+        match &self.rows {
+            Rows::File(footer, _) => footer.metadata().row_groups(),
+            Rows::Rollup(_) => &[],
+        }
     }
 
     /// That no row group is damaged; reads the whole file.
@@ -209,12 +293,12 @@ impl Table {
 
     /// Rows of each row group.
     pub fn group_rows(&self) -> Vec<i64> {
-        self.footer.metadata().row_groups().iter().map(RowGroupMetaData::num_rows).collect()
+        self.groups().iter().map(RowGroupMetaData::num_rows).collect()
     }
 
     /// Row groups.
     pub fn row_groups(&self) -> usize {
-        self.footer.metadata().num_row_groups()
+        self.groups().len()
     }
 
     /// Key-value metadata of ours.
@@ -225,7 +309,10 @@ impl Table {
     /// The least and greatest value of an `int64` column, by the row groups' statistics; none
     /// where one has none.
     pub fn bounds(&self, column: &str) -> Option<(i64, i64)> {
-        let groups = self.footer.metadata().row_groups().iter();
+        if let Rows::Rollup(rollup) = &self.rows {
+            return rollup.bounds(column);
+        }
+        let groups = self.groups().iter();
         let bounds: Option<Vec<(i64, i64)>> =
             groups.filter(|group| group.num_rows() > 0).map(|group| range(group, column)).collect();
         bounds?.into_iter().reduce(|(a, b), (c, d)| (a.min(c), b.max(d)))
@@ -234,12 +321,20 @@ impl Table {
     /// The least value of an `int64` column in a row group, by its statistics; `None` where the group
     /// is empty or has none.
     pub fn lowest(&self, group: usize, column: &str) -> Option<i64> {
-        range(self.footer.metadata().row_groups().get(group)?, column).map(|(lowest, _)| lowest)
+        self.range(group, column).map(|(lowest, _)| lowest)
+    }
+
+    /// The least and the greatest, as [`Self::lowest`].
+    pub(super) fn range(&self, group: usize, column: &str) -> Option<(i64, i64)> {
+        range(self.groups().get(group)?, column)
     }
 
     /// Scans the named columns from the first row to the last.
     pub fn scan(&self, columns: &[&str]) -> Result<Scan> {
-        self.scan_groups(columns, (0..self.row_groups()).collect())
+        match &self.rows {
+            Rows::File(..) => self.scan_groups(columns, (0..self.row_groups()).collect()),
+            Rows::Rollup(rollup) => Ok(Scan::Rollup(rollup::Scan::new(rollup, columns, None)?)),
+        }
     }
 
     /// Scans the named columns of every row group that may hold a row whose `int64` column
@@ -250,7 +345,11 @@ impl Table {
         within: &str,
         wanted: RangeInclusive<i64>,
     ) -> Result<Scan> {
-        let groups = self.footer.metadata().row_groups().iter().enumerate();
+        if let Rows::Rollup(rollup) = &self.rows {
+            let wanted = (within == rollup::TIME).then_some(wanted);
+            return Ok(Scan::Rollup(rollup::Scan::new(rollup, columns, wanted)?));
+        }
+        let groups = self.groups().iter().enumerate();
         let overlaps = |group: &RowGroupMetaData| {
             range(group, within)
                 .is_none_or(|(least, most)| least <= *wanted.end() && *wanted.start() <= most)
@@ -266,17 +365,19 @@ impl Table {
     }
 
     fn scan_groups(&self, columns: &[&str], groups: Vec<usize>) -> Result<Scan> {
+        let Rows::File(footer, digests) = &self.rows else {
+            bail!("{} is a roll-up: it is scanned as a whole", self.path.display());
+        };
         let mut expected = 0;
         let mut unverified = VecDeque::with_capacity(groups.len());
         for &group in &groups {
             unverified.push_back((expected, group));
-            expected += self.footer.metadata().row_group(group).num_rows();
+            expected += footer.metadata().row_group(group).num_rows();
         }
         let file = disk::doing("open", &self.path, File::open(&self.path))?;
         let handle = disk::doing("open", &self.path, file.try_clone())?;
         let reader = guard(&self.path, || {
-            let builder =
-                ParquetRecordBatchReaderBuilder::new_with_metadata(file, self.footer.clone());
+            let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(file, footer.clone());
             let mask = ProjectionMask::columns(builder.parquet_schema(), columns.iter().copied());
             builder
                 .with_projection(mask)
@@ -286,16 +387,41 @@ impl Table {
                 .map_err(|error| anyhow!("{}", disk::explain(&error)))
         })
         .with_context(|| format!("cannot read {}", self.path.display()))?;
-        Ok(Scan {
+        Ok(Scan::File(FileScan {
             path: self.path.clone(),
             reader: Some(reader),
             rows: 0,
             expected,
             file: handle,
-            groups: Arc::clone(&self.groups),
+            groups: Arc::clone(digests),
             unverified,
-        })
+        }))
     }
+}
+
+/// That the file is ours, of this version, and has the table's columns.
+fn verify(
+    def: &TableDef,
+    path: &Path,
+    footer: &ArrowReaderMetadata,
+    pairs: &BTreeMap<String, String>,
+) -> Result<()> {
+    metadata::require_version(path, pairs)?;
+    if def.name == fabric::TABLE.name && pairs.contains_key(metadata::ROLLUP_VERSION) {
+        return Err(rollup::is_none(path));
+    }
+    let path = path.display();
+    for wanted in (def.schema)().fields() {
+        let found = footer.schema().field_with_name(wanted.name());
+        if found.ok().is_none_or(|found| found.data_type() != wanted.data_type()) {
+            bail!(
+                "{path} is not a {} table: column {} is missing or of another type",
+                def.name,
+                wanted.name()
+            );
+        }
+    }
+    Ok(())
 }
 
 /// The least and greatest value of an `int64` column in a row group, if its statistics say.
@@ -308,7 +434,27 @@ fn range(group: &RowGroupMetaData, column: &str) -> Option<(i64, i64)> {
 }
 
 /// The batches of a table, in order.
-pub struct Scan {
+#[derive(Debug)]
+pub enum Scan {
+    /// Those of its file.
+    File(FileScan),
+    /// Those of a roll-up.
+    Rollup(rollup::Scan),
+}
+
+impl Iterator for Scan {
+    type Item = Result<RecordBatch>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match self {
+            Self::File(scan) => scan.next(),
+            Self::Rollup(scan) => scan.next(),
+        }
+    }
+}
+
+/// The batches of a file.
+pub struct FileScan {
     path: PathBuf,
     reader: Option<ParquetRecordBatchReader>,
     rows: i64,
@@ -319,16 +465,16 @@ pub struct Scan {
     unverified: VecDeque<(i64, usize)>,
 }
 
-impl std::fmt::Debug for Scan {
+impl std::fmt::Debug for FileScan {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Scan")
+        f.debug_struct("FileScan")
             .field("path", &self.path)
             .field("rows", &self.rows)
             .finish_non_exhaustive()
     }
 }
 
-impl Scan {
+impl FileScan {
     fn read(&mut self) -> Result<Option<RecordBatch>> {
         let ahead = self.rows + BATCH_ROWS as i64;
         while let Some((_, group)) = self.unverified.pop_front_if(|(before, _)| *before < ahead) {
@@ -353,7 +499,7 @@ impl Scan {
     }
 }
 
-impl Iterator for Scan {
+impl Iterator for FileScan {
     type Item = Result<RecordBatch>;
 
     fn next(&mut self) -> Option<Self::Item> {

@@ -71,6 +71,39 @@ pub(super) fn partial_dir(target: &Path) -> PathBuf {
     disk::with_suffix(target, ".partial")
 }
 
+/// The segments in a partial directory that are the table so far, in order, and those that were merged into
+/// one of them.
+fn ranges(dir: &Path) -> Result<(Vec<Range>, Vec<Range>)> {
+    let mut segments = Vec::new();
+    for entry in disk::doing("read", dir, fs::read_dir(dir))? {
+        let entry = disk::doing("read", dir, entry)?;
+        segments.extend(entry.file_name().to_str().and_then(Range::parse));
+    }
+    // Widest first among those that begin together, so that parts follow what they went into.
+    segments.sort_by_key(|range| (range.first, u32::MAX - range.last));
+    let (mut kept, mut merged): (Vec<Range>, Vec<Range>) = (Vec::new(), Vec::new());
+    for range in segments {
+        match kept.last() {
+            Some(last) if range.last <= last.last => merged.push(range),
+            Some(last) if range.first <= last.last => {
+                bail!(
+                    "segments {} and {} in {} overlap; move one of them away",
+                    last.file(),
+                    range.file(),
+                    dir.display()
+                );
+            }
+            _ => kept.push(range),
+        }
+    }
+    Ok((kept, merged))
+}
+
+/// The files of the segments that are sealed, in order, of a table that may be written now.
+pub(super) fn sealed(dir: &Path) -> Result<Vec<PathBuf>> {
+    Ok(ranges(dir)?.0.into_iter().map(|range| dir.join(range.file())).collect())
+}
+
 impl Partial {
     /// Makes the empty directory for a table that will be `target`.
     pub(super) fn create(def: &'static TableDef, target: &Path, mode: Mode) -> Result<Partial> {
@@ -83,30 +116,10 @@ impl Partial {
     /// Opens what a recorder left, ending a merge it was killed in.
     pub(super) fn open(def: &'static TableDef, target: &Path) -> Result<Partial> {
         let dir = partial_dir(target);
-        let mut segments = Vec::new();
-        for entry in disk::doing("read", &dir, fs::read_dir(&dir))? {
-            let entry = disk::doing("read", &dir, entry)?;
-            segments.extend(entry.file_name().to_str().and_then(Range::parse));
-        }
-        // Widest first among those that begin together, so that parts follow what they went into.
-        segments.sort_by_key(|range| (range.first, u32::MAX - range.last));
-        let mut kept: Vec<Range> = Vec::new();
-        for range in segments {
-            match kept.last() {
-                Some(last) if range.last <= last.last => {
-                    let part = dir.join(range.file());
-                    disk::doing("remove", &part, fs::remove_file(&part))?;
-                }
-                Some(last) if range.first <= last.last => {
-                    bail!(
-                        "segments {} and {} in {} overlap; move one of them away",
-                        last.file(),
-                        range.file(),
-                        dir.display()
-                    );
-                }
-                _ => kept.push(range),
-            }
+        let (kept, merged) = ranges(&dir)?;
+        for range in merged {
+            let part = dir.join(range.file());
+            disk::doing("remove", &part, fs::remove_file(&part))?;
         }
         let next = kept.last().map_or(0, |range| range.last + 1);
         let opened = disk::doing("open", &dir, File::open(&dir))?;

@@ -82,6 +82,9 @@ fn parse<T: DeserializeOwned>(pairs: &BTreeMap<String, String>, key: &str) -> Re
 
 /// Loss totals are there, agree with `complete`, and in a dataset with the loss table.
 pub(super) fn loss(recording: &Recording, facts: &Facts) -> Outcome {
+    if recording.is_rollup() {
+        return Outcome::NotHere("a roll-up does not keep what was lost".to_owned());
+    }
     let (totals, complete) = match (&facts.loss, &facts.complete) {
         (Ok(totals), Ok(complete)) => (totals, *complete),
         (Err(reason), _) | (_, Err(reason)) if facts.repaired => {

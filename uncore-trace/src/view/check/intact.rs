@@ -4,9 +4,8 @@
 use anyhow::Result;
 
 use super::Outcome;
-use crate::schema::TableDef;
 use crate::tables::manifest::Manifest;
-use crate::tables::reader::Recording;
+use crate::tables::reader::{Recording, Table};
 use crate::text::counted;
 
 /// Damaged parts that are named; more are counted.
@@ -14,25 +13,30 @@ const NAMED: usize = 5;
 
 /// Every row group and footer has the digest it was written with, see [`crate::tables::digest`].
 pub(super) fn bytes(recording: &Recording) -> Outcome {
-    let (mut damaged, mut groups) = (Vec::new(), 0);
-    let tables = recording.tables();
-    for def in &tables {
-        match table(recording, def) {
-            Ok((all, wrong)) => {
-                groups += all;
-                damaged.extend(wrong);
+    let (mut damaged, mut groups, mut files) = (Vec::new(), 0, 0);
+    for def in recording.tables() {
+        let found = recording.files(def).and_then(|tables| {
+            files += tables.len();
+            tables.iter().map(damaged_groups).collect::<Result<Vec<_>>>()
+        });
+        match found {
+            Ok(found) => {
+                for (all, wrong) in found {
+                    groups += all;
+                    damaged.extend(wrong);
+                }
             }
             Err(error) => damaged.push(format!("{error:#}")),
         }
     }
     outcome(damaged, || {
-        format!("{} of {}", counted(groups, "row group"), counted(tables.len(), "table"))
+        let what = if recording.is_rollup() { "file" } else { "table" };
+        format!("{} of {}", counted(groups, "row group"), counted(files, what))
     })
 }
 
-/// How many row groups a table has, and which of them are damaged.
-fn table(recording: &Recording, def: &'static TableDef) -> Result<(usize, Vec<String>)> {
-    let table = recording.table(def)?;
+/// How many row groups a file has, and which of them are damaged.
+fn damaged_groups(table: &Table) -> Result<(usize, Vec<String>)> {
     let rows = table.group_rows();
     let mut wrong = Vec::new();
     for group in table.damaged_groups()? {
@@ -49,7 +53,8 @@ fn table(recording: &Recording, def: &'static TableDef) -> Result<(usize, Vec<St
 /// Every table that the recording lists is there, and is the one that was written with it.
 pub(super) fn tables(recording: &Recording) -> Outcome {
     if !recording.is_dataset() {
-        return Outcome::Ok("a single file".to_owned());
+        let alone = if recording.is_rollup() { "a roll-up" } else { "a single file" };
+        return Outcome::Ok(alone.to_owned());
     }
     match Manifest::of_dataset(recording) {
         Ok(Some(manifest)) => {

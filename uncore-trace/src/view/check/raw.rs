@@ -26,7 +26,7 @@ const APART_NS: i64 = 60_000_000_000;
 /// Compares every window of every counter that has both a total and readings.
 pub(super) fn compare(recording: &Recording) -> Outcome {
     if !recording.is_dataset() {
-        return Outcome::NotHere("a single file has no readings table".to_owned());
+        return Outcome::NotHere("there is no readings table".to_owned());
     }
     First::of_scan(run(recording), "windows with readings")
 }
@@ -136,7 +136,7 @@ fn load_counters(recording: &Recording) -> Result<Counters> {
             let id = counter.value(row);
             let (pmu, event, filter) = (word(&pmu), word(&event), word(&filter));
             let name = format!("{pmu}/{event}/{filter} on CPU {}", cpu.value(row));
-            ids.insert((pmu, event, filter, cpu.value(row)), id);
+            ids.insert((id, Some(cpu.value(row))), id);
             tracks.insert(id, Track { scale: scale.value(row), name, ..Track::default() });
         }
     }
@@ -156,7 +156,7 @@ impl Source {
         let mut unknown = None;
         let mut newest = self.newest;
         let mut give = |windows: &Windows, window: &Window| {
-            let track = ids.get(windows.name(window.counter)).and_then(|id| tracks.get_mut(id));
+            let track = ids.get(&windows.name(window.counter)).and_then(|id| tracks.get_mut(id));
             newest = newest.max(window.end_ns);
             match track {
                 Some(track) => track.windows.push_back(*window),

@@ -5,7 +5,7 @@
 //! may be off its snapshots by [`CLOCK_NS`].
 
 use anyhow::{Result, bail};
-use arrow::array::{Array as _, RecordBatch, TimestampMicrosecondArray};
+use arrow::array::{Array as _, Float64Array, Int64Array, RecordBatch, TimestampMicrosecondArray};
 
 use super::facts::{Clock, Facts};
 use super::window::{Window, Windows};
@@ -45,11 +45,13 @@ struct Pass {
     /// End of the last window of each counter.
     ends: Vec<Option<i64>>,
     gaps: u64,
+    /// Whether tasks have no process, and rows the columns that a roll-up has more.
+    is_rollup: bool,
 }
 
 /// Goes over `fabric` once, and over the other tables to see that they can be read.
 pub(super) fn scan(recording: &Recording, facts: &Facts) -> Rows {
-    let mut pass = Pass::default();
+    let mut pass = Pass { is_rollup: recording.is_rollup(), ..Pass::default() };
     let read = pass.read(recording, facts).and_then(|()| read_others(recording));
     let sequence = match pass.sequence.outcome("windows") {
         Outcome::Ok(told) if pass.gaps > 0 => {
@@ -58,6 +60,7 @@ pub(super) fn scan(recording: &Recording, facts: &Facts) -> Rows {
         other => other,
     };
     let clock = match &facts.clocks {
+        _ if pass.is_rollup => Outcome::NotHere("a roll-up has no clock snapshots".to_owned()),
         Err(reason) => Outcome::NotHere(reason.clone()),
         Ok(clocks) if clocks.is_empty() => Outcome::NotHere("no clock snapshot".to_owned()),
         Ok(_) => pass.clock.outcome("rows"),
@@ -121,11 +124,14 @@ fn all(def: &TableDef) -> Vec<&'static str> {
 
 impl Pass {
     fn read(&mut self, recording: &Recording, facts: &Facts) -> Result<()> {
+        let table = recording.table(&fabric::TABLE)?;
+        let schema = table.schema();
+        let columns: Vec<&str> = schema.fields().iter().map(|it| it.name().as_str()).collect();
         let clocks = facts.clocks.as_deref().unwrap_or_default();
         let mut windows = Windows::default();
         let mut order = Order::of(&fabric::TABLE);
         let mut row = 0;
-        for batch in recording.table(&fabric::TABLE)?.scan(&all(&fabric::TABLE))? {
+        for batch in table.scan(&columns)? {
             let batch = batch?;
             order.look(&batch)?;
             self.values(&batch, row, facts)?;
@@ -187,6 +193,8 @@ impl Pass {
         let pid = columns::i32s(batch, "pid")?;
         let comm = columns::words(batch, "comm")?;
         let cgroup_id = columns::bits(batch, "cgroup_id")?;
+        let cgroup = columns::words(batch, "cgroup")?;
+        let intervals = self.is_rollup.then(|| Intervals::of(batch)).transpose()?;
         let number = columns::i32s(batch, "number")?;
         let excused = facts.may_have_gaps();
         for row in 0..batch.num_rows() {
@@ -197,7 +205,8 @@ impl Pass {
                     pid: pid.is_valid(row),
                     comm: comm.get(row),
                     number: number.is_valid(row),
-                    cgroup: cgroup_id.get(row).is_some(),
+                    cgroup: cgroup_id.get(row).is_some() || cgroup.get(row).is_some(),
+                    is_rollup: intervals.is_some(),
                 };
                 let count = Count {
                     value: get(value, row),
@@ -207,7 +216,9 @@ impl Pass {
                 };
                 let method = method.get(row).unwrap_or("(null)");
                 let unknown = (!known(method)).then(|| format!("method {method:?}"));
-                let wrong = who.wrong().or(unknown).or_else(|| count.wrong(excused))?;
+                let interval = || intervals.as_ref()?.wrong(row, &count).map(str::to_owned);
+                let wrong =
+                    who.wrong().or(unknown).or_else(|| count.wrong(excused)).or_else(interval)?;
                 Some(format!("row {}: {wrong}", first + row as u64))
             });
         }
@@ -242,6 +253,41 @@ fn conserved(windows: &Windows, window: &Window, total: f64) -> Option<String> {
     })
 }
 
+/// What the rows of a roll-up have more.
+struct Intervals<'a> {
+    window_ns: &'a Int64Array,
+    known_ns: &'a Int64Array,
+    low: &'a Float64Array,
+    high: &'a Float64Array,
+}
+
+impl<'a> Intervals<'a> {
+    fn of(batch: &'a RecordBatch) -> Result<Self> {
+        Ok(Self {
+            window_ns: columns::i64s(batch, "window_ns")?,
+            known_ns: columns::i64s(batch, "known_ns")?,
+            low: columns::f64s(batch, "low")?,
+            high: columns::f64s(batch, "high")?,
+        })
+    }
+
+    fn wrong(&self, row: usize, count: &Count) -> Option<&'static str> {
+        let known_ns = self.known_ns.value(row);
+        if !(0..=self.window_ns.value(row)).contains(&known_ns) {
+            return Some("known_ns is not within window_ns");
+        }
+        match (get(self.low, row), count.value, get(self.high, row), count.total) {
+            (None, None, None, None) => (known_ns > 0).then_some("no value, but known_ns is not 0"),
+            (Some(low), Some(value), Some(high), Some(total)) => {
+                let most = total + CONSERVATION * total.abs();
+                let is_right = low <= value && value <= high && high <= most.max(value);
+                (!is_right).then_some("low, value, high and total are not in this order")
+            }
+            _ => Some("one of value, low and high is null"),
+        }
+    }
+}
+
 /// The owner's side of a row.
 struct Who<'a> {
     owner: &'a str,
@@ -249,15 +295,16 @@ struct Who<'a> {
     comm: Option<&'a str>,
     number: bool,
     cgroup: bool,
+    is_rollup: bool,
 }
 
 impl Who<'_> {
     fn wrong(&self) -> Option<String> {
-        let Who { owner, pid, comm, number, cgroup } = *self;
+        let Who { owner, pid, comm, number, cgroup, is_rollup } = *self;
         let named = |prefix: &str| comm.is_some_and(|comm| comm.starts_with(prefix));
         let wrong = match owner {
             // Of what is sent in interrupts only the socket's cgroup is known.
-            TASK if !(pid || cgroup && comm.is_none()) => "a task without pid",
+            TASK if !(pid || is_rollup || cgroup && comm.is_none()) => "a task without pid",
             TASK if number => "a number, but the owner is not an interrupt",
             TASK => return None,
             _ if !KINDS.contains(&owner) => return Some(format!("owner {owner:?}")),

@@ -77,7 +77,7 @@ struct Tick {
 /// Each CPU and tick, from `runtime` and `irqs`.
 pub(super) fn per_tick(recording: &Recording, facts: &Facts) -> Outcome {
     if !recording.is_dataset() {
-        return Outcome::NotHere("a single file has no runtime and irqs tables".to_owned());
+        return Outcome::NotHere("there are no runtime and irqs tables".to_owned());
     }
     First::of_scan(join(recording, facts.repaired), "ticks in the runtime table")
 }

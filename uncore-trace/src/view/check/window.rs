@@ -11,11 +11,21 @@ use arrow::array::{Float32Array, Float64Array, Int32Array, Int64Array, RecordBat
 use crate::schema::columns::{self, Words, get};
 
 /// The columns a window is made of.
-pub(super) const COLUMNS: [&str; 9] =
-    ["mono_ns", "window_ns", "cpu", "pmu", "event", "filter", "value", "total", "running"];
+pub(super) const COLUMNS: [&str; 10] = [
+    "mono_ns",
+    "window_ns",
+    "counter",
+    "cpu",
+    "pmu",
+    "event",
+    "filter",
+    "value",
+    "total",
+    "running",
+];
 
-/// Which counter, as fabric names it: instance, event, filter, reader CPU.
-pub(super) type Name = (String, String, String, i32);
+/// Which counter, as fabric names it: its id and reader CPU. That of a roll-up has none.
+pub(super) type Name = (i32, Option<i32>);
 
 /// One window of one counter.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -39,6 +49,8 @@ pub(super) struct Window {
 #[derive(Debug, Default)]
 pub(super) struct Windows {
     names: Vec<Name>,
+    /// What they are called.
+    shown: Vec<String>,
     index: HashMap<Name, usize>,
     open: Vec<Option<Window>>,
 }
@@ -46,6 +58,7 @@ pub(super) struct Windows {
 struct Columns<'a> {
     mono_ns: &'a Int64Array,
     window_ns: &'a Int64Array,
+    counter: &'a Int32Array,
     cpu: &'a Int32Array,
     pmu: Words<'a>,
     event: Words<'a>,
@@ -57,15 +70,13 @@ struct Columns<'a> {
 
 impl Windows {
     /// The name of a counter index.
-    pub(super) fn name(&self, counter: usize) -> &Name {
-        &self.names[counter]
+    pub(super) fn name(&self, counter: usize) -> Name {
+        self.names[counter]
     }
 
     /// A counter and the end of its window, for people.
     pub(super) fn describe(&self, window: &Window) -> String {
-        let (pmu, event, filter, cpu) = &self.names[window.counter];
-        let filter = if filter.is_empty() { String::new() } else { format!("/{filter}") };
-        format!("{pmu}/{event}{filter} on CPU {cpu}, window ending at mono_ns {}", window.end_ns)
+        format!("{}, window ending at mono_ns {}", self.shown[window.counter], window.end_ns)
     }
 
     /// Adds the rows of a batch; windows that are whole by then go to `done`.
@@ -77,6 +88,7 @@ impl Windows {
         let columns = Columns {
             mono_ns: columns::i64s(batch, "mono_ns")?,
             window_ns: columns::i64s(batch, "window_ns")?,
+            counter: columns::i32s(batch, "counter")?,
             cpu: columns::i32s(batch, "cpu")?,
             pmu: columns::words(batch, "pmu")?,
             event: columns::words(batch, "event")?,
@@ -85,15 +97,8 @@ impl Windows {
             total: columns::f64s(batch, "total")?,
             running: columns::f32s(batch, "running")?,
         };
-        let mut known = HashMap::new();
         for row in 0..batch.num_rows() {
-            let quick = (
-                columns.pmu.key(row),
-                columns.event.key(row),
-                columns.filter.key(row),
-                columns.cpu.value(row),
-            );
-            let counter = *known.entry(quick).or_insert_with(|| self.find(&columns, row));
+            let counter = self.find(&columns, row);
             let end_ns = columns.mono_ns.value(row);
             match &mut self.open[counter] {
                 Some(window) if window.end_ns == end_ns => window.add(&columns, row),
@@ -117,17 +122,16 @@ impl Windows {
     }
 
     fn find(&mut self, columns: &Columns<'_>, row: usize) -> usize {
-        let word = |words: &Words<'_>| words.get(row).unwrap_or_default().to_owned();
-        let name = (
-            word(&columns.pmu),
-            word(&columns.event),
-            word(&columns.filter),
-            columns.cpu.value(row),
-        );
+        let name = (columns.counter.value(row), get(columns.cpu, row));
         if let Some(counter) = self.index.get(&name) {
             return *counter;
         }
-        self.index.insert(name.clone(), self.names.len());
+        let word = |words: &Words<'_>| words.get(row).unwrap_or_default().to_owned();
+        let filter = word(&columns.filter);
+        let filter = if filter.is_empty() { filter } else { format!("/{filter}") };
+        let cpu = name.1.map_or_else(String::new, |cpu| format!(" on CPU {cpu}"));
+        self.shown.push(format!("{}/{}{filter}{cpu}", word(&columns.pmu), word(&columns.event)));
+        self.index.insert(name, self.names.len());
         self.names.push(name);
         self.open.push(None);
         self.names.len() - 1

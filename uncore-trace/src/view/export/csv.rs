@@ -20,7 +20,7 @@ use crate::text::printable;
 ///
 /// The table cannot be read, or `out` not written.
 pub fn write(selection: &Selection<'_>, out: impl Write) -> Result<u64> {
-    let schema = (selection.table().def().schema)();
+    let schema = selection.table().schema();
     let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
     let mut writer = WriterBuilder::new().with_header(true).build(out);
     // The header is written with the first batch, also where it has no rows.

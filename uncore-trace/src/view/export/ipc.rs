@@ -25,8 +25,7 @@ use super::Selection;
 pub fn write(selection: &Selection<'_>, out: impl Write) -> Result<u64> {
     let table = selection.table();
     let pairs: HashMap<String, String> = table.metadata().clone().into_iter().collect();
-    let schema: SchemaRef =
-        Arc::new(Arc::unwrap_or_clone((table.def().schema)()).with_metadata(pairs));
+    let schema: SchemaRef = Arc::new(Arc::unwrap_or_clone(table.schema()).with_metadata(pairs));
     let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
     let dictionaries = Dictionaries::of(selection, &schema)?;
     let mut writer = FileWriter::try_new(out, &schema)?;

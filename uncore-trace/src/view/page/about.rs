@@ -81,8 +81,8 @@ pub(super) fn counters(json: &mut Json<'_>, plan: &Planned, links: &Links) -> io
         ("link", &|it| link(it).unwrap_or_default()),
         ("encoding", &Counter::encoding),
         ("unit", &|it| shown(&it.unit)),
-        ("one count is", &|it| it.scale.to_string()),
-        ("read on CPU", &|it| it.cpu.to_string()),
+        ("one count is", &|it| it.scale.map_or_else(String::new, |scale| scale.to_string())),
+        ("read on CPU", &|it| it.cpu.map_or_else(String::new, |cpu| cpu.to_string())),
         ("role", &|it| shown(&it.role)),
     ];
     json.list(column, |json, (name, cell)| {

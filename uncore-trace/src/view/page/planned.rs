@@ -19,7 +19,7 @@ pub(super) struct Planned {
     pub notes: Vec<String>,
 }
 
-/// A counter, as `schema/counters.rs` describes it.
+/// A counter, as `schema/counters.rs` describes it. How it was read is not known of one in a roll-up.
 #[derive(Debug, Deserialize)]
 pub(super) struct Counter {
     pub id: u32,
@@ -27,10 +27,14 @@ pub(super) struct Counter {
     pub event: String,
     pub filter: String,
     pub unit: String,
-    pub scale: f64,
-    pub attr_type: u32,
+    #[serde(default)]
+    pub scale: Option<f64>,
+    #[serde(default)]
+    pub attr_type: Option<u32>,
+    #[serde(default)]
     pub config: Vec<u64>,
-    pub cpu: u32,
+    #[serde(default)]
+    pub cpu: Option<u32>,
     /// Not written where its counts are divided and nothing else.
     #[serde(default = "counted")]
     pub role: String,
@@ -59,12 +63,13 @@ impl Counter {
         links.on(i32::try_from(self.id).ok()?)
     }
 
-    /// `type=40,config=0x2,config1=0x3ff`: the type, and the words that are not 0.
+    /// `type=40,config=0x2,config1=0x3ff`: the type, and the words that are not 0. Empty where it is not known.
     pub(super) fn encoding(&self) -> String {
+        let Some(attr_type) = self.attr_type else { return String::new() };
         let name = |word| if word == 0 { "config".to_owned() } else { format!("config{word}") };
         let used =
             self.config.iter().enumerate().filter(|(word, value)| *word == 0 || **value != 0);
         let words = used.map(|(word, value)| format!(",{}={value:#x}", name(word)));
-        format!("type={}{}", self.attr_type, words.collect::<String>())
+        format!("type={attr_type}{}", words.collect::<String>())
     }
 }
