@@ -18,7 +18,7 @@ use uncore_trace::view::usage::{By, Question, Usage, usage};
 use crate::harness::made::{self, Size};
 
 /// Some 60 kB: every table of a dataset, with the names, gaps and losses of a long one.
-const SIZE: Size = Size { windows: 50, window_ns: 20_000_000, links: 2, small: 5 };
+const SIZE: Size = Size { windows: 50, links: 2, small: 5, ..made::USUAL };
 
 /// What a Parquet file begins with, `PAR1`: in a table without rows no digest is of it, and nothing else
 /// is made of it.

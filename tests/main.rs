@@ -58,6 +58,7 @@ mod readers;
 mod recording;
 mod refused;
 mod report;
+mod rollups;
 mod rotate;
 mod shares;
 mod signals;

@@ -28,11 +28,13 @@ pub(crate) struct Size {
     pub links: usize,
     /// Tenants that do a little, beside those of [`TENANTS`].
     pub small: usize,
+    /// Host name.
+    pub host: &'static str,
 }
 
 /// 20 s of all links.
 pub(crate) const USUAL: Size =
-    Size { windows: 1000, window_ns: 20_000_000, links: LINKS, small: 40 };
+    Size { windows: 1000, window_ns: 20_000_000, links: LINKS, small: 40, host: "made-up" };
 
 /// All there are.
 pub(crate) const LINKS: usize = 4;
@@ -167,7 +169,7 @@ pub(crate) fn write(path: &Path, size: Size) {
             (metadata::SCHEMA_VERSION, SCHEMA_VERSION.to_string()),
             (metadata::TOOL_VERSION, env!("CARGO_PKG_VERSION").to_owned()),
             (metadata::COMMAND_LINE, "uncore-trace record -p mem,c2c,pcie -o run/".to_owned()),
-            (metadata::HOST, "made-up".to_owned()),
+            (metadata::HOST, size.host.to_owned()),
             (metadata::BOOT_ID, "3f4e5d6c".to_owned()),
             (metadata::KERNEL, "6.18.0".to_owned()),
             (metadata::CLOCKS, format!("[{},{}]", clock(BEGIN), clock(end))),
@@ -216,7 +218,7 @@ fn write_fabric(writer: &mut Writer, plan: &Plan, size: Size) {
                 ts: WALL + mono_ns,
                 mono_ns,
                 window_ns: size.window_ns,
-                host: "made-up",
+                host: size.host,
                 boot_id: "3f4e5d6c",
                 cluster: None,
                 counter: counter.id as i32,
@@ -289,7 +291,7 @@ fn write_rest(writer: &mut Writer, plan: &Plan, size: Size) {
         ("late_tick", at(0.33), 0, 12, None),
     ] {
         rows.append(&loss::Row {
-            host: "made-up",
+            host: size.host,
             boot_id: "3f4e5d6c",
             cluster: None,
             mono_ns: to,
@@ -320,7 +322,7 @@ fn write_rest(writer: &mut Writer, plan: &Plan, size: Size) {
         (0.62, None, Kind::Instant, "checkpoint"),
     ] {
         rows.append(&marks::Row {
-            host: "made-up",
+            host: size.host,
             boot_id: "3f4e5d6c",
             cluster: None,
             mono_ns: at(begin),
@@ -337,7 +339,7 @@ fn write_rest(writer: &mut Writer, plan: &Plan, size: Size) {
         for its in &link.counters {
             let peak = link.peaks.first();
             rows.append(&links::Row {
-                host: "made-up",
+                host: size.host,
                 boot_id: "3f4e5d6c",
                 cluster: None,
                 counter: its.counter as i32,

@@ -6,6 +6,7 @@
 pub mod digest;
 mod disk;
 mod encode;
+pub mod file;
 mod files;
 mod finish;
 pub mod hours;

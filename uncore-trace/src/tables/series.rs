@@ -17,8 +17,8 @@ use std::str::FromStr;
 use anyhow::{Result, anyhow, bail};
 use bytesize::ByteSize;
 
+use super::file::TableFile;
 use super::mode::Mode;
-use super::reader::Table;
 use super::segment::partial_dir;
 use super::writer::{Target, table_path};
 use super::{disk, lock, place};
@@ -308,7 +308,7 @@ pub fn within(dir: &Path, boot: &str, times: RangeInclusive<i64>) -> Result<Vec<
     let mut found = Vec::new();
     for part in parts_of(dir).into_iter().rev() {
         // One that is recorded, or was left, has no such file yet.
-        let Ok(table) = Table::open(&fabric::TABLE, &table_path(&part, &fabric::TABLE)) else {
+        let Ok(table) = TableFile::open(&fabric::TABLE, &table_path(&part, &fabric::TABLE)) else {
             continue;
         };
         // The clock begins anew with each boot.

@@ -4,8 +4,9 @@
 use anyhow::Result;
 
 use super::Outcome;
+use crate::tables::file::TableFile;
 use crate::tables::manifest::Manifest;
-use crate::tables::reader::{Recording, Table};
+use crate::tables::reader::Recording;
 use crate::text::counted;
 
 /// Damaged parts that are named; more are counted.
@@ -36,7 +37,7 @@ pub(super) fn bytes(recording: &Recording) -> Outcome {
 }
 
 /// How many row groups a file has, and which of them are damaged.
-fn damaged_groups(table: &Table) -> Result<(usize, Vec<String>)> {
+fn damaged_groups(table: &TableFile) -> Result<(usize, Vec<String>)> {
     let rows = table.group_rows();
     let mut wrong = Vec::new();
     for group in table.damaged_groups()? {

@@ -1,0 +1,337 @@
+//! Opens a file of a table and scans it, a few columns at a time.
+//!
+//! Guarantees: memory is one batch whatever the file's length; a file that is not Parquet, is cut
+//! short, has a damaged footer, or is of another tool is an error of one line that says so. Each row
+//! group is verified before a row of it is decoded: most of the bits that may change in one would
+//! otherwise be read as other values. The Parquet decoder is not proof against everything that somebody
+//! may put into a file, so a panic inside it is caught here and becomes an error.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fs::File;
+use std::ops::RangeInclusive;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context as _, Error, Result, anyhow, bail};
+use arrow::array::RecordBatch;
+use parquet::arrow::ProjectionMask;
+use parquet::arrow::arrow_reader::{
+    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader,
+    ParquetRecordBatchReaderBuilder,
+};
+use parquet::file::metadata::RowGroupMetaData;
+use parquet::file::statistics::Statistics;
+
+use super::digest::{self, Footer, Groups};
+use super::{disk, stream};
+use crate::schema::{TableDef, fabric, metadata};
+
+/// Rows of a batch: at 200 bytes a row in memory under 2 MiB.
+pub(super) const BATCH_ROWS: usize = 8192;
+
+/// An open file of a table.
+#[derive(Debug, Clone)]
+pub struct TableFile {
+    def: &'static TableDef,
+    path: PathBuf,
+    footer: ArrowReaderMetadata,
+    pairs: BTreeMap<String, String>,
+    digest: String,
+    groups: Arc<Groups>,
+}
+
+impl TableFile {
+    /// Opens `path` as a table of that kind.
+    pub fn open(def: &'static TableDef, path: &Path) -> Result<Self> {
+        let file = disk::doing("open", path, File::open(path))?;
+        let length = disk::doing("read", path, file.metadata())?.len();
+        if length == 0 {
+            bail!("{} is empty (0 bytes)", path.display());
+        }
+        if let Some(kind) = stream::arrow_kind(&file) {
+            bail!(
+                "{} is {kind}, as `record -o -` writes it, and only Parquet can be read here: \
+                 record with -o FILE.parquet, or read it with pyarrow.ipc.open_stream",
+                path.display()
+            );
+        }
+        // Before anything is parsed: what the parser makes of a damaged footer is anybody's guess.
+        let digest = match disk::doing("read", path, digest::footer(&file))? {
+            Footer::Sound(digest) => Some(digest),
+            Footer::Damaged => {
+                bail!("{} is damaged: its footer is not what was written", path.display())
+            }
+            Footer::Without => None,
+        };
+        let footer = guard(path, || {
+            ArrowReaderMetadata::load(&file, ArrowReaderOptions::new())
+                .map_err(|error| anyhow!("{}", disk::explain(&error)))
+        })
+        .map_err(|error| anyhow!("{} is not a readable Parquet file: {error:#}", path.display()))?;
+        let pairs =
+            metadata::from_key_values(footer.metadata().file_metadata().key_value_metadata());
+        let groups = Arc::new(Groups::of(footer.metadata()));
+        verify(def, path, &footer, &pairs)?;
+        let digest =
+            digest.with_context(|| format!("{} is damaged: it has no digest", path.display()))?;
+        Ok(Self { def, path: path.to_owned(), footer, pairs, digest, groups })
+    }
+
+    /// The table's definition.
+    pub fn def(&self) -> &'static TableDef {
+        self.def
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The digest of the file, see [`digest`].
+    pub fn digest(&self) -> &str {
+        &self.digest
+    }
+
+    /// The numbers of the row groups whose bytes are not what was written; reads the whole file.
+    pub fn damaged_groups(&self) -> Result<Vec<usize>> {
+        let file = disk::doing("open", &self.path, File::open(&self.path))?;
+        disk::doing("read", &self.path, self.groups.damaged(&file))
+    }
+
+    /// Rows, as the footer has it.
+    pub fn rows(&self) -> i64 {
+        self.footer.metadata().file_metadata().num_rows()
+    }
+
+    fn groups(&self) -> &[RowGroupMetaData] {
+        self.footer.metadata().row_groups()
+    }
+
+    /// Rows of each row group.
+    pub fn group_rows(&self) -> Vec<i64> {
+        self.groups().iter().map(RowGroupMetaData::num_rows).collect()
+    }
+
+    /// Row groups.
+    pub fn row_groups(&self) -> usize {
+        self.groups().len()
+    }
+
+    /// Key-value metadata of ours.
+    pub fn metadata(&self) -> &BTreeMap<String, String> {
+        &self.pairs
+    }
+
+    /// The least and greatest value of an `int64` column, by the row groups' statistics; none
+    /// where one has none.
+    pub fn bounds(&self, column: &str) -> Option<(i64, i64)> {
+        let groups = self.groups().iter();
+        let bounds: Option<Vec<(i64, i64)>> =
+            groups.filter(|group| group.num_rows() > 0).map(|group| range(group, column)).collect();
+        bounds?.into_iter().reduce(|(a, b), (c, d)| (a.min(c), b.max(d)))
+    }
+
+    /// The least and greatest value of an `int64` column in a row group, by its statistics; `None` where the
+    /// group is empty or has none.
+    pub fn range(&self, group: usize, column: &str) -> Option<(i64, i64)> {
+        range(self.groups().get(group)?, column)
+    }
+
+    /// Scans the named columns from the first row to the last.
+    pub fn scan(&self, columns: &[&str]) -> Result<FileScan> {
+        self.scan_groups(columns, (0..self.row_groups()).collect())
+    }
+
+    /// Scans the named columns of every row group that may hold a row whose `int64` column
+    /// `within` is in the range; other rows come too.
+    pub fn scan_within(
+        &self,
+        columns: &[&str],
+        within: &str,
+        wanted: RangeInclusive<i64>,
+    ) -> Result<FileScan> {
+        let groups = self.groups().iter().enumerate();
+        let overlaps = |group: &RowGroupMetaData| {
+            range(group, within)
+                .is_none_or(|(least, most)| least <= *wanted.end() && *wanted.start() <= most)
+        };
+        let groups = groups.filter(|(_, group)| overlaps(group)).map(|(number, _)| number);
+        self.scan_groups(columns, groups.collect())
+    }
+
+    /// Scans the named columns of one row group: of a table that is sorted, rows are sorted within
+    /// each.
+    pub fn scan_group(&self, columns: &[&str], group: usize) -> Result<FileScan> {
+        self.scan_groups(columns, vec![group])
+    }
+
+    fn scan_groups(&self, columns: &[&str], groups: Vec<usize>) -> Result<FileScan> {
+        let mut expected = 0;
+        let mut unverified = VecDeque::with_capacity(groups.len());
+        for &group in &groups {
+            unverified.push_back((expected, group));
+            expected += self.footer.metadata().row_group(group).num_rows();
+        }
+        let file = disk::doing("open", &self.path, File::open(&self.path))?;
+        let handle = disk::doing("open", &self.path, file.try_clone())?;
+        let reader = guard(&self.path, || {
+            let builder =
+                ParquetRecordBatchReaderBuilder::new_with_metadata(file, self.footer.clone());
+            let mask = ProjectionMask::columns(builder.parquet_schema(), columns.iter().copied());
+            builder
+                .with_projection(mask)
+                .with_batch_size(BATCH_ROWS)
+                .with_row_groups(groups)
+                .build()
+                .map_err(|error| anyhow!("{}", disk::explain(&error)))
+        })
+        .with_context(|| format!("cannot read {}", self.path.display()))?;
+        Ok(FileScan {
+            path: self.path.clone(),
+            reader: Some(reader),
+            rows: 0,
+            expected,
+            file: handle,
+            groups: Arc::clone(&self.groups),
+            unverified,
+        })
+    }
+}
+
+/// That the file is ours, of this version, and has the table's columns.
+fn verify(
+    def: &TableDef,
+    path: &Path,
+    footer: &ArrowReaderMetadata,
+    pairs: &BTreeMap<String, String>,
+) -> Result<()> {
+    metadata::require_version(path, pairs)?;
+    if def.name == fabric::TABLE.name && pairs.contains_key(metadata::ROLLUP_VERSION) {
+        return Err(no_recording(path));
+    }
+    let path = path.display();
+    for wanted in (def.schema)().fields() {
+        let found = footer.schema().field_with_name(wanted.name());
+        if found.ok().is_none_or(|found| found.data_type() != wanted.data_type()) {
+            bail!(
+                "{path} is not a {} table: column {} is missing or of another type",
+                def.name,
+                wanted.name()
+            );
+        }
+    }
+    Ok(())
+}
+
+/// The least and greatest value of an `int64` column in a row group, if its statistics say.
+fn range(group: &RowGroupMetaData, column: &str) -> Option<(i64, i64)> {
+    let chunk = group.columns().iter().find(|chunk| chunk.column_path().string() == column)?;
+    match chunk.statistics()? {
+        Statistics::Int64(values) => values.min_opt().copied().zip(values.max_opt().copied()),
+        _ => None,
+    }
+}
+
+/// The error of an act that takes recordings only, where a roll-up is.
+pub(super) fn no_recording(path: &Path) -> Error {
+    anyhow!(
+        "{} is a roll-up, not a recording: `report`, `export`, `diff` and `check` read roll-ups",
+        path.display()
+    )
+}
+
+/// The batches of a file.
+pub struct FileScan {
+    path: PathBuf,
+    reader: Option<ParquetRecordBatchReader>,
+    rows: i64,
+    expected: i64,
+    file: File,
+    groups: Arc<Groups>,
+    /// The row groups that are still to be verified, each with the number of rows before it.
+    unverified: VecDeque<(i64, usize)>,
+}
+
+impl std::fmt::Debug for FileScan {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FileScan")
+            .field("path", &self.path)
+            .field("rows", &self.rows)
+            .finish_non_exhaustive()
+    }
+}
+
+impl FileScan {
+    fn read(&mut self) -> Result<Option<RecordBatch>> {
+        let ahead = self.rows + BATCH_ROWS as i64;
+        while let Some((_, group)) = self.unverified.pop_front_if(|(before, _)| *before < ahead) {
+            if !disk::doing("read", &self.path, self.groups.is_sound(&self.file, group))? {
+                bail!("row group {group} is not what was written");
+            }
+        }
+        let Some(reader) = &mut self.reader else { return Ok(None) };
+        let batch = guard(&self.path, || {
+            reader.next().transpose().map_err(|error| anyhow!("{}", disk::explain(&error)))
+        });
+        match batch {
+            Ok(Some(batch)) => {
+                self.rows += batch.num_rows() as i64;
+                Ok(Some(batch))
+            }
+            Ok(None) if self.rows != self.expected => {
+                Err(anyhow!("it holds {} rows, its footer says {}", self.rows, self.expected))
+            }
+            other => other,
+        }
+    }
+}
+
+impl Iterator for FileScan {
+    type Item = Result<RecordBatch>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let rows = self.rows;
+        let read = self
+            .read()
+            .with_context(|| format!("{} is damaged after row {rows}", self.path.display()));
+        if !matches!(read, Ok(Some(_))) {
+            self.reader = None;
+        }
+        read.transpose()
+    }
+}
+
+/// Runs a piece of the Parquet decoder; a panic in it is an error.
+fn guard<T>(path: &Path, decode: impl FnOnce() -> Result<T>) -> Result<T> {
+    quiet::during(|| catch_unwind(AssertUnwindSafe(decode)))
+        .unwrap_or_else(|_| Err(anyhow!("the data in {} is damaged", path.display())))
+}
+
+/// Keeps the panic hook from printing a panic that [`guard`] turns into an error.
+mod quiet {
+    use std::cell::Cell;
+    use std::panic;
+    use std::sync::Once;
+
+    thread_local! {
+        static QUIET: Cell<bool> = const { Cell::new(false) };
+    }
+    static HOOK: Once = Once::new();
+
+    /// Runs `run` with this thread's panics unprinted; other threads' are printed as ever.
+    pub(super) fn during<T>(run: impl FnOnce() -> T) -> T {
+        HOOK.call_once(|| {
+            let before = panic::take_hook();
+            panic::set_hook(Box::new(move |info| {
+                if !QUIET.with(Cell::get) {
+                    before(info);
+                }
+            }));
+        });
+        QUIET.with(|quiet| quiet.set(true));
+        let result = run();
+        QUIET.with(|quiet| quiet.set(false));
+        result
+    }
+}

@@ -1,0 +1,150 @@
+//! The counters of a roll-up: their numbers, and the plan that they would have been of.
+
+use std::collections::HashMap;
+
+use anyhow::Result;
+use arrow::array::{Int16Array, RecordBatch};
+use serde_json::json;
+
+use super::Part;
+use crate::schema::columns::{self, Words, get};
+use crate::schema::link::{Counted, Direction, Link, Peak, Source};
+use crate::schema::origin::Origin;
+
+/// What tells counters apart, beside the boot and the socket.
+pub(super) const WORDS: [&str; 7] =
+    ["subsystem", "pmu", "event", "filter", "unit", "link", "direction"];
+/// The places of `link` and `direction` in [`WORDS`].
+const LINK: usize = 5;
+const DIRECTION: usize = 6;
+
+/// What tells a counter from others.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Counter {
+    origin: usize,
+    socket: Option<i16>,
+    words: [Option<String>; 7],
+}
+
+/// The numbers of counters.
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    pub(super) index: HashMap<Counter, i32>,
+    list: Vec<Counter>,
+    /// The newest peak of each.
+    peaks: Vec<Option<(f64, Direction)>>,
+}
+
+impl Counters {
+    /// Gives the counters in a file their numbers.
+    pub(super) fn meet(&mut self, part: &Part) -> Result<()> {
+        let more = ["socket", "peak", "peak_direction"];
+        for batch in part.table.scan(&[&WORDS[..], &more].concat())? {
+            let batch = batch?;
+            let ids = numbers(&batch, part.origin, |counter| Ok(self.number(counter)))?;
+            let peaks = columns::f64s(&batch, "peak")?;
+            let directions = columns::words(&batch, "peak_direction")?;
+            for (row, &id) in ids.iter().enumerate() {
+                let direction = || directions.get(row).and_then(direction);
+                if let Some(peak) = get(peaks, row)
+                    && let Some(slot) = self.peaks.get_mut(id as usize)
+                    && slot.is_none_or(|(newest, _)| newest.to_bits() != peak.to_bits())
+                {
+                    *slot = direction().map(|direction| (peak, direction));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn number(&mut self, counter: Counter) -> i32 {
+        let next = self.list.len() as i32;
+        let id = *self.index.entry(counter.clone()).or_insert(next);
+        if id == next {
+            self.list.push(counter);
+            self.peaks.push(None);
+        }
+        id
+    }
+}
+
+/// The number of the counter of each row, by `number`, which is asked once for each counter.
+pub(super) fn numbers(
+    batch: &RecordBatch,
+    origin: usize,
+    mut number: impl FnMut(Counter) -> Result<i32>,
+) -> Result<Vec<i32>> {
+    let words: Vec<Words<'_>> =
+        WORDS.iter().map(|name| columns::words(batch, name)).collect::<Result<_>>()?;
+    let sockets: &Int16Array = columns::column(batch, "socket")?;
+    let mut known: HashMap<(Option<i16>, [i32; 7]), i32> = HashMap::new();
+    let mut ids = Vec::with_capacity(batch.num_rows());
+    let mut before = None;
+    for row in 0..batch.num_rows() {
+        let socket = get(sockets, row);
+        let mut keys = [-1; 7];
+        keys.iter_mut().zip(&words).for_each(|(key, words)| *key = words.key(row));
+        // Rows are sorted: most are of the counter of the row before.
+        let id = match before {
+            Some((quick, id)) if quick == (socket, keys) => id,
+            _ => match known.get(&(socket, keys)) {
+                Some(id) => *id,
+                None => {
+                    let mut texts: [Option<String>; 7] = Default::default();
+                    for (text, words) in texts.iter_mut().zip(&words) {
+                        *text = words.get(row).map(str::to_owned);
+                    }
+                    let id = number(Counter { origin, socket, words: texts })?;
+                    known.insert((socket, keys), id);
+                    id
+                }
+            },
+        };
+        before = Some(((socket, keys), id));
+        ids.push(id);
+    }
+    Ok(ids)
+}
+
+fn direction(word: &str) -> Option<Direction> {
+    [Direction::In, Direction::Out, Direction::Both].into_iter().find(|it| it.name() == word)
+}
+
+/// The plan that the counters and links would have been of, as far as a roll-up has it.
+pub(super) fn plan(counters: &Counters, origins: &[Origin]) -> serde_json::Value {
+    let has_hosts = origins.iter().any(|origin| origin.host != origins[0].host);
+    let mut links: Vec<Link> = Vec::new();
+    let mut listed = Vec::new();
+    for (id, (counter, peak)) in counters.list.iter().zip(&counters.peaks).enumerate() {
+        let text = |place: usize| counter.words[place].as_deref().unwrap_or_default();
+        listed.push(json!({
+            "id": id, "pmu": text(1), "event": text(2), "filter": text(3), "unit": text(4),
+        }));
+        let (Some(own), Some(way)) = (&counter.words[LINK], direction(text(DIRECTION))) else {
+            continue;
+        };
+        let host = &origins[counter.origin].host;
+        let name = if has_hosts { format!("{host} {own}") } else { own.clone() };
+        let place = links.iter().position(|link| link.name == name).unwrap_or(links.len());
+        if place == links.len() {
+            links.push(Link {
+                name,
+                // Names are the kind and what tells links of it apart.
+                kind: own.rsplit_once(' ').map_or(own.as_str(), |(kind, _)| kind).to_owned(),
+                subsystem: text(0).to_owned(),
+                socket: counter.socket,
+                devices: None,
+                counters: Vec::new(),
+                peaks: Vec::new(),
+                latencies: Vec::new(),
+            });
+        }
+        let link = &mut links[place];
+        link.counters.push(Counted { counter: id as u32, direction: way });
+        let Some((bytes_per_s, direction)) = *peak else { continue };
+        link.peaks.retain(|peak| peak.direction != direction);
+        let detail = "as the roll-up has it".to_owned();
+        link.peaks.push(Peak { direction, bytes_per_s, source: Source::Rollup, detail });
+    }
+    json!({ "links": links, "counters": listed })
+}

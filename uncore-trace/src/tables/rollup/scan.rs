@@ -1,0 +1,412 @@
+//! The rows of a roll-up in the shape of `fabric`, in the order of their windows' ends.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+use arrow::array::{
+    Array as _, ArrayRef, BooleanArray, DictionaryArray, Float32Array, Float64Array, Int32Array,
+    Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray,
+};
+use arrow::compute::{filter_record_batch, interleave};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+
+use super::counters::{Counter, WORDS, numbers};
+use super::{MORE, Part, Rollup, TIME};
+use crate::schema::columns::{self, Words, get};
+use crate::schema::{fabric, rollup};
+use crate::tables::file::BATCH_ROWS;
+
+/// What is the same in all rows of a counter's window.
+const WINDOW: [&str; 3] = ["known_ns", "total", "running"];
+
+/// Columns of `fabric` that no row of a roll-up has.
+const ABSENT: [&str; 3] = ["cpu", "pid", "cgroup_id"];
+
+/// Rows that are held: 50 MiB. With more, files are read in several turns. Tests need them soon.
+pub(super) const MOST_ROWS: f64 = if cfg!(test) { 50.0 } else { 524_288.0 };
+
+/// The columns of `fabric`, and [`MORE`].
+pub(in crate::tables) fn schema() -> SchemaRef {
+    let (recorded, stored) = (fabric::schema(), rollup::schema());
+    let as_read = |field: &Arc<Field>| {
+        let is_absent = ABSENT.contains(&field.name().as_str());
+        let field = Field::clone(field);
+        if is_absent { field.with_nullable(true) } else { field }
+    };
+    let more = stored.fields().iter().filter(|field| MORE.contains(&field.name().as_str()));
+    let more = more.map(|field| Field::clone(field));
+    Arc::new(Schema::new(recorded.fields().iter().map(as_read).chain(more).collect::<Vec<_>>()))
+}
+
+/// The batches of a roll-up, in the shape of `fabric` and in the order of windows' ends.
+#[derive(Debug)]
+pub struct Scan {
+    rollup: Arc<Rollup>,
+    schema: SchemaRef,
+    /// Columns that are read, by names of `rollup`.
+    read: Vec<&'static str>,
+    /// Whether counters have to be known.
+    has_counters: bool,
+    groups: Vec<Group>,
+    wanted: RangeInclusive<i64>,
+    /// Where the next turn begins; none where there is no more.
+    next: Option<i64>,
+    turn: Turn,
+}
+
+/// A row group, and the ends of its first and last window.
+#[derive(Debug, Clone, Copy)]
+struct Group {
+    part: usize,
+    number: usize,
+    begin: i64,
+    end: i64,
+    rows: f64,
+}
+
+/// The rows of a stretch of time.
+#[derive(Debug, Default)]
+struct Turn {
+    /// By batch that was read, the columns of the schema. Words are their numbers in `words`.
+    chunks: Vec<Vec<ArrayRef>>,
+    /// By column, its words.
+    words: Vec<Interner>,
+    dictionaries: Vec<Option<Arc<StringArray>>>,
+    rows: VecDeque<Row>,
+    /// Windows of several sets.
+    merged: HashMap<(i64, i32), Merged>,
+}
+
+/// A row that was read: end of its window, counter (0 where none is asked for), file, batch and place there.
+type Row = (i64, i32, u32, u32, u32);
+
+/// What is the same in all rows of a window.
+#[derive(Debug, Clone, Copy, Default)]
+struct Merged {
+    known_ns: i64,
+    total: Option<f64>,
+    running: f32,
+}
+
+/// Words and their numbers.
+#[derive(Debug, Default)]
+struct Interner {
+    index: HashMap<String, i32>,
+    list: Vec<String>,
+}
+
+impl Interner {
+    fn number(&mut self, word: &str) -> i32 {
+        if let Some(number) = self.index.get(word) {
+            return *number;
+        }
+        let number = self.list.len() as i32;
+        self.list.push(word.to_owned());
+        self.index.insert(word.to_owned(), number);
+        number
+    }
+
+    /// The numbers of the words in a batch.
+    fn numbers(&mut self, words: Words<'_>, rows: usize) -> Int32Array {
+        let mut known: Vec<Option<i32>> = vec![None; words.dictionary().len()];
+        let number = |row| {
+            let slot = known.get_mut(usize::try_from(words.key(row)).ok()?)?;
+            if slot.is_none() {
+                *slot = Some(self.number(words.get(row)?));
+            }
+            *slot
+        };
+        (0..rows).map(number).collect()
+    }
+}
+
+impl Scan {
+    /// Scans these columns of the windows that end in a range.
+    pub(in crate::tables) fn new(
+        rollup: &Arc<Rollup>,
+        columns: &[&str],
+        wanted: Option<RangeInclusive<i64>>,
+    ) -> Self {
+        let asked = |name: &str| columns.contains(&name);
+        let has_counters =
+            asked("counter") || asked("value") || WINDOW.iter().any(|name| asked(name));
+        let of_counter = WORDS.iter().chain(&WINDOW).chain(&["socket", "window_ns"]);
+        let is_read = |name: &&str| {
+            *name == TIME
+                || asked(name)
+                || has_counters && of_counter.clone().any(|other| other == name)
+        };
+        let read = rollup::TABLE.encodings.iter().map(|(name, _)| *name).filter(is_read).collect();
+        let all = schema();
+        let fields = all.fields().iter().filter(|field| asked(field.name()));
+        let schema = Arc::new(Schema::new(fields.cloned().collect::<Vec<_>>()));
+        let wanted = wanted.unwrap_or(i64::MIN..=i64::MAX);
+        let mut groups = Vec::new();
+        for (place, part) in rollup.parts.iter().enumerate() {
+            for (number, rows) in part.table.group_rows().into_iter().enumerate() {
+                let Some((begin, end)) = part.table.range(number, TIME) else { continue };
+                let begin = begin.saturating_add(part.shift_ns);
+                let end = end.saturating_add(part.shift_ns);
+                if begin <= *wanted.end() && *wanted.start() <= end {
+                    groups.push(Group { part: place, number, begin, end, rows: rows as f64 });
+                }
+            }
+        }
+        let next = groups.iter().map(|group| group.begin).min();
+        let next = next.map(|first| first.max(*wanted.start()));
+        let (rollup, turn) = (Arc::clone(rollup), Turn::default());
+        Self { rollup, schema, read, has_counters, groups, wanted, next, turn }
+    }
+
+    /// The end of the turn that begins at `from`: as long as its rows are not too many, but a window at least.
+    fn turn_end(&self, from: i64) -> i64 {
+        let last = self.groups.iter().map(|group| group.end).max().unwrap_or(from);
+        let last = last.min(*self.wanted.end()).max(from);
+        // As if the rows of a group were spread evenly over its time.
+        let rows = |to: i64| -> f64 {
+            let of = |group: &Group| {
+                let length = group.end.saturating_sub(group.begin).saturating_add(1) as f64;
+                let common = to.min(group.end).saturating_sub(from.max(group.begin));
+                group.rows * (common.saturating_add(1).max(0) as f64 / length)
+            };
+            self.groups.iter().map(of).sum()
+        };
+        if rows(last) <= MOST_ROWS {
+            return last;
+        }
+        let (mut fits, mut over) = (from, last);
+        while over.saturating_sub(fits) > 1 {
+            let middle = fits.midpoint(over);
+            if rows(middle) <= MOST_ROWS { fits = middle } else { over = middle }
+        }
+        fits.max(from.saturating_add(self.rollup.window_ns - 1)).min(last)
+    }
+
+    /// Reads the rows of the next stretch of time; `false` where there is none.
+    fn advance(&mut self) -> Result<bool> {
+        let Some(from) = self.next else { return Ok(false) };
+        let to = self.turn_end(from);
+        let mut turn = Turn::default();
+        turn.words.resize_with(self.schema.fields().len(), Interner::default);
+        let mut rows = Vec::new();
+        let rollup = Arc::clone(&self.rollup);
+        // What is the same in a window, of each batch.
+        let mut windows = Vec::new();
+        for group in self.groups.iter().filter(|it| it.begin <= to && from <= it.end) {
+            let part = &rollup.parts[group.part];
+            for batch in part.table.scan_group(&self.read, group.number)? {
+                let batch = self.within(&batch?, part, (from, to))?;
+                let ends = columns::i64s(&batch, TIME)?;
+                let counters = if self.has_counters {
+                    let known = |counter: Counter| {
+                        rollup.counters.index.get(&counter).copied().context("the file has changed")
+                    };
+                    numbers(&batch, part.origin, known)?
+                } else {
+                    vec![0; batch.num_rows()]
+                };
+                let (set, chunk) = (part.set as u32, turn.chunks.len() as u32);
+                let of_batch = ends.values().iter().zip(&counters).enumerate();
+                rows.extend(of_batch.map(|(row, (end, id))| (*end, *id, set, chunk, row as u32)));
+                turn.chunks.push(self.chunk(&batch, part, counters, &mut turn.words)?);
+                if self.has_counters {
+                    windows.push(batch.project(&self.places_of_window(&batch)?)?);
+                }
+            }
+        }
+        rows.sort_unstable();
+        if self.has_counters {
+            merge(&mut rows, &windows, &mut turn.merged)?;
+        }
+        let words = turn.words.iter().zip(self.schema.fields());
+        let dictionaries = words.map(|(words, field)| {
+            let is_word = matches!(field.data_type(), DataType::Dictionary(..));
+            is_word.then(|| Arc::new(StringArray::from_iter_values(&words.list)))
+        });
+        turn.dictionaries = dictionaries.collect();
+        turn.rows = rows.into();
+        self.turn = turn;
+        let is_last = to >= *self.wanted.end() || self.groups.iter().all(|it| it.end <= to);
+        self.next = if is_last { None } else { self.next_begin(to) };
+        Ok(true)
+    }
+
+    /// When the first window after `to` may end.
+    fn next_begin(&self, to: i64) -> Option<i64> {
+        let after = to.saturating_add(1);
+        self.groups.iter().filter(|it| it.end > to).map(|it| it.begin.max(after)).min()
+    }
+
+    /// The places in a batch of the columns that [`merge`] needs.
+    fn places_of_window(&self, batch: &RecordBatch) -> Result<Vec<usize>> {
+        let names = ["window_ns"].into_iter().chain(WINDOW);
+        names.map(|name| Ok(batch.schema().index_of(name)?)).collect()
+    }
+
+    /// The rows of a batch whose windows end in a stretch of time, with their times on the common clock.
+    fn within(&self, batch: &RecordBatch, part: &Part, turn: (i64, i64)) -> Result<RecordBatch> {
+        let (from, to) = (turn.0.max(*self.wanted.start()), turn.1);
+        let place = batch.schema().index_of(TIME)?;
+        let ends = columns::i64s(batch, TIME)?;
+        let ends: Int64Array = ends.unary(|end| end.saturating_add(part.shift_ns));
+        let is_wanted: BooleanArray =
+            ends.values().iter().map(|end| Some((from..=to).contains(end))).collect();
+        let mut arrays = batch.columns().to_vec();
+        arrays[place] = Arc::new(ends);
+        let batch = RecordBatch::try_new(batch.schema(), arrays)?;
+        if is_wanted.true_count() == batch.num_rows() {
+            return Ok(batch);
+        }
+        Ok(filter_record_batch(&batch, &is_wanted)?)
+    }
+
+    /// The columns of the schema, of a batch that was read.
+    fn chunk(
+        &self,
+        batch: &RecordBatch,
+        part: &Part,
+        counters: Vec<i32>,
+        words: &mut [Interner],
+    ) -> Result<Vec<ArrayRef>> {
+        let rows = batch.num_rows();
+        let mut counters = Some(counters);
+        let mut arrays: Vec<ArrayRef> = Vec::with_capacity(self.schema.fields().len());
+        for (field, words) in self.schema.fields().iter().zip(words) {
+            let name = field.name().as_str();
+            arrays.push(match field.data_type() {
+                _ if name == "counter" => {
+                    Arc::new(Int32Array::from(counters.take().unwrap_or_default()))
+                }
+                DataType::Int32 if ABSENT.contains(&name) => Arc::new(Int32Array::new_null(rows)),
+                DataType::Int64 if ABSENT.contains(&name) => Arc::new(Int64Array::new_null(rows)),
+                _ if name == "ts" && self.rollup.origins.len() > 1 => {
+                    let ends = columns::i64s(batch, TIME)?;
+                    let wall = ends.values().iter().map(|end| end.div_euclid(1000));
+                    let wall = TimestampMicrosecondArray::from_iter_values(wall);
+                    Arc::new(wall.with_data_type(field.data_type().clone()))
+                }
+                DataType::Dictionary(..) => {
+                    Arc::new(words.numbers(columns::words(batch, name)?, rows))
+                }
+                _ => Arc::clone(batch.column_by_name(name).with_context(|| {
+                    format!("{} has no column {name}", part.table.path().display())
+                })?),
+            });
+        }
+        Ok(arrays)
+    }
+
+    /// The next rows of the turn.
+    fn batch(&mut self) -> Result<RecordBatch> {
+        let count = self.turn.rows.len().min(BATCH_ROWS);
+        let rows: Vec<Row> = self.turn.rows.drain(..count).collect();
+        let places: Vec<(usize, usize)> =
+            rows.iter().map(|row| (row.3 as usize, row.4 as usize)).collect();
+        let mut arrays: Vec<ArrayRef> = Vec::with_capacity(self.schema.fields().len());
+        for (at, field) in self.schema.fields().iter().enumerate() {
+            let of: Vec<_> = self.turn.chunks.iter().map(|chunk| chunk[at].as_ref()).collect();
+            let array = interleave(&of, &places)?;
+            let array = match self.turn.dictionaries.get(at) {
+                Some(Some(words)) => {
+                    let keys = array.as_any().downcast_ref::<Int32Array>().cloned();
+                    let keys = keys.context("words without keys")?;
+                    Arc::new(DictionaryArray::try_new(keys, Arc::clone(words) as ArrayRef)?)
+                }
+                _ => self.merged(field.name(), array, &rows),
+            };
+            arrays.push(array);
+        }
+        Ok(RecordBatch::try_new(Arc::clone(&self.schema), arrays)?)
+    }
+
+    /// The column with what windows of several sets have in it.
+    fn merged(&self, name: &str, array: ArrayRef, rows: &[Row]) -> ArrayRef {
+        let merged = &self.turn.merged;
+        if merged.is_empty() || !WINDOW.contains(&name) {
+            return array;
+        }
+        let of = |row: &Row| merged.get(&(row.0, row.1));
+        let any = array.as_any();
+        if let Some(known) = any.downcast_ref::<Int64Array>() {
+            let known = known
+                .iter()
+                .zip(rows)
+                .map(|(own, row)| of(row).map_or(own, |it| Some(it.known_ns)));
+            Arc::new(known.collect::<Int64Array>())
+        } else if let Some(totals) = any.downcast_ref::<Float64Array>() {
+            let totals =
+                totals.iter().zip(rows).map(|(own, row)| of(row).map_or(own, |it| it.total));
+            Arc::new(totals.collect::<Float64Array>())
+        } else if let Some(running) = any.downcast_ref::<Float32Array>() {
+            let running = running
+                .iter()
+                .zip(rows)
+                .map(|(own, row)| of(row).map_or(own, |it| Some(it.running)));
+            Arc::new(running.collect::<Float32Array>())
+        } else {
+            array
+        }
+    }
+}
+
+/// Finds the windows that are in several files; rows of a set that knows nothing go where another does.
+fn merge(
+    rows: &mut Vec<Row>,
+    batches: &[RecordBatch],
+    merged: &mut HashMap<(i64, i32), Merged>,
+) -> Result<()> {
+    let mut dropped: Vec<(i64, i32, u32)> = Vec::new();
+    for window in rows.chunk_by(|one, other| (one.0, one.1) == (other.0, other.1)) {
+        let sets = || window.chunk_by(|one, other| one.2 == other.2);
+        if sets().nth(1).is_none() {
+            continue;
+        }
+        let (mut sum, mut ran, mut length_ns) = (Merged::default(), 0.0, 0);
+        for first in sets().filter_map(|set| set.first()) {
+            let batch = batches.get(first.3 as usize).context("a row without its batch")?;
+            let row = first.4 as usize;
+            length_ns = columns::i64s(batch, "window_ns")?.value(row);
+            let Some(total) = get(columns::f64s(batch, "total")?, row) else {
+                dropped.push((first.0, first.1, first.2));
+                continue;
+            };
+            let known_ns = columns::i64s(batch, "known_ns")?.value(row);
+            sum.total = Some(sum.total.unwrap_or(0.0) + total);
+            sum.known_ns = sum.known_ns.saturating_add(known_ns);
+            ran += f64::from(columns::f32s(batch, "running")?.value(row)) * known_ns as f64;
+        }
+        if sum.total.is_none() {
+            dropped.retain(|it| (it.0, it.1) != (window[0].0, window[0].1));
+            continue;
+        }
+        sum.running = if sum.known_ns > 0 { (ran / sum.known_ns as f64) as f32 } else { 0.0 };
+        sum.known_ns = sum.known_ns.min(length_ns);
+        merged.insert((window[0].0, window[0].1), sum);
+    }
+    if !dropped.is_empty() {
+        let dropped: HashSet<_> = dropped.into_iter().collect();
+        rows.retain(|row| !dropped.contains(&(row.0, row.1, row.2)));
+    }
+    Ok(())
+}
+
+impl Iterator for Scan {
+    type Item = Result<RecordBatch>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while self.turn.rows.is_empty() {
+            match self.advance() {
+                Ok(true) => {}
+                Ok(false) => return None,
+                Err(error) => {
+                    self.next = None;
+                    let path = self.rollup.path.display();
+                    return Some(Err(error.context(format!("cannot read {path}"))));
+                }
+            }
+        }
+        Some(self.batch())
+    }
+}

@@ -1,0 +1,250 @@
+use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
+use std::path::Path;
+
+use arrow::array::Array as _;
+
+use super::*;
+use crate::schema::SCHEMA_VERSION;
+use crate::schema::columns::{self, get};
+use crate::tables::hours::Hours;
+use crate::tables::mode::Mode;
+use crate::tables::reader::Recording;
+
+const SECOND: i64 = 1_000_000_000;
+const WINDOW: i64 = 10 * SECOND;
+/// 2026-11-24 00:00 UTC, ns.
+const DAY: i64 = 1_795_478_400 * SECOND;
+
+/// What a host has in one window of one counter: values of two cgroups and the time that is known.
+#[derive(Clone, Copy)]
+struct Window {
+    /// Which since the boot.
+    number: i64,
+    event: &'static str,
+    values: Option<[f64; 2]>,
+    known_ns: i64,
+}
+
+impl Window {
+    fn of(number: i64, event: &'static str, values: [f64; 2]) -> Self {
+        Self { number, event, values: Some(values), known_ns: WINDOW }
+    }
+}
+
+/// A boot of a host, which began at this wall time.
+struct Boot<'a> {
+    root: &'a Path,
+    host: &'a str,
+    boot: &'a str,
+    wall_ns: i64,
+}
+
+impl Boot<'_> {
+    /// Writes windows into files of their hours; what is `live` is not finished.
+    fn write(&self, windows: &[Window], live: bool) {
+        let pairs = [
+            (metadata::SCHEMA_VERSION, SCHEMA_VERSION.to_string()),
+            (metadata::HOST, self.host.to_owned()),
+            (metadata::BOOT_ID, self.boot.to_owned()),
+        ];
+        let pairs = pairs.map(|(key, value)| (key.to_owned(), value)).into();
+        let mut hours = Hours::open(self.root, Mode::default(), rollup::pairs(&pairs)).unwrap();
+        for window in windows {
+            let mono_ns = window.number * WINDOW;
+            let ts = self.wall_ns + mono_ns;
+            let mut rows = rollup::Builder::default();
+            for cgroup in 0..2 {
+                let value = window.values.map(|values| values[cgroup]);
+                let link = (window.event == "rd").then_some("memory 0");
+                rows.append(&rollup::Row {
+                    ts,
+                    mono_ns,
+                    window_ns: WINDOW,
+                    known_ns: window.known_ns,
+                    host: self.host,
+                    boot_id: self.boot,
+                    cluster: None,
+                    socket: Some(0),
+                    subsystem: "mem",
+                    link,
+                    direction: link.map(|_| "in"),
+                    peak: link.map(|_| 64e9),
+                    peak_direction: link.map(|_| "both"),
+                    pmu: "p0",
+                    event: window.event,
+                    filter: "",
+                    unit: "bytes",
+                    owner: "task",
+                    number: None,
+                    comm: None,
+                    cgroup: Some(["/a", "/b"][cgroup]),
+                    container: None,
+                    pod: None,
+                    value,
+                    low: value,
+                    high: value,
+                    total: window.values.map(|values| values[0] + values[1]),
+                    running: 1.0,
+                    method: "exact",
+                    confidence: None,
+                });
+            }
+            hours.write((ts / 1000, mono_ns), &rows.finish()).unwrap();
+        }
+        if live {
+            hours.seal().unwrap();
+            // As if the process was killed: what is sealed stays.
+            std::mem::forget(hours);
+        } else {
+            hours.finish().unwrap();
+        }
+    }
+}
+
+fn open(root: &Path, hosts: &[&str]) -> Result<Recording> {
+    let hosts: Vec<String> = hosts.iter().map(|host| (*host).to_owned()).collect();
+    Recording::of_hosts(root, &hosts)
+}
+
+/// End, counter, cgroup, value, total and known time of the rows between two times.
+type Found = Vec<(i64, i32, String, Option<f64>, Option<f64>, i64)>;
+
+fn rows(recording: &Recording, wanted: RangeInclusive<i64>) -> Found {
+    let table = recording.table(&fabric::TABLE).unwrap();
+    let asked = ["mono_ns", "counter", "cgroup", "value", "total", "known_ns", "pid", "cpu"];
+    let mut found = Vec::new();
+    for batch in table.scan_within(&asked, TIME, wanted).unwrap() {
+        let batch = batch.unwrap();
+        let cgroups = columns::words(&batch, "cgroup").unwrap();
+        let (values, totals) =
+            (columns::f64s(&batch, "value").unwrap(), columns::f64s(&batch, "total").unwrap());
+        for row in 0..batch.num_rows() {
+            assert!(columns::i32s(&batch, "pid").unwrap().is_null(row));
+            found.push((
+                columns::i64s(&batch, "mono_ns").unwrap().value(row),
+                columns::i32s(&batch, "counter").unwrap().value(row),
+                cgroups.get(row).unwrap().to_owned(),
+                get(values, row),
+                get(totals, row),
+                columns::i64s(&batch, "known_ns").unwrap().value(row),
+            ));
+        }
+    }
+    found
+}
+
+const ALWAYS: RangeInclusive<i64> = i64::MIN..=i64::MAX;
+
+#[test]
+fn the_windows_of_hosts_meet_on_one_clock_and_come_in_their_order() {
+    let place = tempfile::tempdir().unwrap();
+    let root = place.path();
+    let boot = |host, boot, wall_ns| Boot { root, host, boot, wall_ns };
+    let windows = |from: i64, to: i64, event: &'static str| -> Vec<Window> {
+        (from..to).map(|number| Window::of(number, event, [1.0, 2.0])).collect()
+    };
+    // Clocks that were started at different times, one of them off the seconds of the other; over an hour's
+    // end and a boot.
+    boot("one", "aaaaaaaa", DAY).write(&windows(300, 500, "rd"), false);
+    boot("two", "bbbbbbbb", DAY + 2000 * SECOND + 4_999_000_000)
+        .write(&windows(100, 300, "rd"), false);
+    boot("two", "cccccccc", DAY + 5010 * SECOND).write(&windows(1, 100, "wr"), false);
+    let recording = open(root, &[]).unwrap();
+    let found = rows(&recording, ALWAYS);
+    assert_eq!(found.len(), 2 * (200 + 200 + 99));
+    assert!(found.is_sorted_by_key(|row| row.0));
+    assert!(found.iter().all(|row| row.0 % WINDOW == 0 && row.5 == WINDOW));
+    let counters: BTreeSet<i32> = found.iter().map(|row| row.1).collect();
+    assert_eq!(counters, (0..3).collect());
+    // Both have the window that ended at 03010 s of the day.
+    let at = |seconds: i64| found.iter().filter(|row| row.0 == DAY + seconds * SECOND).count();
+    assert_eq!((at(3000), at(3010), at(5000), at(5010), at(5020)), (4, 4, 2, 0, 2));
+    let bounds = (DAY + 3000 * SECOND, DAY + 6000 * SECOND);
+    let table = recording.table(&fabric::TABLE).unwrap();
+    assert_eq!((table.bounds(TIME), table.rows()), (Some(bounds), found.len() as i64));
+    // A part of it has the rows and the counters of the whole.
+    let part = DAY + 4000 * SECOND..=DAY + 5500 * SECOND;
+    let expected: Found = found.iter().filter(|row| part.contains(&row.0)).cloned().collect();
+    assert_eq!(rows(&recording, part), expected);
+    // Links are told apart by their hosts, and say where their peak is from.
+    let plan: serde_json::Value = serde_json::from_str(&table.metadata()[metadata::PLAN]).unwrap();
+    let links = plan["links"].as_array().unwrap();
+    let names: Vec<&str> = links.iter().map(|link| link["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["one memory 0", "two memory 0"]);
+    assert_eq!(links[0]["kind"], "memory");
+    assert_eq!(links[0]["peaks"][0]["source"], "roll-up");
+    assert_eq!(links[0]["peaks"][0]["direction"], "both");
+    assert_eq!(plan["counters"].as_array().unwrap().len(), 3);
+    assert_eq!(table.metadata().get(metadata::HOST), None);
+    assert_eq!(table.metadata()[metadata::INTERVAL_NS], WINDOW.to_string());
+}
+
+#[test]
+fn hosts_are_named_or_matched_and_one_keeps_its_clock() {
+    let place = tempfile::tempdir().unwrap();
+    let root = place.path();
+    for (host, value) in [("web-1", 1.0), ("web-2", 10.0), ("db-1", 100.0)] {
+        let of = Boot { root, host, boot: "aaaaaaaa", wall_ns: DAY };
+        of.write(&[Window::of(7, "rd", [value, value])], false);
+    }
+    let sum = |hosts: &[&str]| -> f64 {
+        rows(&open(root, hosts).unwrap(), ALWAYS).iter().filter_map(|row| row.3).sum()
+    };
+    assert_eq!(
+        (sum(&[]), sum(&["web-*"]), sum(&["db-1"]), sum(&["web-2", "db-1", "web-2"])),
+        (222.0, 22.0, 200.0, 220.0)
+    );
+    let one = open(root, &["db-1"]).unwrap();
+    assert_eq!(rows(&one, ALWAYS)[0].0, 7 * WINDOW);
+    let pairs = one.table(&fabric::TABLE).unwrap().metadata().clone();
+    assert_eq!(pairs[metadata::HOST], "db-1");
+    assert!(pairs[metadata::PLAN].contains("\"name\":\"memory 0\""), "{pairs:?}");
+    let error = open(root, &["db-1", "mail-*"]).unwrap_err().to_string();
+    assert!(error.ends_with("has no host mail-*: it has db-1, web-1, web-2"), "{error}");
+}
+
+#[test]
+fn a_window_in_two_files_is_one_with_the_sum_of_what_is_known() {
+    let place = tempfile::tempdir().unwrap();
+    let root = place.path();
+    let boot = Boot { root, host: "one", boot: "aaaaaaaa", wall_ns: DAY };
+    let part = |values, known_ns| Window { number: 8, event: "rd", values, known_ns };
+    boot.write(&[Window::of(7, "rd", [1.0, 2.0]), part(Some([3.0, 4.0]), WINDOW / 2)], false);
+    boot.write(&[part(Some([5.0, 6.0]), WINDOW / 4), part(None, 0)], false);
+    boot.write(&[part(None, 0)], false);
+    let found = rows(&open(root, &[]).unwrap(), 8 * WINDOW..=8 * WINDOW);
+    let values: Vec<f64> = found.iter().filter_map(|row| row.3).collect();
+    assert_eq!((values.len(), values.iter().sum::<f64>()), (4, 18.0));
+    for row in found.iter().filter(|row| row.3.is_some()) {
+        assert_eq!((row.4, row.5), (Some(18.0), WINDOW * 3 / 4));
+    }
+    assert_eq!(rows(&open(root, &[]).unwrap(), ALWAYS)[0].4, Some(3.0));
+}
+
+#[test]
+fn an_hour_that_is_written_has_what_is_sealed_and_other_files_are_refused() {
+    let place = tempfile::tempdir().unwrap();
+    let root = place.path();
+    let boot = Boot { root, host: "one", boot: "aaaaaaaa", wall_ns: DAY };
+    boot.write(&[Window::of(1, "rd", [1.0, 2.0])], false);
+    boot.write(&[Window::of(2, "rd", [3.0, 4.0])], true);
+    let found = rows(&open(root, &[]).unwrap(), ALWAYS);
+    assert_eq!(found.iter().filter_map(|row| row.3).sum::<f64>(), 10.0);
+    let error = Recording::open(root).unwrap_err().to_string();
+    assert!(error.contains("is a roll-up, not a recording: `report`"), "{error}");
+    // Of one hour, and one file.
+    let hour = root.join("cluster=default/date=2026-11-24/hour=00");
+    assert_eq!(rows(&open(&hour, &[]).unwrap(), ALWAYS), found);
+    let file = hour.join("one_aaaaaaaa_0000000010.parquet");
+    assert_eq!(rows(&open(&file, &[]).unwrap(), ALWAYS).len(), 2);
+    let error = Recording::open(&file).unwrap_err().to_string();
+    assert!(error.contains("is a roll-up, not a recording"), "{error}");
+    let foreign = hour.join("two.parquet");
+    std::fs::write(&foreign, "not Parquet").unwrap();
+    let error = format!("{:#}", open(root, &[]).unwrap_err());
+    assert!(error.contains("two.parquet is not a readable Parquet file"), "{error}");
+    let nothing = tempfile::tempdir().unwrap();
+    let error = open(nothing.path(), &[]).unwrap_err().to_string();
+    assert!(error.contains("holds no recording"), "{error}");
+}
