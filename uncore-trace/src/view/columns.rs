@@ -26,9 +26,7 @@ pub(super) struct Shape {
 /// The columns of an event's table.
 pub(super) fn columns(usage: &Usage, event: &Event, ascii: bool, shape: Shape) -> Vec<Column> {
     let by = usage.by;
-    // A window in which a counter did not move has one row that nobody owns: nothing to show.
-    let says_something = |line: &&Line| line.value != 0.0 || line.missing > 0 || line.claims > 0;
-    let lines: Vec<&Line> = event.lines.iter().filter(says_something).collect();
+    let lines: Vec<&Line> = event.lines.iter().filter(|line| line.says_something()).collect();
     let column = |kind, head: &str, cell: &dyn Fn(&Line) -> String| Column {
         kind,
         head: head.to_owned(),
@@ -61,16 +59,16 @@ pub(super) fn columns(usage: &Usage, event: &Event, ascii: bool, shape: Shape) -
     }
     columns.extend([
         column(Kind::Name, by.name(), &|line| name(line, by, shape)),
-        numbers(Kind::Value, &value, false),
+        numbers(Kind::Value, &Line::value, false),
         intervals(event, &lines, &unit, if ascii { "-" } else { "–" }),
-        numbers(Kind::Average, &|line| Some(value(line)? / event.seconds()), true),
-        numbers(Kind::Peak, &|line| value(line).and(line.peak), true),
+        numbers(Kind::Average, &|line| event.rate(line.value()?), true),
+        numbers(Kind::Peak, &|line| line.peak, true),
         parts(Kind::Share, &|line| {
-            value(line).filter(|_| event.total != 0.0).map(|value| value / event.total)
+            line.value().filter(|_| event.total != 0.0).map(|value| value / event.total)
         }),
         column(Kind::Confidence, "confidence", &|line| {
-            let confidence = line.confidence_min.zip(line.confidence_avg);
-            or_dash(confidence.map(|(min, avg)| format!("{avg:.2} (min {min:.2})")))
+            let confidence = line.sum.sure.mean().zip(line.sum.sure.least);
+            or_dash(confidence.map(|(mean, least)| format!("{mean:.2} (min {least:.2})")))
         }),
         column(Kind::Method, "method", &|line| {
             let methods: Vec<&str> = line.methods.iter().map(String::as_str).collect();
@@ -81,8 +79,8 @@ pub(super) fn columns(usage: &Usage, event: &Event, ascii: bool, shape: Shape) -
             ..parts(Kind::Running, &|line| Some(line.running))
         },
         Column {
-            noted: lines.iter().any(|line| line.missing > 0),
-            ..column(Kind::Missing, "missing", &|line| line.missing.to_string())
+            noted: lines.iter().any(|line| line.sum.missing > 0),
+            ..column(Kind::Missing, "missing", &|line| line.sum.missing.to_string())
         },
         times(Kind::From, &|line| line.active.map(|active| active.0)),
         times(Kind::To, &|line| line.active.map(|active| active.1)),
@@ -124,11 +122,6 @@ fn name(line: &Line, by: By, shape: Shape) -> String {
         (true, true) => String::new(),
         (true, false) => format!("({})", printable(&line.owner)),
     }
-}
-
-/// The line's value. A line without a row that has one is "not known", which is not 0.
-fn value(line: &Line) -> Option<f64> {
-    (line.rows > 0).then_some(line.value)
 }
 
 fn or_dash(text: Option<String>) -> String {

@@ -3,6 +3,8 @@
 //! Guarantees: the steps sum to what was added, whatever the windows' length; memory does not
 //! depend on the recording's; what is not known is shown apart from nothing.
 
+use super::sums::Steps;
+
 /// Steps over the whole span.
 pub const STEPS: usize = 32;
 
@@ -35,6 +37,33 @@ impl Scale {
     }
 }
 
+impl Steps for Scale {
+    fn count(&self) -> usize {
+        STEPS
+    }
+
+    fn split(&self, begin_ns: i64, end_ns: i64, take: impl FnMut(usize, f64)) {
+        split(self.place(end_ns, end_ns.saturating_sub(begin_ns)), take);
+    }
+}
+
+/// The steps between two places, and the part of the time between them in each.
+fn split((from, to): (f64, f64), mut take: impl FnMut(usize, f64)) {
+    let (first, last) = (from as usize, (to.ceil() as usize).saturating_sub(1));
+    let (first, last) = (first.min(STEPS - 1), last.min(STEPS - 1));
+    if first >= last {
+        return take(first, 1.0);
+    }
+    let mut left = 1.0;
+    for step in first..last {
+        let inside = (step + 1) as f64 - from.max(step as f64);
+        let part = inside / (to - from);
+        take(step, part);
+        left -= part;
+    }
+    take(last, left);
+}
+
 /// A value over time.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Heat {
@@ -45,25 +74,11 @@ pub struct Heat {
 
 impl Heat {
     /// Adds a window's value, evenly over its time; none: it is not known.
-    pub fn add(&mut self, (from, to): (f64, f64), value: Option<f64>) {
-        let (first, last) = (from as usize, (to.ceil() as usize).saturating_sub(1));
-        let (first, last) = (first.min(STEPS - 1), last.min(STEPS - 1));
-        let Some(value) = value else {
-            (first..=last).for_each(|step| self.unknown |= 1 << step);
-            return;
-        };
-        if first >= last {
-            self.steps[first] += value;
-            return;
-        }
-        let mut left = value;
-        for step in first..last {
-            let inside = (step + 1) as f64 - from.max(step as f64);
-            let part = value * inside / (to - from);
-            self.steps[step] += part;
-            left -= part;
-        }
-        self.steps[last] += left;
+    pub fn add(&mut self, place: (f64, f64), value: Option<f64>) {
+        split(place, |step, part| match value {
+            Some(value) => self.steps[step] += value * part,
+            None => self.unknown |= 1 << step,
+        });
     }
 
     /// Adds another line's.

@@ -33,6 +33,9 @@
 //!   who move little. Nothing says that such errors are independent, so these reaches add up, whatever
 //!   they are of.
 //!
+//! A row of a roll-up has an interval of its own: that of the rows that it is the sum of. It counts in place
+//! of a confidence.
+//!
 //! A sum is at least 0, and at most what its counters counted in the windows in which it has rows. What
 //! the other lines of a window say is not used: where all of them are sure, what they leave is narrower
 //! than this interval. Where a line is of all owners, nothing was divided: the interval is the value
@@ -68,6 +71,20 @@ pub(super) struct Claim {
     pub(super) total: f64,
     /// How sure it is.
     pub(super) confidence: Option<f32>,
+    /// Its interval, where the row has one: that of a roll-up.
+    pub(super) interval: Option<Interval>,
+}
+
+impl Claim {
+    /// Of a row without an interval of its own.
+    pub(super) fn new(
+        of: (i32, i64, i64),
+        value: f64,
+        total: f64,
+        confidence: Option<f32>,
+    ) -> Self {
+        Self { of, value, total, confidence, interval: None }
+    }
 }
 
 /// How far the truth may be below and above a value.
@@ -119,12 +136,18 @@ impl Width {
         }
         let value = claim.value.max(0.0);
         let room = (claim.total - value).max(0.0);
-        let part = part(claim.confidence);
-        let reach = part.map_or(Reach { down: value, up: room }, |part| {
-            let far = value * part;
-            Reach { down: far.min(value), up: far.min(room) }
-        });
-        match self.causes.get_mut(cause).filter(|_| part.is_some_and(|part| part < 1.0)) {
+        let (reach, is_known) = match (claim.interval, part(claim.confidence)) {
+            (Some(Interval { low, high }), _) => {
+                let reach = Reach { down: value - low, up: high - value };
+                (Reach { down: reach.down.clamp(0.0, value), up: reach.up.clamp(0.0, room) }, true)
+            }
+            (None, Some(part)) => {
+                let far = value * part;
+                (Reach { down: far.min(value), up: far.min(room) }, part < 1.0)
+            }
+            (None, None) => (Reach { down: value, up: room }, false),
+        };
+        match self.causes.get_mut(cause).filter(|_| is_known) {
             Some(sum) => sum.add(reach),
             None => self.unknown.add(reach),
         }
@@ -214,7 +237,7 @@ mod tests {
         for (window, &(program, socket, value, confidence)) in rows.iter().enumerate() {
             let cause = width.cause(socket, program);
             let of = (0, window as i64, 1);
-            width.add(cause, Claim { of, value, total: TOTAL, confidence: Some(confidence) });
+            width.add(cause, Claim::new(of, value, TOTAL, Some(confidence)));
         }
         let value = rows.iter().map(|row| row.2).sum();
         let Interval { low, high } = width.interval(value, TOTAL * rows.len() as f64);
@@ -271,7 +294,7 @@ mod tests {
         // Two counters, and two rows of the first.
         for (counter, program) in [(0, "a"), (0, "b"), (1, "a")] {
             let cause = width.cause(None, program);
-            let claim = Claim { of: (counter, 9, 1), value: 1.0, total: 10.0, confidence: None };
+            let claim = Claim::new((counter, 9, 1), 1.0, 10.0, None);
             width.add(cause, claim);
         }
         assert_eq!(width.interval(3.0, 1000.0), Interval { low: 0.0, high: 20.0 });
@@ -283,7 +306,7 @@ mod tests {
         for &(window, socket, program, value, others, confidence) in rows {
             let cause = width.cause(socket, ["a", "b", "c"][program]);
             let of = (0, window, 1);
-            width.add(cause, Claim { of, value, total: value + others, confidence });
+            width.add(cause, Claim::new(of, value, value + others, confidence));
         }
         width
     }

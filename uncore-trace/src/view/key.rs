@@ -2,13 +2,17 @@
 
 use anyhow::Result;
 use arrow::array::{
-    Float32Array, Float64Array, Int16Array, Int32Array, Int64Array, RecordBatch, StringArray,
+    Array as _, Float32Array, Float64Array, Int16Array, Int32Array, Int64Array, RecordBatch,
+    StringArray,
 };
 
+use super::interval::{Claim, Interval};
 use super::links::Links;
+use super::sums::Window;
 use crate::schema::cgroups::ancestor;
 use crate::schema::columns::{self, Bits, Words, get};
 use crate::schema::link::Direction;
+use crate::tables::reader::Recording;
 
 /// What the lines are by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -55,8 +59,8 @@ impl By {
         !matches!(self, By::Pmu | By::Port)
     }
 
-    /// The columns that are read; no other is decoded.
-    pub fn columns(self) -> Vec<&'static str> {
+    /// The columns of `fabric` that are read; no other is decoded.
+    pub fn columns(self, recording: &Recording) -> Vec<&'static str> {
         let own: &[&str] = match self {
             By::Cgroup => &["cgroup_id", "cgroup"],
             By::Container => &["container"],
@@ -66,7 +70,12 @@ impl By {
             By::Device | By::Owner => &[],
         };
         let divided: &[&str] = if self.has_owner() { &DIVIDED } else { &[] };
-        [&COMMON[..], divided, own].concat()
+        let rolled_up: &[&str] = match (recording.is_rollup(), self.has_owner()) {
+            (true, true) => &["known_ns", "low", "high"],
+            (true, false) => &["known_ns"],
+            (false, _) => &[],
+        };
+        [&COMMON[..], divided, own, rolled_up].concat()
     }
 }
 
@@ -110,6 +119,8 @@ pub struct Columns<'a> {
     pub counter: &'a Int32Array,
     /// What else tells how far it may be off; none where lines are of all owners.
     pub divided: Option<Divided<'a>>,
+    /// How much of the window is known; only roll-ups have it.
+    known_ns: Option<&'a Int64Array>,
     links: Option<&'a Links>,
     event: Words<'a>,
     filter: Words<'a>,
@@ -132,14 +143,25 @@ pub struct Divided<'a> {
     pub total: &'a Float64Array,
     /// The owner's name.
     pub comm: Words<'a>,
+    /// The ends of the row's interval; only roll-ups have them.
+    interval: Option<(&'a Float64Array, &'a Float64Array)>,
 }
 
 impl<'a> Divided<'a> {
     fn new(batch: &'a RecordBatch) -> Result<Self> {
+        let has = |name| batch.column_by_name(name).is_some();
         Ok(Self {
             socket: columns::column(batch, "socket")?,
             total: columns::f64s(batch, "total")?,
             comm: columns::words(batch, "comm")?,
+            interval: has("low")
+                .then(|| {
+                    Ok::<_, anyhow::Error>((
+                        columns::f64s(batch, "low")?,
+                        columns::f64s(batch, "high")?,
+                    ))
+                })
+                .transpose()?,
         })
     }
 }
@@ -174,6 +196,9 @@ impl<'a> Columns<'a> {
             method: columns::words(batch, "method")?,
             confidence: columns::f32s(batch, "confidence")?,
             counter: columns::i32s(batch, "counter")?,
+            known_ns: (batch.column_by_name("known_ns").is_some())
+                .then(|| columns::i64s(batch, "known_ns"))
+                .transpose()?,
             links,
             divided: by.has_owner().then(|| Divided::new(batch)).transpose()?,
             event: columns::words(batch, "event")?,
@@ -186,6 +211,27 @@ impl<'a> Columns<'a> {
             by,
             depth,
         })
+    }
+
+    /// The window of a row.
+    pub fn window(&self, row: usize) -> Window {
+        let length_ns = self.window_ns.value(row);
+        let known_ns = match self.known_ns {
+            Some(known) => known.value(row),
+            None if self.value.is_valid(row) => length_ns.max(1),
+            None => 0,
+        };
+        Window::new(self.mono_ns.value(row), length_ns, known_ns)
+    }
+
+    /// What a row with a value says of its share; `None` where lines are of all owners.
+    pub(super) fn claim(&self, row: usize, value: f64) -> Option<Claim> {
+        let of = self.divided?;
+        let window = (self.counter.value(row), self.mono_ns.value(row), self.window_ns.value(row));
+        let total = get(of.total, row).unwrap_or(value);
+        let ends = of.interval.and_then(|(low, high)| Some((get(low, row)?, get(high, row)?)));
+        let interval = ends.map(|(low, high)| Interval { low, high });
+        Some(Claim { interval, ..Claim::new(window, value, total, get(self.confidence, row)) })
     }
 
     /// The owner of a row; empty where lines are of all owners.

@@ -73,7 +73,7 @@ pub fn table(usage: &Usage, style: Style) -> String {
 
 /// Whether all windows of an event are known, and nothing was counted in any.
 fn is_nothing(event: &Event) -> bool {
-    event.lines.iter().all(|line| line.missing == 0 && line.value == 0.0)
+    event.lines.iter().all(|line| line.sum.missing == 0 && line.sum.value == 0.0)
 }
 
 /// What is the same in every line of every table, of what matters where lines differ in it. Nothing where
@@ -99,12 +99,17 @@ fn common(tables: &[Vec<Column>]) -> Vec<(Kind, String)> {
 fn headline(event: &Event, style: Style) -> String {
     let unit = printable(&event.unit);
     let name = printable(&event.name);
-    let total = format!(
-        "  {} in {}, {}",
-        units::human(event.total, &unit),
-        units::human(event.seconds() * 1e9, "ns"),
-        units::rate(event.total / event.seconds(), &unit),
-    );
+    let time = event.time.whole();
+    let known = units::human(time.known_ns(), "ns");
+    let time = match (event.time.bounds(), time.unknown_ns() > 0.0) {
+        (Some((begin_ns, end_ns)), true) => {
+            let all = units::human(end_ns.saturating_sub(begin_ns) as f64, "ns");
+            format!("{known} known of {all}")
+        }
+        _ => known,
+    };
+    let rate = event.rate(event.total).map_or_else(|| "-".to_owned(), |it| units::rate(it, &unit));
+    let total = format!("  {} in {time}, {rate}", units::human(event.total, &unit));
     match style.width {
         Some(width) if cells(&name) + cells(&total) > width => {
             let (name, total) = (shorten(&name, width, mark(style.ascii)), total.trim_start());

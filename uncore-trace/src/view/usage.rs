@@ -11,12 +11,13 @@ use std::ops::RangeInclusive;
 use anyhow::Result;
 
 use super::heat::{Heat, Scale};
-use super::interval::{Claim, Interval, Width};
+use super::interval::Interval;
 pub use super::key::By;
 use super::key::Columns;
 use super::known::Known;
 use super::links::Links;
 use super::span::{Moment, Span};
+use super::sums::{Highest, Rate, Share, Time, Window};
 use crate::schema::columns::get;
 use crate::schema::fabric;
 use crate::schema::link::Direction;
@@ -45,7 +46,7 @@ impl Question<'_> {
 }
 
 /// The answer.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct Usage {
     /// What lines are by.
     pub by: By,
@@ -60,7 +61,7 @@ pub struct Usage {
 }
 
 /// An event over all its PMU instances, or one direction of a link.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct Event {
     /// Name, with the filter in brackets where there is one; of a link, with the direction.
     pub name: String,
@@ -68,20 +69,29 @@ pub struct Event {
     pub link: Option<(usize, Direction)>,
     /// Unit of the values.
     pub unit: String,
-    /// Begin of its first window, `CLOCK_MONOTONIC` ns.
-    pub begin_ns: i64,
-    /// End of its last window, `CLOCK_MONOTONIC` ns.
-    pub end_ns: i64,
+    /// For how long it was counted; its steps are those of the lines' heat.
+    pub time: Time,
+    /// How many counters count which event with which filter.
+    pub counters: BTreeMap<String, usize>,
     /// Sum of all values.
     pub total: f64,
+    /// Highest rate of the windows that end at one moment, in the unit per second.
+    pub highest: Option<f64>,
     /// Its lines, largest value first.
     pub lines: Vec<Line>,
+    /// The rate of the windows that end at the present moment.
+    rate: Rate,
 }
 
 impl Event {
-    /// Length of time it covers, seconds.
-    pub fn seconds(&self) -> f64 {
-        self.end_ns.saturating_sub(self.begin_ns) as f64 / 1e9
+    /// Length of the time in which it is known, seconds.
+    pub fn known_s(&self) -> f64 {
+        self.time.whole().known_ns() / 1e9
+    }
+
+    /// A sum of it as a rate, per second of the time that is known; `None` where nothing is known.
+    pub fn rate(&self, value: f64) -> Option<f64> {
+        self.time.whole().per_second().map(|per_second| value * per_second)
     }
 }
 
@@ -92,45 +102,24 @@ pub struct Line {
     pub key: String,
     /// task, irq, ...; empty by PMU.
     pub owner: String,
-    /// Sum of the values, in the event's unit.
-    pub value: f64,
-    /// Rows with a value.
-    pub rows: u64,
-    /// Rows without one.
-    pub missing: u64,
-    /// Lowest confidence; none where nothing is claimed.
-    pub confidence_min: Option<f32>,
-    /// Mean confidence of the rows that claim one.
-    pub confidence_avg: Option<f64>,
-    /// Rows that claim a confidence.
-    pub claims: u64,
+    /// The sum of its rows, in the event's unit.
+    pub sum: Share,
     /// Mean of time running / time enabled over the rows.
     pub running: f64,
     /// The methods its shares were made by.
     pub methods: BTreeSet<String>,
-    /// Highest rate of a window, in the event's unit per second; none for lines summed up.
+    /// Highest rate of the windows that end at one moment, in the event's unit per second; `None` for lines
+    /// summed up, and where no such moment is known.
     pub peak: Option<f64>,
     /// Begin of the first and end of the last window in which it had any, `CLOCK_MONOTONIC` ns.
     pub active: Option<(i64, i64)>,
     /// The value over time.
     pub heat: Heat,
-    /// How far the value may be off; none where it is of all owners.
-    width: Option<Width>,
-    /// The window that is being added: its end and the rate so far.
-    window: (i64, f64),
-}
-
-/// The window of a row.
-struct Window {
-    end_ns: i64,
-    length_ns: i64,
-    place: (f64, f64),
-}
-
-impl Window {
-    fn begin_ns(&self) -> i64 {
-        self.end_ns.saturating_sub(self.length_ns)
-    }
+    /// Whether its rows are shares of a count, and not the count of all owners.
+    is_divided: bool,
+    highest: Highest,
+    /// Whether a window that ends at the present moment has a row of it.
+    is_touched: bool,
 }
 
 /// Sums the recording's fabric table.
@@ -153,9 +142,11 @@ pub fn usage(recording: &Recording, question: &Question<'_>) -> Result<Usage> {
         events: Vec::new(),
         index: HashMap::new(),
         lines: HashMap::new(),
+        touched: Vec::new(),
+        end_ns: i64::MIN,
     };
     let mut known = Known::new();
-    for batch in table.scan_within(&by.columns(), "mono_ns", span.wanted)? {
+    for batch in table.scan_within(&by.columns(recording), "mono_ns", span.wanted)? {
         let batch = batch?;
         let columns = Columns::new(&batch, by, question.cgroup_depth, question.links)?;
         known.begin(&columns);
@@ -172,28 +163,60 @@ struct Sums {
     events: Vec<Event>,
     index: HashMap<(String, String), usize>,
     lines: HashMap<(usize, String, String), usize>,
+    /// Lines that have rows of the present moment.
+    touched: Vec<(usize, usize)>,
+    end_ns: i64,
 }
 
 impl Sums {
     fn add(&mut self, columns: &Columns<'_>, known: &mut Known<(usize, usize, usize)>) {
-        let mut window = Window { end_ns: 0, length_ns: 0, place: (0.0, 0.0) };
+        let mut place = ((0, 0), (0.0, 0.0));
         for row in 0..columns.rows {
-            let (end_ns, length_ns) = (columns.mono_ns.value(row), columns.window_ns.value(row));
-            if !self.wanted.contains(&end_ns) || !columns.is_wanted(row) {
+            let window = columns.window(row);
+            if !self.wanted.contains(&window.end_ns) || !columns.is_wanted(row) {
                 continue;
             }
-            if (window.end_ns, window.length_ns) != (end_ns, length_ns) {
-                let place = self.scale.place(end_ns, length_ns);
-                window = Window { end_ns, length_ns, place };
+            if window.end_ns != self.end_ns {
+                self.end_moment();
+                self.end_ns = window.end_ns;
+            }
+            if place.0 != (window.begin_ns, window.end_ns) {
+                let at = self.scale.place(window.end_ns, window.length_ns());
+                place = ((window.begin_ns, window.end_ns), at);
             }
             let quick = columns.quick(row);
             let (event, line, cause) = known.get(quick, || self.find(columns, row));
-            let event = &mut self.events[event];
-            event.end_ns = event.end_ns.max(end_ns);
-            event.begin_ns = event.begin_ns.min(window.begin_ns());
+            let its = &mut self.events[event];
+            let counters = its.time.counters();
+            its.time.add(columns.counter.value(row), window, &self.scale);
+            if its.time.counters() > counters {
+                *its.counters.entry(columns.event(row)).or_default() += 1;
+            }
             let value = get(columns.value, row);
-            event.total += value.unwrap_or(0.0);
-            event.lines[line].add(columns, row, &window, value, cause);
+            its.total += value.unwrap_or(0.0);
+            its.rate.add(value.map(|value| value * window.per_second()));
+            let line_of = &mut its.lines[line];
+            if !std::mem::replace(&mut line_of.is_touched, true) {
+                self.touched.push((event, line));
+            }
+            line_of.heat.add(place.1, value);
+            line_of.add(columns, row, window, cause);
+        }
+    }
+
+    /// All rows of the windows that end at one moment have come.
+    fn end_moment(&mut self) {
+        for (event, line) in self.touched.drain(..) {
+            let event = &mut self.events[event];
+            let is_known = matches!(event.rate, Rate::Known(_));
+            let line = &mut event.lines[line];
+            line.is_touched = false;
+            line.highest.end(is_known);
+        }
+        for event in &mut self.events {
+            if let Rate::Known(rate) = std::mem::take(&mut event.rate) {
+                event.highest = Some(event.highest.map_or(rate, |highest| highest.max(rate)));
+            }
         }
     }
 
@@ -206,10 +229,12 @@ impl Sums {
                 name,
                 link: columns.link(row),
                 unit,
-                begin_ns: i64::MAX,
-                end_ns: i64::MIN,
+                time: Time::default(),
+                counters: BTreeMap::new(),
                 total: 0.0,
+                highest: None,
                 lines: Vec::new(),
+                rate: Rate::Absent,
             });
             self.events.len() - 1
         });
@@ -220,33 +245,30 @@ impl Sums {
             lines.push(Line {
                 key,
                 owner,
-                value: 0.0,
-                rows: 0,
-                missing: 0,
-                confidence_min: None,
-                confidence_avg: None,
-                claims: 0,
+                sum: Share::default(),
                 running: 0.0,
                 methods: BTreeSet::new(),
-                peak: Some(0.0),
+                peak: None,
                 active: None,
                 heat: Heat::default(),
-                width: columns.divided.map(|_| Width::default()),
-                window: (i64::MIN, 0.0),
+                is_divided: columns.divided.is_some(),
+                highest: Highest::default(),
+                is_touched: false,
             });
             lines.len() - 1
         });
         // The numbers that a line is known by have the method, so that each of them comes here.
         lines[line].methods.insert(columns.method.get(row).unwrap_or_default().to_owned());
-        let cause = lines[line].width.as_mut().zip(columns.divided).map(|(width, of)| {
-            width.cause(get(of.socket, row), of.comm.get(row).unwrap_or_default())
+        let cause = columns.divided.map(|of| {
+            lines[line].sum.cause(get(of.socket, row), of.comm.get(row).unwrap_or_default())
         });
         (event, line, cause.unwrap_or_default())
     }
 
     fn finish(mut self) -> Vec<Event> {
+        self.end_moment();
         for event in &mut self.events {
-            event.lines.iter_mut().for_each(Line::end_window);
+            event.lines.iter_mut().for_each(|line| line.peak = line.highest.rate);
             if self.by.has_owner() {
                 // A window that is not known has one row that nobody owns, but concerns everybody.
                 let unknown = event.lines.iter().fold(0, |all, line| all | line.heat.unknown);
@@ -260,76 +282,43 @@ impl Sums {
 }
 
 impl Line {
-    fn add(
-        &mut self,
-        columns: &Columns<'_>,
-        row: usize,
-        window: &Window,
-        value: Option<f64>,
-        cause: usize,
-    ) {
-        self.heat.add(window.place, value);
-        match value {
+    fn add(&mut self, columns: &Columns<'_>, row: usize, window: Window, cause: usize) {
+        match get(columns.value, row) {
             Some(value) => {
-                self.value += value;
-                self.rows += 1;
-                self.over_time(window, value);
-                if let Some((width, of)) = self.width.as_mut().zip(columns.divided) {
-                    width.add(
-                        cause,
-                        Claim {
-                            of: (columns.counter.value(row), window.end_ns, window.length_ns),
-                            value,
-                            total: get(of.total, row).unwrap_or(value),
-                            confidence: get(columns.confidence, row),
-                        },
-                    );
+                match columns.claim(row, value) {
+                    Some(claim) => self.sum.add(cause, claim),
+                    None => self.sum.add_whole(value, get(columns.confidence, row)),
+                }
+                if value != 0.0 {
+                    self.highest.add(value * window.per_second());
+                    let (begin, end) = self.active.unwrap_or((i64::MAX, i64::MIN));
+                    self.active = Some((begin.min(window.begin_ns), end.max(window.end_ns)));
                 }
             }
-            None => self.missing += 1,
+            None => self.sum.add_missing(),
         }
-        // Running means: no second set of sums is kept beside what is shown.
-        let all = (self.rows + self.missing) as f64;
+        // A running mean: no second sum is kept beside what is shown.
+        let all = (self.sum.rows + self.sum.missing) as f64;
         self.running += (f64::from(columns.running.value(row)) - self.running) / all;
-        if let Some(confidence) = get(columns.confidence, row) {
-            self.confidence_min =
-                Some(self.confidence_min.map_or(confidence, |least| least.min(confidence)));
-            self.claims += 1;
-            let average = self.confidence_avg.unwrap_or(0.0);
-            let step = (f64::from(confidence) - average) / self.claims as f64;
-            self.confidence_avg = Some(average + step);
-        }
     }
-}
 
-impl Line {
-    /// From where to where the truth lies, by what its event counted in all; none where no row has
+    /// Its value; `None` where no row has one.
+    pub fn value(&self) -> Option<f64> {
+        (self.sum.rows > 0).then_some(self.sum.value)
+    }
+
+    /// From where to where the truth lies, by what its event counted in all; `None` where no row has
     /// a value or a confidence. What all owners have is what was counted.
     pub fn interval(&self, event: &Event) -> Option<Interval> {
-        match &self.width {
-            _ if self.rows == 0 => None,
-            None => Some(Interval { low: self.value, high: self.value }),
-            Some(width) => (self.claims > 0).then(|| width.interval(self.value, event.total)),
+        if self.is_divided {
+            return self.sum.interval(event.total);
         }
+        self.value().map(|value| Interval { low: value, high: value })
     }
 
-    /// Rows are in the order of their windows' ends, so one window at a time is enough for the
-    /// peak; windows of different length that end together add up as rates.
-    fn over_time(&mut self, window: &Window, value: f64) {
-        if window.end_ns != self.window.0 {
-            self.end_window();
-            self.window.0 = window.end_ns;
-        }
-        if value != 0.0 {
-            self.window.1 += value * 1e9 / window.length_ns.max(1) as f64;
-            let (begin, end) = self.active.unwrap_or((i64::MAX, i64::MIN));
-            self.active = Some((begin.min(window.begin_ns()), end.max(window.end_ns)));
-        }
-    }
-
-    fn end_window(&mut self) {
-        self.peak = self.peak.map(|peak| peak.max(self.window.1));
-        self.window.1 = 0.0;
+    /// Whether it is more than the row that nobody owns of windows in which a counter did not move.
+    pub fn says_something(&self) -> bool {
+        self.sum.value != 0.0 || self.sum.missing > 0 || self.sum.sure.claims > 0
     }
 }
 
@@ -345,7 +334,7 @@ pub fn top(events: &mut [Event], top: usize) {
         });
         event.lines = kept;
         let count = rest.len();
-        if let Some(mut others) = rest.into_iter().reduce(|sum, line| join(sum, line, Width::join))
+        if let Some(mut others) = rest.into_iter().reduce(|sum, line| join(sum, line, Share::join))
         {
             others.key = format!("({count} {})", if count == 1 { "other" } else { "others" });
             event.lines.push(others);
@@ -361,7 +350,7 @@ pub(super) fn unite(events: &mut [Event], name: impl Fn(&str) -> String) {
             line.key = name(&line.key);
             let of = (line.owner.clone(), line.key.clone());
             let sum = match united.remove(&of) {
-                Some(sum) => join(sum, line, Width::unite),
+                Some(sum) => join(sum, line, Share::unite),
                 None => line,
             };
             united.insert(of, sum);
@@ -373,40 +362,24 @@ pub(super) fn unite(events: &mut [Event], name: impl Fn(&str) -> String) {
 
 /// Largest value first.
 fn sort(lines: &mut [Line]) {
-    lines.sort_by(|a, b| b.value.total_cmp(&a.value).then(a.key.cmp(&b.key)));
+    lines.sort_by(|a, b| b.sum.value.total_cmp(&a.sum.value).then(a.key.cmp(&b.key)));
 }
 
-/// The sum of two lines, of which `join` makes one width.
-fn join(mut sum: Line, line: Line, join: fn(&mut Width, &Width)) -> Line {
-    let (a, b) = ((sum.rows + sum.missing) as f64, (line.rows + line.missing) as f64);
-    sum.running = (sum.running * a + line.running * b) / (a + b);
-    sum.confidence_avg = match (sum.confidence_avg, line.confidence_avg) {
-        (Some(x), Some(y)) => {
-            let (a, b) = (sum.claims as f64, line.claims as f64);
-            Some((x * a + y * b) / (a + b))
-        }
-        (x, y) => x.or(y),
-    };
-    sum.claims += line.claims;
-    sum.confidence_min = match (sum.confidence_min, line.confidence_min) {
-        (Some(x), Some(y)) => Some(x.min(y)),
-        (x, y) => x.or(y),
-    };
-    sum.value += line.value;
-    sum.rows += line.rows;
-    sum.missing += line.missing;
-    sum.methods.extend(line.methods);
-    sum.heat.join(&line.heat);
-    if let Some((sum, line)) = sum.width.as_mut().zip(line.width.as_ref()) {
-        join(sum, line);
-    }
+/// Two lines as one, whose shares `join` adds up.
+fn join(mut one: Line, line: Line, join: fn(&mut Share, &Share)) -> Line {
+    let rows = |line: &Line| (line.sum.rows + line.sum.missing) as f64;
+    let (a, b) = (rows(&one), rows(&line));
+    one.running = (one.running * a + line.running * b) / (a + b);
+    join(&mut one.sum, &line.sum);
+    one.methods.extend(line.methods);
+    one.heat.join(&line.heat);
     // When each had its peak is not kept.
-    sum.peak = None;
-    sum.active = match (sum.active, line.active) {
+    one.peak = None;
+    one.active = match (one.active, line.active) {
         (Some((a, b)), Some((c, d))) => Some((a.min(c), b.max(d))),
         (x, y) => x.or(y),
     };
-    sum
+    one
 }
 
 #[cfg(test)]

@@ -11,7 +11,6 @@
 
 pub mod gate;
 pub mod json;
-mod known;
 mod notes;
 pub mod page;
 pub mod rate;

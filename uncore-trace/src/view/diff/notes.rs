@@ -64,15 +64,13 @@ pub(super) fn counted(
         (None, _) => return (false, vec!["not counted before".to_owned()]),
     };
     let mut notes = Vec::new();
-    let counters = |side: &Side, event| side.known(event).map(|it| it.counted.clone());
-    let (first, second) =
-        (counters(before, one).unwrap_or_default(), counters(after, other).unwrap_or_default());
+    let (first, second) = (&one.counters, &other.counters);
     let is_same = first == second;
     if !is_same {
         notes.push(format!(
             "not the same is counted: {} before, {} after",
-            counters_in_words(&first, &second),
-            counters_in_words(&second, &first)
+            counters_in_words(first, second),
+            counters_in_words(second, first)
         ));
     }
     let peaks = |side: &Side, event: &Event| {

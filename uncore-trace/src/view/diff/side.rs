@@ -10,7 +10,6 @@ use super::super::interval::Interval;
 use super::super::links::Links;
 use super::super::span::{Moment, Span};
 use super::super::usage::{By, Event, Line, Question, unite, usage};
-use super::known::{Known, Times, times};
 use super::rate::{Found, Rate};
 use super::variation::variation;
 use crate::schema::{fabric, metadata};
@@ -55,7 +54,6 @@ pub(super) struct Side {
     pub(super) metadata: BTreeMap<String, String>,
     pub(super) links: Links,
     pub(super) events: Vec<Event>,
-    times: Times,
     /// Length of a step of the lines' heat, seconds.
     step_s: f64,
 }
@@ -80,11 +78,6 @@ impl Side {
         }
         let (from, to) = (asked.from.as_ref(), asked.to.as_ref());
         let span = Span::of(asked.recording, &table, from, to)?;
-        let times = span
-            .as_ref()
-            .map(|span| times(&table, span, by, wanted))
-            .transpose()?
-            .unwrap_or_default();
         let about = About {
             start_ns: usage.start_ns,
             begin_ns: span.as_ref().map_or(0, |span| span.begin_ns),
@@ -93,17 +86,12 @@ impl Side {
         };
         let metadata = table.metadata().clone();
         let (events, step_s) = (usage.events, usage.step_ns / 1e9);
-        Ok(Self { about, metadata, links, events, times, step_s })
+        Ok(Self { about, metadata, links, events, step_s })
     }
 
     /// What it says of this event.
     pub(super) fn event(&self, name: &(String, String)) -> Option<&Event> {
         self.events.iter().find(|event| (&event.name, &event.unit) == (&name.0, &name.1))
-    }
-
-    /// How long an event was counted, and by what.
-    pub(super) fn known(&self, event: &Event) -> Option<&Known> {
-        self.times.get(&(event.name.clone(), event.unit.clone()))
     }
 
     /// The rate of all owners; not known where nothing was counted.
@@ -118,28 +106,24 @@ impl Side {
     /// The rate of one line.
     pub(super) fn line(&self, event: Option<&Event>, line: Option<&Line>) -> Found {
         match (event, line) {
-            (Some(event), Some(line)) if line.rows > 0 => {
-                self.rate(event, line.value, line.interval(event), &line.heat)
+            (Some(event), Some(line)) if line.sum.rows > 0 => {
+                self.rate(event, line.sum.value, line.interval(event), &line.heat)
             }
-            (Some(event), None) if self.known(event).is_some_and(|it| it.seconds() > 0.0) => {
-                Found::Absent
-            }
+            (Some(event), None) if event.known_s() > 0.0 => Found::Absent,
             // Not counted, or a line of windows without a value.
             _ => Found::Unknown,
         }
     }
 
     fn rate(&self, event: &Event, total: f64, reach: Option<Interval>, heat: &Heat) -> Found {
-        let Some(known) = self.known(event).filter(|known| known.seconds() > 0.0) else {
-            return Found::Unknown;
-        };
-        let seconds = known.seconds();
+        let Some(per_s) = event.rate(total) else { return Found::Unknown };
+        let seconds = event.known_s();
         Found::Rate(Rate {
             total,
             seconds,
-            per_s: total / seconds,
+            per_s,
             interval: reach.map(|it| Interval { low: it.low / seconds, high: it.high / seconds }),
-            variation: variation(heat, known, self.step_s),
+            variation: variation(heat, &event.time, self.step_s),
             share: (event.total != 0.0).then(|| total / event.total),
         })
     }

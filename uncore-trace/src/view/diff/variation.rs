@@ -17,7 +17,7 @@
 //! what differs from run to run (placement, data, temperature): only more runs tell that.
 
 use super::super::heat::{Heat, STEPS};
-use super::known::Known;
+use super::super::sums::Time;
 
 /// Batches, and how many windows a span needs for so many.
 const BATCHES: [(usize, u64); 2] = [(16, 64), (8, 16)];
@@ -32,11 +32,11 @@ const T95: [f64; 11] =
 
 /// Half the width of the 90 % interval of a mean rate, in the unit of `heat` per second; `step_s` is the
 /// length of a step. `None` where there are too few windows to tell.
-pub(super) fn variation(heat: &Heat, known: &Known, step_s: f64) -> Option<f64> {
-    let (batches, _) = BATCHES.into_iter().find(|(_, needed)| known.windows() >= *needed)?;
+pub(super) fn variation(heat: &Heat, time: &Time, step_s: f64) -> Option<f64> {
+    let (batches, _) = BATCHES.into_iter().find(|(_, needed)| time.windows() >= *needed)?;
     let size = STEPS / batches;
     let values: Vec<f64> = heat.steps().map(|value| value.unwrap_or(0.0)).collect();
-    let times = known.steps();
+    let times: [f64; STEPS] = std::array::from_fn(|step| time.step(step).known_ns() / 1e9);
     let of = |(values, times): (&[f64], &[f64])| {
         let time: f64 = times.iter().sum();
         let is_known = time > 0.0 && time >= KNOWN_PART * step_s * size as f64;
@@ -53,6 +53,7 @@ pub(super) fn variation(heat: &Heat, known: &Known, step_s: f64) -> Option<f64> 
 #[cfg(test)]
 mod tests {
     use super::super::super::heat::Scale;
+    use super::super::super::sums::Window;
     use super::*;
 
     const WINDOW: i64 = 10_000_000;
@@ -60,15 +61,16 @@ mod tests {
     /// The variation of windows of 10 ms with these values; none: not known. Two counters count a half each.
     fn of(values: &[Option<f64>]) -> Option<f64> {
         let scale = Scale::new(0, values.len() as i64 * WINDOW);
-        let (mut heat, mut known) = (Heat::default(), Known::default());
+        let (mut heat, mut time) = (Heat::default(), Time::default());
         for (number, value) in (1..).zip(values) {
             let end = number * WINDOW;
             for counter in [3, 5] {
-                known.add(counter, end, WINDOW, &scale, value.is_some());
+                let known = if value.is_some() { WINDOW } else { 0 };
+                time.add(counter, Window::new(end, WINDOW, known), &scale);
                 heat.add(scale.place(end, WINDOW), value.map(|value| value / 2.0));
             }
         }
-        variation(&heat, &known, scale.step_ns() / 1e9)
+        variation(&heat, &time, scale.step_ns() / 1e9)
     }
 
     #[test]

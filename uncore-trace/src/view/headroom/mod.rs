@@ -15,6 +15,7 @@ use super::key::{By, Columns};
 use super::known::Known;
 use super::links::{Limit, Links, limit};
 use super::span::{Moment, Span};
+use super::sums::{Moments, Moved, Time, Window};
 use crate::schema::columns::get;
 use crate::schema::fabric;
 use crate::schema::link::Direction;
@@ -37,7 +38,7 @@ pub struct Question {
 }
 
 /// One direction of a link, or both together.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct Way {
     /// The link, by its place in what was asked.
     pub link: usize,
@@ -45,11 +46,10 @@ pub struct Way {
     pub direction: Direction,
     /// Bytes.
     pub bytes: f64,
-    /// Time that windows with a value cover, ns.
-    pub known_ns: i64,
-    /// Time of windows in which a counter has no value, ns.
-    pub unknown_ns: i64,
-    /// Highest rate of a window, bytes a second; `None` where no window has a value.
+    /// For how long it was counted.
+    pub time: Time,
+    /// Highest rate of the windows that end at one moment, bytes a second; `None` where no such moment is
+    /// known.
     pub highest: Option<f64>,
     /// Time above [`FULL`] of the peak, ns; `None` where the peak is not known.
     pub full_ns: Option<i64>,
@@ -60,7 +60,7 @@ pub struct Way {
 impl Way {
     /// Average rate, bytes a second; `None` where nothing is known.
     pub fn average(&self) -> Option<f64> {
-        (self.known_ns > 0).then(|| self.bytes * 1e9 / self.known_ns as f64)
+        self.time.whole().per_second().map(|per_second| self.bytes * per_second)
     }
 
     /// What limits it.
@@ -84,17 +84,17 @@ pub fn headroom(recording: &Recording, links: &Links, question: &Question) -> Re
     let Some(span) = Span::of(recording, &table, from, to)? else { return Ok(Vec::new()) };
     let mut fill = Filling::new(links);
     let mut known = Known::new();
-    for batch in table.scan_within(&question.by.columns(), "mono_ns", span.wanted.clone())? {
+    let read = question.by.columns(recording);
+    for batch in table.scan_within(&read, "mono_ns", span.wanted.clone())? {
         let batch = batch?;
         let columns = Columns::new(&batch, question.by, question.cgroup_depth, Some(links))?;
         known.begin(&columns);
         for row in 0..columns.rows {
-            let end_ns = columns.mono_ns.value(row);
-            let Some((place, direction)) = columns.link(row) else { continue };
-            if span.wanted.contains(&end_ns) {
+            let window = columns.window(row);
+            let Some(way) = columns.link(row) else { continue };
+            if span.wanted.contains(&window.end_ns) {
                 let who = known.get(columns.quick(row), || fill.who(columns.key(row)));
-                let value = get(columns.value, row);
-                fill.add(end_ns, columns.window_ns.value(row), (place, direction), who, value);
+                fill.add(columns.counter.value(row), window, way, (who, get(columns.value, row)));
             }
         }
     }
@@ -106,25 +106,18 @@ pub fn headroom(recording: &Recording, links: &Links, question: &Question) -> Re
 struct Open {
     way: Way,
     peak: Option<f64>,
-    /// Length of the window that is being added: the longest of the link's own rows, since counters of
-    /// other links may have a longer one that ends with it.
-    length_ns: i64,
-    /// Rate of that window, bytes a second; `None` where a part is not known.
-    rate: Option<f64>,
-    /// Bytes of each in that window.
-    parts: BTreeMap<usize, f64>,
     /// Bytes of each in the time above [`FULL`].
     filled: BTreeMap<usize, f64>,
-    touched: bool,
 }
 
 /// The sums, of which rows come in the order of their windows.
 #[derive(Debug)]
 struct Filling {
     ways: Vec<Open>,
+    /// By the place in `ways`.
+    moments: Moments,
     names: Vec<String>,
     index: HashMap<String, usize>,
-    end_ns: i64,
 }
 
 impl Filling {
@@ -143,25 +136,17 @@ impl Filling {
                     link: place,
                     direction,
                     bytes: 0.0,
-                    known_ns: 0,
-                    unknown_ns: 0,
+                    time: Time::default(),
                     highest: None,
                     full_ns: limit.map(|_| 0),
                     fillers: Vec::new(),
                 };
                 let peak = limit.map(|limit| limit.peak.bytes_per_s);
-                ways.push(Open {
-                    way,
-                    peak,
-                    length_ns: 0,
-                    rate: Some(0.0),
-                    parts: BTreeMap::new(),
-                    filled: BTreeMap::new(),
-                    touched: false,
-                });
+                ways.push(Open { way, peak, filled: BTreeMap::new() });
             }
         }
-        Self { ways, names: Vec::new(), index: HashMap::new(), end_ns: i64::MIN }
+        let moments = Moments::new(ways.len());
+        Self { ways, moments, names: Vec::new(), index: HashMap::new() }
     }
 
     /// The number of one who has a part.
@@ -176,66 +161,46 @@ impl Filling {
 
     fn add(
         &mut self,
-        end_ns: i64,
-        length_ns: i64,
-        (place, direction): (usize, Direction),
-        who: usize,
-        value: Option<f64>,
+        counter: i32,
+        window: Window,
+        (link, direction): (usize, Direction),
+        (who, value): (usize, Option<f64>),
     ) {
-        if end_ns != self.end_ns {
-            self.end_window();
-            self.end_ns = end_ns;
+        if let Some(moved) = self.moments.at(window.end_ns) {
+            self.end_moment(moved);
         }
-        for open in &mut self.ways {
-            let counts = open.way.direction == direction || open.way.direction == Direction::Both;
-            if open.way.link != place || !counts {
-                continue;
+        for (place, Open { way, .. }) in self.ways.iter_mut().enumerate() {
+            if way.link == link && [direction, Direction::Both].contains(&way.direction) {
+                way.time.add(counter, window, &());
+                way.bytes += value.unwrap_or(0.0);
+                self.moments.add(place, window, Some(who), value);
             }
-            open.touched = true;
-            open.length_ns = open.length_ns.max(length_ns);
-            let Some(value) = value else {
-                open.rate = None;
-                continue;
-            };
-            open.rate = open.rate.map(|rate| rate + value * 1e9 / length_ns.max(1) as f64);
-            *open.parts.entry(who).or_default() += value;
         }
     }
 
-    fn end_window(&mut self) {
-        for open in &mut self.ways {
-            let length_ns = std::mem::take(&mut open.length_ns);
-            let parts = std::mem::take(&mut open.parts);
-            let rate = open.rate.replace(0.0);
-            if !std::mem::take(&mut open.touched) {
-                continue;
-            }
-            let Some(rate) = rate else {
-                open.way.unknown_ns += length_ns;
-                continue;
-            };
-            let way = &mut open.way;
-            way.known_ns += length_ns;
-            way.bytes += parts.values().sum::<f64>();
+    fn end_moment(&mut self, moved: Vec<Moved>) {
+        for (Open { way, peak, filled }, moved) in self.ways.iter_mut().zip(moved) {
+            let Some(rate) = moved.known() else { continue };
             way.highest = Some(way.highest.map_or(rate, |highest| highest.max(rate)));
-            if open.peak.is_some_and(|peak| rate > FULL * peak) {
-                way.full_ns = way.full_ns.map(|full| full + length_ns);
-                for (who, bytes) in parts {
-                    *open.filled.entry(who).or_default() += bytes;
+            if peak.is_some_and(|peak| rate > FULL * peak) {
+                way.full_ns = way.full_ns.map(|full| full + moved.length_ns);
+                for (who, bytes) in moved.parts {
+                    *filled.entry(who).or_default() += bytes;
                 }
             }
         }
     }
 
     fn finish(mut self) -> Vec<Way> {
-        self.end_window();
+        let last = self.moments.finish();
+        self.end_moment(last);
         let names = self.names;
-        let done = self.ways.into_iter().filter(|open| open.way.known_ns + open.way.unknown_ns > 0);
+        let done = self.ways.into_iter().filter(|open| open.way.time.counters() > 0);
         done.map(|Open { mut way, filled, .. }| {
             let some = filled.into_iter().filter(|(_, bytes)| *bytes > 0.0);
             way.fillers = some.map(|(who, bytes)| (names[who].clone(), bytes)).collect();
             // Of a link of which nothing is known it is not known how full it was.
-            way.full_ns = way.full_ns.filter(|_| way.known_ns > 0);
+            way.full_ns = way.full_ns.filter(|_| way.average().is_some());
             way.fillers.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
             way
         })
@@ -283,10 +248,11 @@ pub(super) mod tests {
         let (links, ways) = ways(&LOADED);
         let [way] = ways.as_slice() else { panic!("{ways:#?}") };
         assert_eq!((way.link, way.direction), (0, Direction::In));
-        // 300 windows, of which the first 10 are not known and the last 150 are at 128 MB/s.
-        assert_eq!((way.known_ns, way.unknown_ns), (2_900_000_000, 100_000_000));
-        assert_eq!(way.full_ns, Some(1_500_000_000));
         let near = |value: f64, expected: f64| (value - expected).abs() < 1e-6 * expected;
+        // 300 windows, of which the first 10 are not known and the last 150 are at 128 MB/s.
+        assert!(near(way.time.whole().known_ns(), 2.9e9), "{way:?}");
+        assert!(near(way.time.whole().unknown_ns(), 1e8), "{way:?}");
+        assert_eq!(way.full_ns, Some(1_500_000_000));
         assert!(near(way.highest.unwrap(), 128e6), "{way:?}");
         assert!(near(way.average().unwrap(), (1.4 * 64e6 + 1.5 * 128e6) / 2.9), "{way:?}");
         let parts: Vec<f64> = way.fillers.iter().map(|(_, bytes)| bytes / (1.5 * 128e6)).collect();
@@ -306,14 +272,15 @@ pub(super) mod tests {
         let mut fill = Filling::new(&links);
         let who = fill.who("/a".to_owned());
         for end_ns in [10_000_000, 20_000_000] {
-            fill.add(end_ns, 10_000_000, (0, Direction::In), who, Some(500_000.0));
+            let window = Window::new(end_ns, 10_000_000, 10_000_000);
+            fill.add(0, window, (0, Direction::In), (who, Some(500_000.0)));
         }
         // A counter that failed at the begin has one row at the end.
-        fill.add(20_000_000, 20_000_000, (1, Direction::In), who, None);
+        fill.add(1, Window::new(20_000_000, 20_000_000, 0), (1, Direction::In), (who, None));
         let ways = fill.finish();
         let [first, second] = ways.as_slice() else { panic!("{ways:#?}") };
-        assert_eq!((first.known_ns, first.average()), (20_000_000, Some(50e6)));
-        assert_eq!((second.known_ns, second.unknown_ns), (0, 20_000_000));
+        assert!((first.average().unwrap() - 50e6).abs() < 1e-6);
+        assert!((second.time.whole().unknown_ns() - 2e7).abs() < 1e-6);
         assert_eq!((first.full_ns, second.full_ns), (Some(0), None));
     }
 
@@ -329,6 +296,6 @@ pub(super) mod tests {
         assert_eq!((shown[0].full_ns, shown[0].fillers.len()), (None, 0));
         assert_eq!(shown[0].limit(&links), None);
         let (_, none) = ways(&INTACT);
-        assert_eq!(none, []);
+        assert_eq!(none.len(), 0);
     }
 }

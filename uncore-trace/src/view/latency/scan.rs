@@ -1,7 +1,7 @@
 //! One scan over the timeline: of each window, the counts that a latency is computed from, and what each
 //! tenant moved over the link.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use anyhow::Result;
 
@@ -10,6 +10,7 @@ use super::super::key::Columns;
 use super::super::known::Known;
 use super::super::links::Links;
 use super::super::span::Span;
+use super::super::sums::{Moments, Moved, Rate};
 use super::classes::{Classes, Sums};
 use super::{Evaluate, Subject};
 use crate::schema::columns::get;
@@ -42,16 +43,16 @@ pub(super) fn scan<'a>(
     };
     let by = question.by;
     let mut known = Known::new();
-    for batch in table.scan_within(&by.columns(), "mono_ns", span.wanted.clone())? {
+    for batch in table.scan_within(&by.columns(recording), "mono_ns", span.wanted.clone())? {
         let batch = batch?;
         let columns = Columns::new(&batch, by, question.cgroup_depth, Some(links))?;
         known.begin(&columns);
         for row in 0..columns.rows {
-            let end_ns = columns.mono_ns.value(row);
-            if !span.wanted.contains(&end_ns) {
+            let window = columns.window(row);
+            if !span.wanted.contains(&window.end_ns) {
                 continue;
             }
-            windows.at(end_ns);
+            windows.at(window.end_ns);
             let counter = columns.counter.value(row);
             windows.total(counter, columns.divided.and_then(|of| get(of.total, row)));
             if let Some((place, _)) = columns.link(row) {
@@ -59,23 +60,11 @@ pub(super) fn scan<'a>(
                     let owner = columns.owner(row);
                     WAIT.contains(&owner).then(|| windows.who(owner, columns.key(row)))
                 });
-                let length_ns = columns.window_ns.value(row);
-                windows.value(place, length_ns, who, get(columns.value, row));
+                windows.moments.add(place, window, who, get(columns.value, row));
             }
         }
     }
     Ok(windows.finish())
-}
-
-/// What went over a link in the window that is being added.
-#[derive(Debug, Clone, Default)]
-struct Moved {
-    is_touched: bool,
-    is_unknown: bool,
-    /// Length of the window: the longest of the link's rows, ns.
-    length_ns: i64,
-    bytes: f64,
-    parts: BTreeMap<usize, f64>,
 }
 
 /// The sums, of which rows come in the order of their windows.
@@ -84,9 +73,8 @@ struct Windows<'a> {
     subjects: Vec<Subject<'a>>,
     names: Vec<(String, String)>,
     index: HashMap<(String, String), usize>,
-    end_ns: i64,
     /// By link.
-    moved: Vec<Moved>,
+    moments: Moments,
     /// The counts of the window; none: of a counter that a latency is computed from there is no value.
     totals: HashMap<u32, Option<f64>>,
 }
@@ -123,8 +111,7 @@ impl<'a> Windows<'a> {
             subjects,
             names: Vec::new(),
             index: HashMap::new(),
-            end_ns: i64::MIN,
-            moved: vec![Moved::default(); links.links.len()],
+            moments: Moments::new(links.links.len()),
             totals: HashMap::new(),
         }
     }
@@ -140,9 +127,8 @@ impl<'a> Windows<'a> {
 
     /// The window of the row that comes.
     fn at(&mut self, end_ns: i64) {
-        if end_ns != self.end_ns {
-            self.end();
-            self.end_ns = end_ns;
+        if let Some(moved) = self.moments.at(end_ns) {
+            self.end(&moved);
         }
     }
 
@@ -153,50 +139,37 @@ impl<'a> Windows<'a> {
         }
     }
 
-    /// What a row's owner moved over a link.
-    fn value(&mut self, link: usize, length_ns: i64, who: Option<usize>, value: Option<f64>) {
-        let Some(moved) = self.moved.get_mut(link) else { return };
-        moved.is_touched = true;
-        moved.length_ns = moved.length_ns.max(length_ns);
-        let Some(value) = value else {
-            moved.is_unknown = true;
-            return;
-        };
-        moved.bytes += value;
-        if let Some(who) = who {
-            *moved.parts.entry(who).or_default() += value;
-        }
-    }
-
-    fn end(&mut self) {
+    fn end(&mut self, moved: &[Moved]) {
         for subject in &mut self.subjects {
-            let moved = &self.moved[subject.link];
+            let Some(moved) = moved.get(subject.link).filter(|its| its.rate != Rate::Absent) else {
+                continue;
+            };
             let counts = subject.inputs.iter().map(|input| *self.totals.get(input)?);
             let counts: Option<Vec<f64>> = counts.collect();
-            let Some(inputs) = counts.filter(|_| moved.is_touched && !moved.is_unknown) else {
-                subject.unknown_windows += u64::from(moved.is_touched);
+            let Some(inputs) = counts.filter(|_| moved.known().is_some()) else {
+                subject.unknown_windows += 1;
                 continue;
             };
             let window = |own: f64, others: f64| {
                 let ns = moved.length_ns as f64;
                 Sums { windows: 1, ns, own, others, inputs: inputs.clone() }
             };
-            subject.all.add(&window(moved.bytes, 0.0));
+            subject.all.add(&window(moved.value, 0.0));
             for (who, own) in moved.parts.iter().filter(|(_, own)| **own > 0.0) {
                 // What is left may be below 0 by what is rounded.
-                let others = (moved.bytes - own).max(0.0);
+                let others = (moved.value - own).max(0.0);
                 let least = subject.tenants.len().max(who + 1);
                 subject.tenants.resize(least, None);
                 let classes = subject.tenants[*who].get_or_insert_with(Classes::default);
                 classes.add(&window(*own, others));
             }
         }
-        self.moved.iter_mut().for_each(|moved| *moved = Moved::default());
         self.totals.clear();
     }
 
     fn finish(mut self) -> Scanned<'a> {
-        self.end();
+        let last = self.moments.finish();
+        self.end(&last);
         Scanned { subjects: self.subjects, names: self.names }
     }
 }

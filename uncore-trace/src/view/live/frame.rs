@@ -3,32 +3,13 @@
 use std::collections::{BTreeMap, HashMap};
 
 use crate::schema::link::Direction;
+use crate::view::sums::{Confidence, Time, Window};
 
 /// A thing and a direction of it.
 pub(super) type Way = (usize, Direction);
 
 /// A process: its id and its cgroup.
 pub(super) type Task = (i32, Option<u64>);
-
-/// What an owner has of a counter.
-#[derive(Debug, Clone, Copy, Default)]
-struct Sum {
-    value: f64,
-    /// Confidence x value of the rows that claim one, and their value.
-    sure: f64,
-    claimed: f64,
-}
-
-/// The time of a counter.
-#[derive(Debug, Clone, Copy)]
-struct Cover {
-    way: Way,
-    known_ns: i64,
-    /// Time of windows without a value.
-    unknown_ns: i64,
-    /// The last window that was added.
-    last: i64,
-}
 
 /// A frame that rows are added to.
 #[derive(Debug, Default)]
@@ -37,41 +18,23 @@ pub(super) struct Open {
     pub(super) begin_ns: Option<i64>,
     /// End of its last.
     pub(super) end_ns: i64,
-    covers: BTreeMap<i32, Cover>,
-    sums: HashMap<(i32, u32), Sum>,
+    times: BTreeMap<Way, Time>,
+    sums: HashMap<(Way, u32), (f64, Confidence)>,
     run: HashMap<Task, i64>,
 }
 
 impl Open {
     /// Adds a counter's window; a counter has several rows in each.
-    pub(super) fn cover(
-        &mut self,
-        counter: i32,
-        way: Way,
-        end_ns: i64,
-        length_ns: i64,
-        value: Option<f64>,
-    ) {
-        self.end_ns = self.end_ns.max(end_ns);
-        let new = Cover { way, known_ns: 0, unknown_ns: 0, last: i64::MIN };
-        let cover = self.covers.entry(counter).or_insert(new);
-        if std::mem::replace(&mut cover.last, end_ns) == end_ns {
-            return;
-        }
-        match value {
-            Some(_) => cover.known_ns += length_ns,
-            None => cover.unknown_ns += length_ns,
-        }
+    pub(super) fn cover(&mut self, counter: i32, way: Way, window: Window) {
+        self.end_ns = self.end_ns.max(window.end_ns);
+        self.times.entry(way).or_default().add(counter, window, &());
     }
 
-    /// Adds an owner's part of a counter.
-    pub(super) fn add(&mut self, counter: i32, owner: u32, value: f64, confidence: Option<f32>) {
-        let sum = self.sums.entry((counter, owner)).or_default();
-        sum.value += value;
-        if let Some(confidence) = confidence {
-            sum.sure += f64::from(confidence) * value;
-            sum.claimed += value;
-        }
+    /// Adds an owner's part of a thing.
+    pub(super) fn add(&mut self, way: Way, owner: u32, value: f64, confidence: Option<f32>) {
+        let (sum, sure) = self.sums.entry((way, owner)).or_default();
+        *sum += value;
+        sure.add(value, confidence);
     }
 
     /// Adds CPU time of a process.
@@ -81,35 +44,24 @@ impl Open {
 
     /// The rates.
     pub(super) fn close(self) -> Closed {
-        let mut rates: HashMap<(Way, u32), Rate> = HashMap::new();
-        for ((counter, owner), sum) in self.sums {
-            let Some(cover) = self.covers.get(&counter).filter(|cover| cover.known_ns > 0) else {
-                continue;
-            };
-            let per_s = 1e9 / cover.known_ns as f64;
-            let rate = rates.entry((cover.way, owner)).or_default();
-            rate.per_s += sum.value * per_s;
-            rate.sure += sum.sure * per_s;
-            rate.claimed += sum.claimed * per_s;
-        }
-        let mut ways: BTreeMap<Way, Option<f64>> = BTreeMap::new();
-        for cover in self.covers.values() {
-            let way = ways.entry(cover.way).or_insert(Some(0.0));
-            if cover.known_ns == 0 {
-                *way = None;
-            }
-        }
-        for ((way, _), rate) in &rates {
+        let per_second = |way: &Way| self.times.get(way)?.whole().per_second();
+        let mut ways: BTreeMap<Way, Option<f64>> =
+            self.times.iter().map(|(way, time)| (*way, time.has_all().then_some(0.0))).collect();
+        let mut rates = Vec::with_capacity(self.sums.len());
+        for ((way, owner), (value, sure)) in &self.sums {
+            let Some(per_second) = per_second(way) else { continue };
+            let per_s = value * per_second;
             if let Some(Some(sum)) = ways.get_mut(way) {
-                *sum += rate.per_s;
+                *sum += per_s;
             }
+            rates.push((*way, *owner, Rate { per_s, sure: *sure }));
         }
         let length_ns = self.end_ns - self.begin_ns.unwrap_or(self.end_ns);
         let cpus = |ns: i64| if length_ns > 0 { ns as f64 / length_ns as f64 } else { 0.0 };
         Closed {
             end_ns: self.end_ns,
             ways,
-            rates: rates.into_iter().map(|((way, owner), rate)| (way, owner, rate)).collect(),
+            rates,
             cpus: self.run.into_iter().map(|(task, ns)| (task, cpus(ns))).collect(),
         }
     }
@@ -120,9 +72,8 @@ impl Open {
 pub(super) struct Rate {
     /// In the thing's unit a second.
     pub(super) per_s: f64,
-    /// Confidence x rate of what claims a confidence, and the rate of that.
-    pub(super) sure: f64,
-    pub(super) claimed: f64,
+    /// How sure it is.
+    pub(super) sure: Confidence,
 }
 
 /// A frame that is complete.

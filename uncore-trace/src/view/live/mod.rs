@@ -125,7 +125,8 @@ impl Live {
             let counter = of.counter.value(row);
             let Some(part) = self.part(counter, of, row) else { continue };
             let value = get(of.value, row);
-            self.open.cover(counter, (part.thing, part.direction), end_ns, length_ns, value);
+            let way = (part.thing, part.direction);
+            self.open.cover(counter, way, of.window(row));
             let Some(value) = value else { continue };
             let quick = ways
                 .iter()
@@ -141,7 +142,7 @@ impl Live {
                 let task = get(pids, row).map(|pid| (pid, cgroups.get(row)));
                 self.owners.id(of.owner(row), keys, task)
             });
-            self.open.add(counter, owner, value, get(of.confidence, row));
+            self.open.add(way, owner, value, get(of.confidence, row));
         }
         Ok(closed)
     }

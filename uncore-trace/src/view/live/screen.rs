@@ -223,8 +223,7 @@ impl Live {
             sums.groups[group_of[*thing]] += rate.per_s;
             if *thing == ask.thing {
                 sums.link.per_s += rate.per_s;
-                sums.link.sure += rate.sure;
-                sums.link.claimed += rate.claimed;
+                sums.link.sure.join(&rate.sure);
             }
         }
         let mut cpus: HashMap<(String, String), f64> = HashMap::new();
@@ -250,7 +249,7 @@ impl Live {
                 per_s: sums.groups.into_iter().zip(&unknown).map(known).collect(),
                 link_per_s: known_total.map(|_| sums.link.per_s),
                 share: total.map(|total| sums.link.per_s / total),
-                confidence: (sums.link.claimed > 0.0).then(|| sums.link.sure / sums.link.claimed),
+                confidence: sums.link.sure.mean(),
                 cpus: (key.0 == "task").then(|| cpus.get(&key).copied().unwrap_or_default()),
                 history: histories.remove(&key).unwrap_or_default(),
                 owner: key.0,

@@ -23,7 +23,7 @@ pub(super) fn answer(survey: &Survey, links: &Links, ways: &[Way]) -> (String, S
 fn owners(survey: &Survey, of: impl Fn(&Event) -> bool) -> Vec<(&Tenant, f64)> {
     let mut values = vec![0.0; survey.tenants.len()];
     for plot in survey.plots.iter().filter(|plot| of(&plot.event)) {
-        plot.lines().for_each(|(line, tenant)| values[tenant] += line.value);
+        plot.lines().for_each(|(line, tenant)| values[tenant] += line.sum.value);
     }
     let mut owners: Vec<_> = survey.tenants.iter().zip(values).collect();
     owners.sort_by(|a, b| b.1.total_cmp(&a.1));
@@ -99,7 +99,7 @@ fn of_events(survey: &Survey) -> Option<String> {
     let mut each: Vec<(usize, f64, &str)> = Vec::new();
     for plot in &some {
         let mut own = vec![0.0; survey.tenants.len()];
-        plot.lines().for_each(|(line, tenant)| own[tenant] += line.value / plot.event.total);
+        plot.lines().for_each(|(line, tenant)| own[tenant] += line.sum.value / plot.event.total);
         for (tenant, part) in own.into_iter().enumerate().filter(|(_, part)| *part > 0.0) {
             parts[tenant] += part;
             each.push((tenant, part, &plot.event.name));

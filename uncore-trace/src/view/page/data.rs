@@ -89,7 +89,7 @@ impl Data<'_> {
             json.key("average")?.number(way.average())?;
             json.key("highest")?.number(way.highest)?;
             json.key("full")?.value(&way.full_ns.map(|ns| ns as f64 / 1e9))?;
-            json.key("unknown")?.value(&(way.unknown_ns as f64 / 1e9))?;
+            json.key("unknown")?.value(&(way.time.whole().unknown_ns() / 1e9))?;
             let bytes: f64 = way.fillers.iter().map(|(_, bytes)| bytes).sum();
             json.key("fillers")?.list(way.fillers.iter().take(3), |json, (who, of)| {
                 json.value(&(shown(who), of / bytes))
@@ -107,7 +107,7 @@ impl Data<'_> {
             json.key("link")?.value(&event.link.map(|(link, _)| link))?;
             json.key("direction")?.value(&event.link.map(|(_, direction)| direction.name()))?;
             json.key("total")?.number(Some(event.total))?;
-            json.key("seconds")?.value(&event.seconds())?;
+            json.key("seconds")?.value(&event.known_s())?;
             json.key("peak")?;
             peak(json, limit)?;
             let buckets = || 0..self.grid.count;
@@ -127,9 +127,7 @@ impl Data<'_> {
                     })
                 },
             )?;
-            let says_something =
-                |line: &Line| line.value != 0.0 || line.missing > 0 || line.claims > 0;
-            let lines = plot.lines().filter(|(line, _)| says_something(line));
+            let lines = plot.lines().filter(|(line, _)| line.says_something());
             json.key("lines")?.list(lines, |json, (line, tenant)| {
                 let tenant = plot.areas.contains(&tenant).then_some(tenant);
                 Self::line(json, plot, line, tenant)
@@ -162,9 +160,7 @@ impl Data<'_> {
 
     /// An area's rate, and in per cent of it the interval, and in per cent the confidence.
     fn area(&self, json: &mut Json<'_>, area: &Area, series: &Series) -> io::Result<()> {
-        let rate = |bucket: usize| {
-            series.total.per_second(bucket).map(|factor| area.value[bucket] * factor)
-        };
+        let rate = |bucket: usize| series.total.rate(bucket, area.value[bucket]);
         json.key("value")?.column((0..self.grid.count).map(rate))?;
         for (name, column) in
             [("low", &area.low), ("high", &area.high), ("confidence", &area.confidence)]
@@ -184,7 +180,7 @@ impl Data<'_> {
         line: &Line,
         tenant: Option<usize>,
     ) -> io::Result<()> {
-        let value = (line.rows > 0).then_some(line.value);
+        let value = line.value();
         let interval = line.interval(&plot.event);
         let methods: Vec<_> = line.methods.iter().map(|it| printable(it)).collect();
         let key = printable(&line.key);
@@ -195,10 +191,10 @@ impl Data<'_> {
             json.key("value")?.number(value)?;
             json.key("low")?.number(interval.map(|it| it.low))?;
             json.key("high")?.number(interval.map(|it| it.high))?;
-            json.key("peak")?.number(line.peak.filter(|_| value.is_some()))?;
-            json.key("confidence")?.number(line.confidence_avg)?;
-            json.key("least")?.number(line.confidence_min.map(f64::from))?;
-            json.key("missing")?.value(&line.missing)?;
+            json.key("peak")?.number(line.peak)?;
+            json.key("confidence")?.number(line.sum.sure.mean())?;
+            json.key("least")?.number(line.sum.sure.least.map(f64::from))?;
+            json.key("missing")?.value(&line.sum.missing)?;
             json.key("methods")?.value(&methods.join(", "))
         })
     }

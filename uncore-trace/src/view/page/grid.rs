@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::super::span::Span;
+use super::super::sums::Steps;
 use crate::schema::metadata;
 
 /// Buckets of equal length that follow one another. Where windows have the length that the recording
@@ -29,9 +30,12 @@ impl Grid {
         let length = span.end_ns.saturating_sub(span.begin_ns).max(1);
         let said = pairs.get(metadata::INTERVAL_NS).and_then(|text| text.parse().ok());
         let window_ns = said.filter(|ns| (1..=length).contains(ns)).unwrap_or(length);
-        // The window that the span begins in belongs to it, if it ends in it.
-        let before = span.begin_ns.saturating_sub(span.start_ns) / window_ns * window_ns;
-        let begin_ns = span.start_ns.saturating_add(before);
+        // Windows end on multiples of their length. The one that the span begins in belongs to it, if it
+        // ends in it.
+        let begin_ns = match said {
+            Some(_) => span.begin_ns.div_euclid(window_ns).saturating_mul(window_ns),
+            None => span.begin_ns,
+        };
         let length = span.end_ns.saturating_sub(begin_ns).max(1);
         let windows = length.unsigned_abs().div_ceil(window_ns.unsigned_abs());
         let each = windows.div_ceil(most.unsigned_abs()).cast_signed();
@@ -56,7 +60,7 @@ impl Grid {
     /// How a stretch of time divides over the buckets: each, and how much of it is in it, ns. The parts
     /// sum to all of it that is not before the first or after the last bucket; one that is outside of
     /// all is in the nearest as a whole.
-    pub(super) fn parts(&self, begin_ns: i64, end_ns: i64) -> impl Iterator<Item = (usize, i64)> {
+    fn parts(&self, begin_ns: i64, end_ns: i64) -> impl Iterator<Item = (usize, i64)> {
         let (first, last) = (self.at(begin_ns), self.ends_in(end_ns).max(self.at(begin_ns)));
         let grid = *self;
         (first..=last).map(move |bucket| {
@@ -65,6 +69,17 @@ impl Grid {
             let to = if bucket == last { end_ns } else { begin.saturating_add(grid.bucket_ns) };
             (bucket, to.saturating_sub(from).max(1))
         })
+    }
+}
+
+impl Steps for Grid {
+    fn count(&self) -> usize {
+        self.count
+    }
+
+    fn split(&self, begin_ns: i64, end_ns: i64, mut take: impl FnMut(usize, f64)) {
+        let all: i64 = self.parts(begin_ns, end_ns).map(|(_, ns)| ns).sum();
+        self.parts(begin_ns, end_ns).for_each(|(step, ns)| take(step, ns as f64 / all as f64));
     }
 }
 
@@ -86,6 +101,10 @@ mod tests {
     #[test]
     fn a_bucket_is_a_whole_number_of_windows() {
         let of = |grid: Grid| (grid.begin_ns, grid.bucket_ns, grid.count);
+        // The recording began in the middle of a window.
+        assert_eq!(of(grid(1003, 4000, Some(10), 4000)), (1000, 10, 300));
+        assert_eq!(of(grid(1003, 4000, Some(10), 100)), (1000, 30, 100));
+        assert_eq!(of(grid(1003, 4000, None, 100)), (1003, 30, 100));
         assert_eq!(of(grid(1000, 4000, Some(10), 4000)), (1000, 10, 300));
         assert_eq!(of(grid(1000, 4000, Some(10), 100)), (1000, 30, 100));
         assert_eq!(of(grid(1000, 4001, Some(10), 100)), (1000, 40, 76));

@@ -83,7 +83,7 @@ pub fn write(recording: &Recording, asked: &Asked<'_>, out: &mut dyn Write) -> R
     let areas: usize = survey.plots.iter().map(|plot| plot.areas.len()).sum();
     let points = (ALL_POINTS / areas.max(1)).clamp(LEAST_POINTS, POINTS);
     let grid = Grid::new(&span, pairs, points);
-    let series = series::fill(&table, (&survey, &links), &asked.question, (&span, grid))?;
+    let series = series::fill(recording, (&survey, &links), &asked.question, (&span, grid))?;
     let ways = headroom(recording, &links, &headroom::Question { by, from, to, cgroup_depth })?;
     let notices = Notices::of(recording, pairs, &span)?;
     let incomplete = Incomplete::of(recording)?;

@@ -12,17 +12,18 @@ use std::collections::HashMap;
 
 use anyhow::Result;
 
-use super::super::interval::{Claim, Width};
 use super::super::key::{Columns, Quick};
 use super::super::links::Links;
 use super::super::span::Span;
+use super::super::sums::{Rate, Share, Steps as _};
 use super::super::usage::Question;
 use super::grid::Grid;
 use super::survey::{Plot, Survey};
-use super::total::{Rate, Rates, Total};
+use super::total::{Rates, Total};
 use crate::schema::columns::get;
+use crate::schema::fabric;
 use crate::schema::link::Direction;
-use crate::tables::reader::Table;
+use crate::tables::reader::Recording;
 
 /// One area over time.
 #[derive(Debug, Default)]
@@ -36,17 +37,8 @@ pub(super) struct Area {
     pub high: Vec<f32>,
     /// The mean confidence of the rows, by value; not a number where none has one.
     pub confidence: Vec<f32>,
-    now: Now,
-}
-
-/// Of one area, the rows of the windows that end in one bucket.
-#[derive(Debug, Default)]
-struct Now {
-    value: f64,
-    /// Sum of the values with a confidence, and of their products with it.
-    claimed: (f64, f64),
-    width: Width,
-    rows: u64,
+    /// The rows of the windows that end in the present bucket.
+    now: Share,
 }
 
 impl Area {
@@ -56,22 +48,20 @@ impl Area {
             low: vec![f32::NAN; count],
             high: vec![f32::NAN; count],
             confidence: vec![f32::NAN; count],
-            now: Now::default(),
+            now: Share::default(),
         }
     }
 
     /// The windows that end in `bucket` are complete.
     fn end(&mut self, bucket: usize) {
         let now = &mut self.now;
-        let (value, (claimed, product)) = (now.value, now.claimed);
-        if now.rows > 0 && claimed > 0.0 {
-            self.confidence[bucket] = (product / claimed) as f32;
-            let interval = now.width.interval(value, f64::INFINITY);
-            self.low[bucket] = (interval.low / value) as f32;
-            self.high[bucket] = (interval.high / value) as f32;
+        let said = now.sure.mean().zip(now.interval(f64::INFINITY)).filter(|_| now.value > 0.0);
+        if let Some((confidence, interval)) = said {
+            self.confidence[bucket] = confidence as f32;
+            self.low[bucket] = (interval.low / now.value) as f32;
+            self.high[bucket] = (interval.high / now.value) as f32;
         }
-        now.width.clear();
-        (now.value, now.claimed, now.rows) = (0.0, (0.0, 0.0), 0);
+        now.clear();
     }
 
     /// A bucket in the middle of a window has no end of one: what is said of the window is said of it.
@@ -114,19 +104,21 @@ struct Slot {
     cause: usize,
 }
 
-/// Divides the rows of `table` over the buckets and areas.
+/// Divides the rows of a recording over the buckets and areas.
 ///
 /// # Errors
 ///
 /// The table cannot be read.
 pub(super) fn fill(
-    table: &Table,
+    recording: &Recording,
     (survey, links): (&Survey, &Links),
     question: &Question<'_>,
     (span, grid): (&Span, Grid),
 ) -> Result<AllSeries> {
     let mut filling = Filling::new(survey, links, grid);
-    for batch in table.scan_within(&question.by.columns(), "mono_ns", span.wanted.clone())? {
+    let table = recording.table(&fabric::TABLE)?;
+    let read = question.by.columns(recording);
+    for batch in table.scan_within(&read, "mono_ns", span.wanted.clone())? {
         let batch = batch?;
         let columns = Columns::new(&batch, question.by, question.cgroup_depth, None)?;
         let mut known: HashMap<(i32, Quick), [Option<Slot>; 2]> = HashMap::new();
@@ -219,38 +211,27 @@ impl<'a> Filling<'a> {
                 return Some(Slot { plot, area: usize::MAX, cause: 0 });
             };
             let cause = columns.divided.map(|of| {
-                let width = &mut self.all.plots[plot].areas[area].now.width;
-                width.cause(get(of.socket, row), of.comm.get(row).unwrap_or_default())
+                let now = &mut self.all.plots[plot].areas[area].now;
+                now.cause(get(of.socket, row), of.comm.get(row).unwrap_or_default())
             });
             Some(Slot { plot, area, cause: cause.unwrap_or_default() })
         })
     }
 
     fn add(&mut self, slot: Slot, columns: &Columns<'_>, row: usize) {
-        let (end_ns, length_ns) = (columns.mono_ns.value(row), columns.window_ns.value(row).max(1));
-        let window = (end_ns.saturating_sub(length_ns), end_ns);
-        let (counter, value) = (columns.counter.value(row), get(columns.value, row));
+        let window = columns.window(row);
+        let value = get(columns.value, row);
         let series = &mut self.all.plots[slot.plot];
-        series.total.add(counter, window, value);
+        series.total.add(columns.counter.value(row), window, value);
         let (Some(area), Some(value)) = (series.areas.get_mut(slot.area), value) else { return };
-        for (bucket, ns) in self.grid.parts(window.0, window.1) {
-            area.value[bucket] += value * ns as f64 / length_ns as f64;
-        }
-        let now = &mut area.now;
-        if now.rows == 0 {
+        let add = |bucket: usize, part| area.value[bucket] += value * part;
+        self.grid.split(window.begin_ns, window.end_ns, add);
+        if area.now.rows == 0 {
             self.touched.push((slot.plot, slot.area));
         }
-        now.rows += 1;
-        now.value += value;
-        let confidence = get(columns.confidence, row);
-        if let Some(confidence) = confidence {
-            now.claimed.0 += value;
-            now.claimed.1 += value * f64::from(confidence);
-        }
-        if let Some(of) = columns.divided {
-            let total = get(of.total, row).unwrap_or(value);
-            let of = (counter, end_ns, length_ns);
-            now.width.add(slot.cause, Claim { of, value, total, confidence });
+        match columns.claim(row, value) {
+            Some(claim) => area.now.add(slot.cause, claim),
+            None => area.now.add_whole(value, get(columns.confidence, row)),
         }
     }
 

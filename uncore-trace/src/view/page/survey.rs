@@ -111,7 +111,8 @@ impl Plot {
             tenants.iter().map(|its| index.get(its).copied().unwrap_or_default()).collect();
         let numbered = || event.lines.iter().zip(&places);
         // Where nothing was counted there is nothing to draw.
-        let drawn = numbered().filter(|(line, _)| line.value != 0.0 || line.claims > 0);
+        let drawn =
+            numbered().filter(|(line, _)| line.sum.value != 0.0 || line.sum.sure.claims > 0);
         let areas: BTreeSet<usize> = drawn.map(|(_, place)| *place).collect();
         let areas: Vec<usize> = areas.into_iter().collect();
         let area = |place: &usize| areas.binary_search(place).ok();
@@ -192,7 +193,7 @@ fn ranked(all: &[Shown]) -> Vec<Tenant> {
         let counts = event.total > 0.0 && (event.link.is_some() || !any_link);
         let mut own: HashMap<&Tenant, f64> = HashMap::new();
         for (line, tenant) in event.lines.iter().zip(tenants) {
-            *own.entry(tenant).or_default() += line.value;
+            *own.entry(tenant).or_default() += line.sum.value;
         }
         for (tenant, value) in own {
             let part = if counts { value / event.total } else { 0.0 };

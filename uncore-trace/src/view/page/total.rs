@@ -1,44 +1,9 @@
 //! What a plot counted in all, over time: its mean, and its highest and lowest window.
 
-use std::collections::HashMap;
 use std::mem;
 
+use super::super::sums::{Lengths, Rate, Steps as _, Time, Window};
 use super::grid::Grid;
-
-/// Begin and end of a window, `CLOCK_MONOTONIC` ns.
-pub(super) type Window = (i64, i64);
-
-/// What the windows that end at one moment say of a rate.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(super) enum Rate {
-    /// No window ends.
-    #[default]
-    Absent,
-    /// A part of it is not known.
-    Unknown,
-    /// Per second.
-    Known(f64),
-}
-
-impl Rate {
-    /// With a part more; none: the part is not known.
-    fn plus(self, part: Option<f64>) -> Self {
-        match (self, part) {
-            (Self::Unknown, _) | (_, None) => Self::Unknown,
-            (Self::Absent, Some(part)) => Self::Known(part),
-            (Self::Known(rate), Some(part)) => Self::Known(rate + part),
-        }
-    }
-
-    /// Of two directions together.
-    pub(super) fn and(self, other: Self) -> Self {
-        match (self, other) {
-            (Self::Absent, Self::Absent) => Self::Absent,
-            (Self::Known(rate), Self::Known(other)) => Self::Known(rate + other),
-            _ => Self::Unknown,
-        }
-    }
-}
 
 /// The highest and lowest rate of a window that ends in each bucket, per second; not a number where no
 /// window does whose rate is known.
@@ -68,20 +33,9 @@ pub(super) struct Total {
     grid: Grid,
     /// What each bucket has.
     value: Vec<f64>,
-    /// Time of its windows, of each counter, ns.
-    rows_ns: Vec<f64>,
-    /// Time of those with a value.
-    known_ns: Vec<f64>,
-    /// Time that any of its windows covers.
-    covered_ns: Vec<f64>,
+    time: Time,
     /// Of single windows.
     pub rates: Rates,
-    /// The last window of each counter.
-    last: HashMap<i32, Window>,
-    /// The counter and window of the row before.
-    recent: Option<(i32, Window)>,
-    /// What is covered so far ends here.
-    until_ns: i64,
     /// The rate of the windows that end at one moment.
     rate: Rate,
     end_ns: i64,
@@ -89,17 +43,11 @@ pub(super) struct Total {
 
 impl Total {
     pub(super) fn new(grid: Grid) -> Self {
-        let zeros = || vec![0.0; grid.count];
         Self {
             grid,
-            value: zeros(),
-            rows_ns: zeros(),
-            known_ns: zeros(),
-            covered_ns: zeros(),
+            value: vec![0.0; grid.count],
+            time: Time::default(),
             rates: Rates::new(grid),
-            last: HashMap::new(),
-            recent: None,
-            until_ns: i64::MIN,
             rate: Rate::Absent,
             end_ns: i64::MIN,
         }
@@ -107,34 +55,13 @@ impl Total {
 
     /// Adds a row of a counter; none: the window's value is not known.
     pub(super) fn add(&mut self, counter: i32, window: Window, value: Option<f64>) {
-        let (begin_ns, end_ns) = window;
-        let length = (end_ns - begin_ns) as f64;
-        if self.recent != Some((counter, window)) {
-            self.recent = Some((counter, window));
-            if self.last.insert(counter, window) != Some(window) {
-                self.cover(window, value.is_some());
-            }
+        self.time.add(counter, window, &self.grid);
+        if let Some(value) = value {
+            let add = |bucket: usize, part| self.value[bucket] += value * part;
+            self.grid.split(window.begin_ns, window.end_ns, add);
         }
-        for (bucket, ns) in value.into_iter().flat_map(|_| self.grid.parts(begin_ns, end_ns)) {
-            self.value[bucket] += value.unwrap_or_default() * ns as f64 / length;
-        }
-        self.end_ns = end_ns;
-        self.rate = self.rate.plus(value.map(|value| value * 1e9 / length));
-    }
-
-    /// Counts the time of a window that is new.
-    fn cover(&mut self, (begin_ns, end_ns): Window, known: bool) {
-        for (bucket, ns) in self.grid.parts(begin_ns, end_ns) {
-            self.rows_ns[bucket] += ns as f64;
-            self.known_ns[bucket] += if known { ns as f64 } else { 0.0 };
-        }
-        let new_ns = begin_ns.max(self.until_ns);
-        if new_ns < end_ns {
-            for (bucket, ns) in self.grid.parts(new_ns, end_ns) {
-                self.covered_ns[bucket] += ns as f64;
-            }
-            self.until_ns = end_ns;
-        }
+        self.end_ns = window.end_ns;
+        self.rate.add(value.map(|value| value * window.per_second()));
     }
 
     /// All rows of the windows that end at one moment have come: returns their rate.
@@ -144,22 +71,19 @@ impl Total {
         rate
     }
 
-    /// What a value of a bucket is to be multiplied with to be a mean per second; none where nothing is
-    /// known.
-    pub(super) fn per_second(&self, bucket: usize) -> Option<f64> {
-        let (rows, known) = (self.rows_ns[bucket], self.known_ns[bucket]);
-        (known > 0.0).then(|| rows / known * 1e9 / self.covered_ns[bucket])
+    /// A sum of a bucket as a rate per second; none where nothing is known.
+    pub(super) fn rate(&self, bucket: usize, value: f64) -> Option<f64> {
+        self.time.step(bucket).per_second().map(|per_second| value * per_second)
     }
 
     /// The mean of a bucket, per second.
     pub(super) fn mean(&self, bucket: usize) -> Option<f64> {
-        self.per_second(bucket).map(|factor| self.value[bucket] * factor)
+        self.rate(bucket, self.value[bucket])
     }
 
     /// The part of a bucket's windows whose values are known, 0 to 1; none where there are no windows.
     pub(super) fn known(&self, bucket: usize) -> Option<f64> {
-        let rows = self.rows_ns[bucket];
-        (rows > 0.0).then(|| self.known_ns[bucket] / rows)
+        Lengths::part(&self.time.step(bucket))
     }
 }
 
@@ -177,7 +101,8 @@ mod tests {
     fn total(values: &[Option<f64>]) -> Total {
         let mut total = Total::new(GRID);
         for (window, value) in (0..).zip(values) {
-            let window = (window * 50, window * 50 + 50);
+            let known = if value.is_some() { 50 } else { 0 };
+            let window = Window::new(window * 50 + 50, 50, known);
             for half in [value.map(|value| value / 2.0); 2] {
                 total.add(7, window, half);
             }
@@ -214,7 +139,8 @@ mod tests {
         for (counter, window, value) in
             [(0, (0, 100), 100.0), (0, (100, 200), 100.0), (1, (0, 200), 400.0)]
         {
-            total.add(counter, window, Some(value));
+            let (begin, end) = window;
+            total.add(counter, Window::new(end, end - begin, end - begin), Some(value));
         }
         assert_eq!(means(&total), [Some(3.0), Some(3.0), None, None]);
     }

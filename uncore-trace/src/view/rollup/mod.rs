@@ -228,7 +228,7 @@ impl Summer {
             window.add(
                 line,
                 cause,
-                Claim { of: (counter, end_ns, length_ns), value, total, confidence },
+                Claim::new((counter, end_ns, length_ns), value, total, confidence),
             );
         }
         Ok(())

@@ -3,7 +3,8 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use super::super::interval::{Claim, Width};
+use super::super::interval::Claim;
+use super::super::sums::Share;
 use super::{MOST_LINES, Owner};
 use crate::schema::owner::{OTHER_TASKS, TASK};
 
@@ -61,34 +62,12 @@ pub(super) struct Line {
     pub method: String,
     /// What the counter counted; set when the window is closed.
     pub counted: Counted,
-    value: f64,
-    /// Sum of confidences by value, and of the values that have one.
-    sure: (f64, f64),
-    /// Sum of confidences, and how many there are: their mean where all values are 0.
-    plain: (f64, u32),
-    width: Width,
+    sum: Share,
 }
 
 impl Line {
     fn new(thing: usize, owner: Owner, method: String) -> Self {
-        Self {
-            thing,
-            owner,
-            method,
-            counted: Counted::default(),
-            value: 0.0,
-            sure: (0.0, 0.0),
-            plain: (0.0, 0),
-            width: Width::default(),
-        }
-    }
-
-    /// Adds a line of another owner.
-    fn join(&mut self, other: &Self) {
-        self.value += other.value;
-        self.sure = (self.sure.0 + other.sure.0, self.sure.1 + other.sure.1);
-        self.plain = (self.plain.0 + other.plain.0, self.plain.1 + other.plain.1);
-        self.width.join(&other.width);
+        Self { thing, owner, method, counted: Counted::default(), sum: Share::default() }
     }
 
     /// What its row says; nothing where the counter had no value in the whole window.
@@ -96,17 +75,13 @@ impl Line {
         if self.counted.known_ns == 0 {
             return None;
         }
-        let interval = self.width.interval(self.value, self.counted.total);
-        let confidence = if self.sure.1 > 0.0 {
-            Some(self.sure.0 / self.sure.1)
-        } else {
-            (self.plain.1 > 0).then(|| self.plain.0 / f64::from(self.plain.1))
-        };
+        let (value, total) = (self.sum.value, self.counted.total);
+        let interval = self.sum.reach(total);
         Some(Shown {
-            value: self.value,
-            low: coarse_down(interval.low).min(self.value),
-            high: coarse_up(interval.high).min(self.counted.total).max(self.value),
-            confidence: confidence.map(|it| ((it * 100.0).round() / 100.0) as f32),
+            value,
+            low: coarse_down(interval.low).min(value),
+            high: coarse_up(interval.high).min(total).max(value),
+            confidence: self.sum.sure.mean().map(|it| ((it * 100.0).round() / 100.0) as f32),
         })
     }
 }
@@ -182,19 +157,13 @@ impl Window {
 
     /// The number of the cause of errors of this program in a line.
     pub(super) fn cause(&mut self, line: usize, socket: Option<i16>, program: &str) -> usize {
-        self.lines.get_mut(line).map_or(0, |line| line.width.cause(socket, program))
+        self.lines.get_mut(line).map_or(0, |line| line.sum.cause(socket, program))
     }
 
     /// Adds a share to a line.
     pub(super) fn add(&mut self, line: usize, cause: usize, claim: Claim) {
         let Some(line) = self.lines.get_mut(line) else { return };
-        line.value += claim.value;
-        if let Some(confidence) = claim.confidence {
-            let (value, confidence) = (claim.value.max(0.0), f64::from(confidence));
-            line.sure = (line.sure.0 + confidence * value, line.sure.1 + value);
-            line.plain = (line.plain.0 + confidence, line.plain.1 + 1);
-        }
-        line.width.add(cause, claim);
+        line.sum.add(cause, claim);
     }
 
     /// Its lines, with at most `owners` cgroups of each counter: those with most. The others are one
@@ -204,7 +173,7 @@ impl Window {
         // By counter, tasks first, the largest first.
         lines.sort_by(|a, b| {
             let rank = |line: &Line| (line.thing, line.owner.kind != TASK);
-            let by_value = b.value.total_cmp(&a.value);
+            let by_value = b.sum.value.total_cmp(&a.sum.value);
             rank(a).cmp(&rank(b)).then(by_value).then_with(|| a.owner.cmp(&b.owner))
         });
         let mut kept: Vec<Line> = Vec::with_capacity(lines.len());
@@ -230,7 +199,7 @@ impl Window {
                 continue;
             }
             match others.entry((line.thing, line.method.clone())) {
-                Entry::Occupied(mut entry) => entry.get_mut().join(&line),
+                Entry::Occupied(mut entry) => entry.get_mut().sum.join(&line.sum),
                 Entry::Vacant(entry) => drop(entry.insert(line)),
             }
         }

@@ -1,0 +1,169 @@
+//! What the rows of one line add up to.
+//!
+//! The confidence of a sum is the mean of those of its rows, weighted by their values: the part of the sum
+//! that is expected in shares that are right. Where all values are 0 it is the mean of the rows. The interval
+//! of a sum is made of the reaches of its rows ([`super::super::interval`]).
+
+use super::super::interval::{Claim, Interval, Width};
+
+/// The confidence of a sum.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Confidence {
+    /// Rows that claim one.
+    pub claims: u64,
+    /// The lowest; `None` where nothing is claimed.
+    pub least: Option<f32>,
+    /// Sum of confidence x value, and of the values that have a confidence.
+    by_value: (f64, f64),
+    /// Sum of the confidences.
+    plain: f64,
+}
+
+impl Confidence {
+    /// Adds a row.
+    pub fn add(&mut self, value: f64, confidence: Option<f32>) {
+        let Some(confidence) = confidence else { return };
+        self.join(&Self::of(value.max(0.0), confidence));
+    }
+
+    fn of(value: f64, confidence: f32) -> Self {
+        let plain = f64::from(confidence);
+        Self { claims: 1, least: Some(confidence), by_value: (plain * value, value), plain }
+    }
+
+    /// Adds that of other rows.
+    pub fn join(&mut self, other: &Self) {
+        self.claims += other.claims;
+        self.least = match (self.least, other.least) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        };
+        self.by_value.0 += other.by_value.0;
+        self.by_value.1 += other.by_value.1;
+        self.plain += other.plain;
+    }
+
+    /// The confidence of the sum; `None` where nothing is claimed.
+    pub fn mean(&self) -> Option<f64> {
+        if self.by_value.1 > 0.0 {
+            return Some(self.by_value.0 / self.by_value.1);
+        }
+        (self.claims > 0).then(|| self.plain / self.claims as f64)
+    }
+}
+
+/// The sum of the shares of one owner, or of all of them.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Share {
+    /// Sum of the values.
+    pub value: f64,
+    /// Rows with a value.
+    pub rows: u64,
+    /// Rows without one.
+    pub missing: u64,
+    /// How sure it is.
+    pub sure: Confidence,
+    width: Width,
+}
+
+impl Share {
+    /// The number of the cause of a row's error: its program on its socket.
+    pub(in super::super) fn cause(&mut self, socket: Option<i16>, program: &str) -> usize {
+        self.width.cause(socket, program)
+    }
+
+    /// Adds a row with a value; `cause` is of [`Self::cause`].
+    pub(in super::super) fn add(&mut self, cause: usize, claim: Claim) {
+        self.value += claim.value;
+        self.rows += 1;
+        self.sure.add(claim.value, claim.confidence);
+        self.width.add(cause, claim);
+    }
+
+    /// Adds a row with a value where nothing was divided: it has no interval.
+    pub(in super::super) fn add_whole(&mut self, value: f64, confidence: Option<f32>) {
+        self.value += value;
+        self.rows += 1;
+        self.sure.add(value, confidence);
+    }
+
+    /// Adds a row without a value.
+    pub(in super::super) fn add_missing(&mut self) {
+        self.missing += 1;
+    }
+
+    /// The 90 % interval of the sum, of which everything has `total`; `None` where no row has a value or a
+    /// confidence.
+    pub fn interval(&self, total: f64) -> Option<Interval> {
+        (self.rows > 0 && self.sure.claims > 0).then(|| self.reach(total))
+    }
+
+    /// The same where nothing is claimed as well.
+    pub(in super::super) fn reach(&self, total: f64) -> Interval {
+        self.width.interval(self.value, total)
+    }
+
+    /// Adds another owner's.
+    pub(in super::super) fn join(&mut self, other: &Self) {
+        self.add_up(other);
+        self.width.join(&other.width);
+    }
+
+    /// Adds that of another line of the same owner, whose programs are the same.
+    pub(in super::super) fn unite(&mut self, other: &Self) {
+        self.add_up(other);
+        self.width.unite(&other.width);
+    }
+
+    fn add_up(&mut self, other: &Self) {
+        self.value += other.value;
+        self.rows += other.rows;
+        self.missing += other.missing;
+        self.sure.join(&other.sure);
+    }
+
+    /// Forgets all rows, and keeps the numbers of the causes.
+    pub(in super::super) fn clear(&mut self) {
+        let mut width = std::mem::take(&mut self.width);
+        width.clear();
+        *self = Self { width, ..Self::default() };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn share(rows: &[(f64, Option<f32>)]) -> Share {
+        let mut share = Share::default();
+        let cause = share.cause(None, "a");
+        for (window, (value, confidence)) in rows.iter().enumerate() {
+            let of = (0, window as i64, 1);
+            share.add(cause, Claim::new(of, *value, 100.0, *confidence));
+        }
+        share
+    }
+
+    #[test]
+    fn confidence_is_weighted_by_value() {
+        let near = |share: &Share, expected: f64| {
+            assert!((share.sure.mean().unwrap() - expected).abs() < 1e-6, "{share:?}");
+        };
+        let some = share(&[(90.0, Some(1.0)), (10.0, Some(0.0)), (50.0, None)]);
+        near(&some, 0.9);
+        assert_eq!((some.sure.least, some.sure.claims, some.rows), (Some(0.0), 2, 3));
+        near(&share(&[(0.0, Some(1.0)), (0.0, Some(0.5))]), 0.75);
+        assert_eq!(share(&[(1.0, None)]).sure.mean(), None);
+        let mut joined = share(&[(30.0, Some(1.0))]);
+        joined.join(&share(&[(10.0, Some(0.2))]));
+        near(&joined, 0.8);
+    }
+
+    #[test]
+    fn a_cleared_share_has_nothing() {
+        let mut some = share(&[(90.0, Some(0.5))]);
+        some.clear();
+        assert_eq!((some.value, some.rows, some.sure.mean()), (0.0, 0, None));
+        assert_eq!(some.interval(1.0), None);
+    }
+}
