@@ -410,6 +410,36 @@ fn an_interrupt_over_the_end_of_a_bin_is_divided() {
     assert_eq!(part(track.close(1200)), (30, 1));
 }
 
+/// As where a virtual machine is paused within an interrupt: the record is of one span.
+#[test]
+fn an_interrupt_of_an_hour_takes_no_memory_and_loses_no_time() {
+    const TICK: u64 = 10_000_000;
+    const HOUR: u64 = 360_000 * TICK;
+    let mut track = CpuTrack::new(0, TICK);
+    // A time that no part of the span divides, beside another of the same time.
+    let irq = |source, ns| {
+        let slots = vec![IrqSlot { source, ns, count: 2 }];
+        Irq { cpu: 0, boundary: HOUR, span: Some((TICK / 3, HOUR)), slots }
+    };
+    let (soft, hard) = (HOUR / 7, HOUR / 11);
+    track.irq(irq(Context::Softirq(3), soft));
+    track.irq(irq(Context::Irq(4), hard));
+    assert_eq!((track.bins.len(), track.crossing.len()), (0, 2));
+    let slots = vec![slot(1, HOUR, soft + hard)];
+    track.run(&Run { cpu: 0, begin: 0, last: 0, end: HOUR, slots }, &mut names());
+    let (mut ns, mut count, mut ran) = ([0, 0], 0, 0);
+    for number in 1..=HOUR / TICK {
+        let bin = track.close(number * TICK);
+        assert_eq!((total(&bin), bin.unknown, bin.excess), (TICK, 0, 0));
+        ns[0] += bin.irq_ns(true);
+        ns[1] += bin.irq_ns(false);
+        count += bin.irqs.iter().map(|irq| irq.count).sum::<u64>();
+        ran += bin.tasks.iter().map(|task| task.wall_ns).sum::<u64>();
+    }
+    assert_eq!((ns, count, ran), ([soft, hard], 4, HOUR - soft - hard));
+    assert!(track.crossing.is_empty());
+}
+
 #[test]
 fn nothing_after_the_stop_counts() {
     let mut track = CpuTrack::new(1000, 100);
