@@ -25,7 +25,7 @@ pub struct Drops {
 
 impl Drops {
     /// The sum over CPUs; of [`Drops::missed`] they know nothing.
-    pub(super) fn of<'a>(cpus: impl IntoIterator<Item = &'a DropsAbi>) -> Self {
+    pub(super) fn of(cpus: &[DropsAbi]) -> Self {
         let mut sum = Self::default();
         for cpu in cpus {
             let DropsAbi { records, nested, timer, moved, unowned, switches } = cpu;
@@ -69,7 +69,7 @@ mod tests {
     #[test]
     fn a_count_that_is_lower_than_before_has_nothing_new_and_is_not_counted_again() {
         let cpu = DropsAbi { records: [5; KINDS], switches: 3, ..DropsAbi::default() };
-        let all = Drops { missed: 7, ..Drops::of([&cpu, &cpu]) };
+        let all = Drops { missed: 7, ..Drops::of(&[cpu, cpu]) };
         assert_eq!((all.records, all.switches), ([10; KINDS], 6));
         let mut seen = Drops::default();
         assert_eq!(seen.advance(all), all);

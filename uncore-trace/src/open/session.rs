@@ -249,7 +249,7 @@ impl Session {
     /// What was dropped so far.
     pub fn drops(&self) -> Result<Drops> {
         let values = self.drops.get(&0, 0).context("cannot read the map DROPS")?;
-        let mut sum = Drops::of(values.iter());
+        let mut sum = Drops::of(&values);
         sum.missed = self.io.as_ref().map_or(0, |io| io.kernel.missed(&self.ebpf));
         Ok(sum)
     }

@@ -309,7 +309,7 @@ mod tests {
     fn a_footer_that_is_longer_than_the_file_has_no_digest() {
         let file = file(10, 10);
         let end = file.metadata().unwrap().len();
-        for length in [0, 4, 60, end as u32 - 8, end as u32 - 11, u32::MAX] {
+        for length in [0, 4, end as u32 - 8, end as u32 - 11, u32::MAX] {
             file.write_all_at(&length.to_le_bytes(), end - TRAILER).unwrap();
             assert_eq!(footer(&file).unwrap(), Footer::Without, "{length}");
         }
