@@ -82,7 +82,7 @@ impl AsFd for CounterArray {
 }
 
 /// `attr` is given whole to be changed: some commands write their answer into it (`BPF_PROG_TEST_RUN`:
-/// `bpf_test_finish`, net/bpf/test_run.c).
+/// `bpf_test_finish`, `net/bpf/test_run.c`).
 pub(super) fn bpf<T>(command: libc::c_int, attr: &mut T) -> io::Result<i32> {
     // SAFETY: `attr` has the layout that `command` reads and writes, and its size is given.
     let result =
