@@ -1,12 +1,22 @@
 # Running a stage a second time. What measures a live machine may be disturbed by it at the wrong
-# moment: the second run decides, and the log has both.
+# moment: the second run decides, the log has both, and `again` names what ran twice.
+
+# What failed once and passed then, one a line.
+passed_again=()
 
 # Runs a command, and runs it again if it fails.
 retry() {
     "$@" || {
         echo "failed, running again: $*" >&2
-        "$@"
+        "$@" && passed_again+=("$*")
     }
+}
+
+# Lists what failed once and passed then: the end of a log is read, its middle is not.
+again() {
+    if ((${#passed_again[@]})); then
+        printf 'failed once and passed then: %s\n' "${passed_again[@]}"
+    fi
 }
 
 # Runs `cargo test ARGS`, and runs the tests that failed again, each test binary with those of its
@@ -27,10 +37,12 @@ test_retry() {
                 echo "only $(_sum passed "$log") of ${#failed[@]} failed tests ran again" >&2
                 status=1
             fi
+            ((status)) || passed_again+=("${failed[@]}")
         else
             echo "failed, running all tests again" >&2
             status=0
             _logged "$log" cargo test --no-fail-fast "$@" || status=$?
+            ((status)) || passed_again+=("all tests")
         fi
     fi
     rm -f "$log"

@@ -44,7 +44,7 @@ fn test_retry(runs: &[(&str, i32)]) -> (Output, Vec<String>) {
         fs::write(dir.path().join(format!("output-{run}")), output).unwrap();
         fs::write(dir.path().join(format!("code-{run}")), code.to_string()).unwrap();
     }
-    let line = "set -euo pipefail; . .ci/retry.sh; test_retry --locked; echo reached";
+    let line = "set -euo pipefail; . .ci/retry.sh; test_retry --locked; again; echo reached";
     let path = env::join_paths([dir.path(), "/usr/bin".as_ref(), "/bin".as_ref()]).unwrap();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut bash = Command::new("bash");
@@ -60,6 +60,7 @@ fn what_passes_runs_once() {
     let (output, runs) = test_retry(&[(&log(&[], &[]), 0)]);
     assert!(output.status.success(), "{output:?}");
     assert_eq!(runs, [ALL]);
+    assert!(!String::from_utf8(output.stdout).unwrap().contains("failed once"));
 }
 
 #[test]
@@ -70,9 +71,12 @@ fn only_failed_tests_run_again() {
     assert!(output.status.success(), "{text}");
     let again = "[--][--exact][a::one][b::two][src/lib.rs - three (line 3)]";
     assert_eq!(runs, [ALL.to_owned(), format!("{ALL}{again}")]);
-    // Both runs are in the log, and the verdict is at its end.
+    // Both runs are in the log; the verdict and what ran twice are at its end.
     assert!(text.starts_with(&first), "{text}");
-    let last = text.trim_end().strip_suffix("\n\nreached").unwrap().lines().last().unwrap();
+    let twice = ["a::one", "b::two", "src/lib.rs - three (line 3)"];
+    let twice = twice.map(|name| format!("failed once and passed then: {name}\n")).concat();
+    let rest = text.strip_suffix(&format!("\n\n{twice}reached\n"));
+    let last = rest.expect(&text).lines().last().unwrap();
     assert!(last.starts_with("test result: ok. 5 passed"), "{text}");
 }
 

@@ -1,7 +1,15 @@
 //! The way out: copies a record into the ring, and counts it where the ring is full.
+//!
+//! Guarantee: a count of what was dropped only grows, also where a program interrupts another that
+//! counts on the same CPU.
+
+use core::intrinsics::{AtomicOrdering, atomic_xadd};
 
 use aya_ebpf::bindings::BPF_RB_NO_WAKEUP;
 use aya_ebpf::helpers::generated::bpf_ringbuf_output;
+
+use uncore_trace_common::record::KINDS;
+use uncore_trace_common::state::Drops;
 
 use crate::maps::{DROPS, RECORDS};
 
@@ -21,14 +29,19 @@ pub unsafe fn send<T>(kind: u32, record: *const T, size: u64) {
             u64::from(BPF_RB_NO_WAKEUP),
         )
     };
-    if sent < 0
-        && let Some(drops) = DROPS.get_ptr_mut(0)
-    {
-        // SAFETY: a per-CPU value; programs of one CPU that interrupt each other may lose a
-        // count here, never more.
-        let drops = unsafe { &mut *drops };
-        if let Some(count) = drops.records.get_mut(kind as usize) {
-            *count += 1;
-        }
+    if sent < 0 && (kind as usize) < KINDS {
+        // SAFETY: `kind` is the place of a count in `records`.
+        count(|drops| unsafe { (&raw mut (*drops).records).cast::<u64>().add(kind as usize) });
+    }
+}
+
+/// Counts one more in a field of this CPU's drops.
+#[inline(always)]
+pub fn count(field: impl FnOnce(*mut Drops) -> *mut u64) {
+    if let Some(drops) = DROPS.get_ptr_mut(0) {
+        // One instruction (BPF_ATOMIC, BPF_ADD): read, add and write would set back what a program that
+        // interrupts this one counts in between. `core::sync::atomic` has no `fetch_add` for this target.
+        // SAFETY: `field` returns an aligned count inside the map value.
+        unsafe { atomic_xadd::<u64, u64, { AtomicOrdering::Relaxed }>(field(drops), 1) };
     }
 }

@@ -9,6 +9,12 @@
 //! All leave through [`emit`], the only place that writes to the ring and the only one that
 //! counts what the ring refused.
 #![cfg_attr(target_arch = "bpf", no_std, no_main)]
+// An addition that an interrupt cannot divide: what is stable of it is not there for this target.
+#![cfg_attr(target_arch = "bpf", feature(core_intrinsics))]
+#![cfg_attr(
+    target_arch = "bpf",
+    allow(internal_features, reason = "atomic_xadd has no other name")
+)]
 #![cfg_attr(
     target_arch = "bpf",
     expect(unsafe_code, reason = "BPF helpers, map values and kernel pointers are raw memory")

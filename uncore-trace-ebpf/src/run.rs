@@ -10,7 +10,7 @@ use uncore_trace_common::record::{Header, KIND_RUN};
 use uncore_trace_common::state::{CLOSED, CpuState, RUN_PREFIX, RUN_SLOTS, Run, Slot};
 
 use crate::globals::{IO_WANTED, SLICES, tick_end};
-use crate::maps::{CPUS, DROPS};
+use crate::maps::CPUS;
 use crate::{emit, io, irq, task};
 
 /// Where in a run's `next` the thread's id is, in words.
@@ -31,11 +31,9 @@ pub fn switch(tid: u32, next_tid: u32) {
     if state.run.end == 0 {
         start(&mut state.run, cpu, now);
     } else {
-        if state.run.next_tid() != tid
-            && let Some(drops) = DROPS.get_ptr_mut(0)
-        {
-            // SAFETY: a per-CPU value.
-            unsafe { (*drops).switches += 1 };
+        if state.run.next_tid() != tid {
+            // SAFETY: a field of the value that is given.
+            emit::count(|drops| unsafe { &raw mut (*drops).switches });
         }
         leave(state, tid, now, irq_now);
     }

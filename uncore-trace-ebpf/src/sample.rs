@@ -9,7 +9,7 @@ use uncore_trace_common::record::{
 use uncore_trace_common::state::Sampler;
 
 use crate::globals::{MIN_GAP_NS, SAMPLE_ON_IRQ, SAMPLE_ON_SCHED};
-use crate::maps::{COUNTERS, CPUS, DROPS, SAMPLERS, SCRATCH, SWEEPS};
+use crate::maps::{COUNTERS, CPUS, SAMPLERS, SCRATCH, SWEEPS};
 use crate::{emit, task};
 
 /// Reads the counters of this CPU, if it owns any and the last reading is not too recent, and at a
@@ -50,10 +50,8 @@ fn read_on(cpu: u32, trigger: u32, context: u32, number: u32) {
     }
     if sweep.busy != 0 {
         // The sweep that was interrupted would be sent after this one, with older readings.
-        if let Some(drops) = DROPS.get_ptr_mut(0) {
-            // SAFETY: a per-CPU value.
-            unsafe { (*drops).nested += 1 };
-        }
+        // SAFETY: a field of the value that is given.
+        emit::count(|drops| unsafe { &raw mut (*drops).nested });
         return;
     }
     let Some(sample) = SCRATCH.get_ptr_mut(trigger) else {

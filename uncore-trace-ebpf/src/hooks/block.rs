@@ -21,8 +21,7 @@ use crate::globals::{
 };
 use crate::io::{self, Event, NO_TASK, Owner};
 use crate::kernel::{field, follow, text};
-use crate::maps::DROPS;
-use crate::task;
+use crate::{emit, task};
 
 /// A request that is under way.
 #[repr(C)]
@@ -129,12 +128,8 @@ fn begin(request: *const u8, flags: u64) {
     const KNOWN: i32 = -17;
     match REQUESTS.insert(request as u64, value, flags) {
         Ok(()) | Err(KNOWN) => {}
-        Err(_) => {
-            if let Some(drops) = DROPS.get_ptr_mut(0) {
-                // SAFETY: a per-CPU value.
-                unsafe { (*drops).unowned += 1 };
-            }
-        }
+        // SAFETY: a field of the value that is given.
+        Err(_) => emit::count(|drops| unsafe { &raw mut (*drops).unowned }),
     }
 }
 

@@ -12,8 +12,8 @@ use aya_ebpf::helpers::{bpf_get_smp_processor_id, bpf_ktime_get_ns};
 use uncore_trace_common::state::{SAMPLER_MOVED, SAMPLER_OFF, Sampler};
 
 use crate::globals::tick_end;
-use crate::maps::{DROPS, SAMPLERS, TIMERS, TimerSlot};
-use crate::sample;
+use crate::maps::{SAMPLERS, TIMERS, TimerSlot};
+use crate::{emit, sample};
 
 /// `BPF_F_TIMER_ABS | BPF_F_TIMER_CPU_PIN`, include/uapi/linux/bpf.h, Linux 6.7.
 const ABSOLUTE_PINNED: u64 = 1 | 2;
@@ -69,11 +69,9 @@ unsafe extern "C" fn tick(_map: *mut c_void, key: *mut u32, slot: *mut TimerSlot
     sample::read_on_timer(cpu);
     // SAFETY: the timer that fired is initialised.
     let armed = unsafe { arm(&raw mut (*slot).timer) };
-    if armed < 0
-        && let Some(drops) = DROPS.get_ptr_mut(0)
-    {
-        // SAFETY: a per-CPU value.
-        unsafe { (*drops).timer += 1 };
+    if armed < 0 {
+        // SAFETY: a field of the value that is given.
+        emit::count(|drops| unsafe { &raw mut (*drops).timer });
     }
     0
 }
@@ -84,8 +82,6 @@ unsafe extern "C" fn tick(_map: *mut c_void, key: *mut u32, slot: *mut TimerSlot
 #[inline(always)]
 fn moved(sampler: &mut Sampler) {
     sampler.state = SAMPLER_MOVED;
-    if let Some(drops) = DROPS.get_ptr_mut(0) {
-        // SAFETY: a per-CPU value.
-        unsafe { (*drops).moved += 1 };
-    }
+    // SAFETY: a field of the value that is given.
+    emit::count(|drops| unsafe { &raw mut (*drops).moved });
 }

@@ -43,9 +43,6 @@ struct Open {
     /// Time whose interrupt part is known.
     slots: Vec<Slot>,
     irqs: Vec<IrqSlot>,
-    /// Parts of interrupts that cross the end of a tick: how much of each lies in this bin is not
-    /// known.
-    spread: Vec<IrqSlot>,
 }
 
 /// The bins of one CPU.
@@ -61,6 +58,8 @@ pub struct CpuTrack {
     bins: VecDeque<(u64, Open)>,
     /// Slices that cross the end of a bin, in order of time, as far as their bins are open.
     long: VecDeque<Long>,
+    /// Interrupts that cross the end of a bin, in no order, as far as their bins are open.
+    crossing: Vec<Crossing>,
     /// When the CPU was offline, likewise.
     offline: VecDeque<(u64, u64)>,
     /// Everything before this is in a bin, or known to be lost.
@@ -81,6 +80,35 @@ struct Long {
     end: u64,
 }
 
+/// Interrupts of one kind that crossed the end of a bin: how much of each lies in which bin is not known.
+#[derive(Clone, Debug)]
+struct Crossing {
+    slots: Vec<IrqSlot>,
+    /// When they began and ended.
+    span: (u64, u64),
+    /// The part of the span that is in open bins.
+    begin: u64,
+    end: u64,
+}
+
+impl Crossing {
+    /// What is in the first bin, which ends at `bin_end`: their time is spread evenly over their span. Of
+    /// all bins it sums to their time, since each part is the difference of two rounded sums.
+    fn take(&mut self, bin_end: u64) -> Vec<IrqSlot> {
+        let (from, to) = self.span;
+        let until = bin_end.min(self.end);
+        let begin = std::mem::replace(&mut self.begin, until);
+        let before = |ns, time| share(ns, time - from, to - from);
+        let part = |slot: &IrqSlot| IrqSlot {
+            ns: before(slot.ns, until) - before(slot.ns, begin),
+            // Counted where it ended.
+            count: if until == to { slot.count } else { 0 },
+            ..*slot
+        };
+        self.slots.iter().map(part).collect()
+    }
+}
+
 /// A CPU that is offline.
 #[derive(Clone, Copy, Debug, Default)]
 struct Away {
@@ -97,6 +125,7 @@ impl CpuTrack {
             base: start,
             bins: VecDeque::new(),
             long: VecDeque::new(),
+            crossing: Vec::new(),
             offline: VecDeque::new(),
             accounted: start,
             irq_accounted: start,
@@ -204,7 +233,7 @@ impl CpuTrack {
 
     fn add_irq(&mut self, irq: Irq) {
         if let Some((begin, end)) = irq.span {
-            self.crossing_irq(&irq.slots, begin, end);
+            self.crossing_irq(irq.slots, begin, end);
         } else if irq.boundary > self.irq_accounted && irq.boundary <= self.stop {
             let bin = self.bin(irq.boundary - 1);
             if bin.irqs.is_empty() {
@@ -247,13 +276,14 @@ impl CpuTrack {
         let open = self.bins.pop_front_if(|(of, _)| *of == number);
         let open = open.map(|(_, open)| open).unwrap_or_default();
         let pieces = self.take_pieces(end);
+        let spread = self.take_crossing(end);
         let offline = self.take_offline(end);
         self.base = end;
         self.accounted = self.accounted.max(end);
         self.irq_accounted = self.irq_accounted.max(end);
         // Their records are not counted again: they are of bins that are closed.
         self.peeked.retain(|irq| irq.boundary > end);
-        open.close(end, len, &pieces, offline)
+        open.close(end, len, &pieces, spread, offline)
     }
 
     /// The parts of long slices in the first bin, which ends at `end`.
@@ -270,6 +300,14 @@ impl CpuTrack {
             self.long.pop_front();
         }
         pieces
+    }
+
+    /// The parts of interrupts in the first bin, which ends at `end`, that crossed the end of one.
+    fn take_crossing(&mut self, end: u64) -> Vec<IrqSlot> {
+        let here = self.crossing.iter_mut().filter(|irq| irq.begin < end);
+        let parts = here.flat_map(|irq| irq.take(end)).collect();
+        self.crossing.retain(|irq| irq.begin < irq.end);
+        parts
     }
 
     /// Nanoseconds in the first bin, which ends at `end`, for which the CPU was offline.
@@ -326,26 +364,13 @@ impl CpuTrack {
         }
     }
 
-    /// An interrupt over the end of a tick: its time is spread evenly over its span.
-    fn crossing_irq(&mut self, slots: &[IrqSlot], from: u64, end: u64) {
-        let stop = end.min(self.stop);
-        let mut begin = from.max(self.irq_accounted);
-        while begin < stop {
-            let until = self.bin_end(begin).min(stop);
-            let part = u128::from(until - begin);
-            for slot in slots {
-                let ns = (u128::from(slot.ns) * part / u128::from(end - from)) as u64;
-                // Counted where it ended.
-                let count = if until == end { slot.count } else { 0 };
-                self.bin(begin).spread.push(IrqSlot { ns, count, ..*slot });
-            }
-            begin = until;
+    /// An interrupt over the end of a tick. Its bins are not made before they close: a virtual machine that
+    /// is paused within one makes it an hour long.
+    fn crossing_irq(&mut self, slots: Vec<IrqSlot>, from: u64, to: u64) {
+        let (begin, end) = (from.max(self.irq_accounted), to.min(self.stop));
+        if begin < end {
+            self.crossing.push(Crossing { slots, span: (from, to), begin, end });
         }
-    }
-
-    /// Bins lie on multiples of their length; the first is cut off at the start.
-    const fn bin_end(&self, time: u64) -> u64 {
-        (time / self.bin_ns + 1) * self.bin_ns
     }
 
     /// The number of the bin that a time is in; what is before the first open bin is in that one.
@@ -364,9 +389,16 @@ impl CpuTrack {
 }
 
 impl Open {
-    /// `pieces` are the parts of slices that cross the end of a bin.
-    fn close(self, end: u64, len: u64, pieces: &[Slot], mut offline: u64) -> Bin {
-        let Self { slots, mut irqs, mut spread } = self;
+    /// `pieces` are the parts of slices that cross the end of a bin, `spread` those of interrupts.
+    fn close(
+        self,
+        end: u64,
+        len: u64,
+        pieces: &[Slot],
+        mut spread: Vec<IrqSlot>,
+        mut offline: u64,
+    ) -> Bin {
+        let Self { slots, mut irqs } = self;
         let wall = |slots: &[Slot]| slots.iter().map(|slot| slot.wall_ns).sum::<u64>();
         let sum = |irqs: &[IrqSlot]| irqs.iter().map(|irq| irq.ns).sum::<u64>();
         let covered = wall(&slots) + wall(pieces);

@@ -2,15 +2,14 @@
 
 use std::f64::consts::PI;
 
-/// A share is right within this relative error.
-pub(super) const RIGHT: f64 = 0.1;
+use crate::schema::fabric::RIGHT_WITHIN;
 
 /// The chance that a relative error of this variance is within 10 %, by the logistic distribution:
 /// a variance that is itself only estimated, and changes, makes more of the errors small and more
 /// of them large than the normal distribution has.
 pub(super) fn within_tenth(variance: f64) -> f64 {
     // tanh(x / 2s) of a logistic distribution is its part within x; its variance is (s pi)^2 / 3.
-    if variance > 0.0 { (RIGHT * PI / (12.0 * variance).sqrt()).tanh() } else { 1.0 }
+    if variance > 0.0 { (RIGHT_WITHIN * PI / (12.0 * variance).sqrt()).tanh() } else { 1.0 }
 }
 
 #[cfg(test)]
@@ -19,7 +18,7 @@ mod tests {
 
     #[test]
     fn it_is_the_logistic_distribution() {
-        let within = |deviations: f64| within_tenth((RIGHT / deviations).powi(2));
+        let within = |deviations: f64| within_tenth((RIGHT_WITHIN / deviations).powi(2));
         // 1 - 2 / (1 + exp(d pi / sqrt(3))), for d deviations.
         for (deviations, part) in [(0.5, 0.424_730_6), (1.0, 0.719_640_9), (2.0, 0.948_216_5)] {
             assert!(

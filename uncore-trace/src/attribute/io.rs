@@ -27,11 +27,11 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use super::confidence::RIGHT;
 use super::source::Source;
 use super::{Attribution, Method, Share, Window};
 use crate::catalog::source::Cause;
 use crate::log::Owner;
+use crate::schema::fabric::RIGHT_WITHIN;
 
 /// Windows that are remembered.
 const MEMORY: usize = 50;
@@ -112,14 +112,14 @@ impl Io {
         if by <= 0.0 {
             return 1.0;
         }
-        let right = self.off.iter().filter(|off| **off * by < RIGHT).count();
+        let right = self.off.iter().filter(|off| **off * by < RIGHT_WITHIN).count();
         (right as f64 + 0.5) / (self.off.len() + 1) as f64
     }
 }
 
 /// The chance that of `rest` a part that may be any leaves a share right.
 fn within_rest(rest: f64) -> f64 {
-    if rest > RIGHT { RIGHT / rest } else { 1.0 }
+    if rest > RIGHT_WITHIN { RIGHT_WITHIN / rest } else { 1.0 }
 }
 
 #[cfg(test)]

@@ -41,14 +41,14 @@ pub(super) struct CounterArray(OwnedFd);
 impl CounterArray {
     /// Makes an array with `slots` empty slots.
     pub(super) fn create(slots: u32) -> io::Result<Self> {
-        let attr = Create {
+        let mut attr = Create {
             map_type: PERF_EVENT_ARRAY,
             key_size: 4,
             value_size: 4,
             max_entries: slots.max(1),
             map_flags: 0,
         };
-        let fd = bpf(MAP_CREATE, &attr)?;
+        let fd = bpf(MAP_CREATE, &mut attr)?;
         // SAFETY: the kernel has just returned this descriptor, nobody else owns it.
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
@@ -56,14 +56,14 @@ impl CounterArray {
     /// Puts a counter into a slot; the slot keeps the event open.
     pub(super) fn insert(&self, slot: u32, event: BorrowedFd<'_>) -> io::Result<()> {
         let value = event.as_raw_fd() as u32;
-        let attr = Update {
+        let mut attr = Update {
             map_fd: self.0.as_raw_fd() as u32,
             reserved: 0,
             key: (&raw const slot) as u64,
             value: (&raw const value) as u64,
             flags: 0,
         };
-        bpf(MAP_UPDATE_ELEM, &attr)?;
+        bpf(MAP_UPDATE_ELEM, &mut attr)?;
         Ok(())
     }
 
@@ -81,9 +81,11 @@ impl AsFd for CounterArray {
     }
 }
 
-pub(super) fn bpf<T>(command: libc::c_int, attr: &T) -> io::Result<i32> {
-    // SAFETY: `attr` has the layout that `command` reads, and its size is given.
+/// `attr` is given whole to be changed: some commands write their answer into it (`BPF_PROG_TEST_RUN`:
+/// `bpf_test_finish`, `net/bpf/test_run.c`).
+pub(super) fn bpf<T>(command: libc::c_int, attr: &mut T) -> io::Result<i32> {
+    // SAFETY: `attr` has the layout that `command` reads and writes, and its size is given.
     let result =
-        unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_ref(attr), size_of::<T>()) };
+        unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attr), size_of::<T>()) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as i32) }
 }

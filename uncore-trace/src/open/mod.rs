@@ -7,6 +7,7 @@
 mod btf;
 mod counters;
 mod counting;
+mod drops;
 mod hotplug;
 mod io;
 mod online;
@@ -24,10 +25,11 @@ mod witness;
 
 pub use self::btf::Types;
 pub use self::counting::Counting;
+pub use self::drops::Drops;
 pub use self::hotplug::{Change, Stopped, Why};
 pub use self::online::{Online, online};
 pub use self::open_counter::{Layout, Placed};
 pub use self::options::{Options, Timer};
-pub use self::session::{Drops, Session, Unopened};
+pub use self::session::{Session, Unopened};
 pub use self::verifier::{Effort, MOST_INSTRUCTIONS, Verified, verify};
 pub use self::witness::Meter;

@@ -161,3 +161,47 @@ fn one_line(error: &(dyn std::error::Error + 'static)) -> String {
     }
     text.lines().next().unwrap_or_default().to_owned()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `BPF_STX | BPF_ATOMIC | BPF_DW` with `BPF_ADD`, and a call of `bpf_ringbuf_output`: code and
+    /// constant of an instruction (include/uapi/linux/bpf.h).
+    const ATOMIC_ADD: (u8, u32) = (0xdb, 0);
+    const OUTPUT: (u8, u32) = (0x85, 130);
+
+    fn number<const N: usize>(bytes: &[u8], at: usize) -> usize {
+        let mut number = [0; 8];
+        number[..N].copy_from_slice(&bytes[at..at + N]);
+        usize::from_le_bytes(number)
+    }
+
+    /// The code of each section of an object that has some.
+    fn code(object: &[u8]) -> Vec<&[u8]> {
+        let (sections, size, count) =
+            (number::<8>(object, 0x28), number::<2>(object, 0x3a), number::<2>(object, 0x3c));
+        let headers = (0..count).map(|at| &object[sections + at * size..]);
+        // SHT_PROGBITS with SHF_EXECINSTR.
+        let code = headers.filter(|it| number::<4>(it, 4) == 1 && number::<8>(it, 8) & 4 != 0);
+        code.map(|it| &object[number::<8>(it, 0x18)..][..number::<8>(it, 0x20)]).collect()
+    }
+
+    /// A program that interrupts another on the same CPU counts in the same place.
+    #[test]
+    fn what_is_dropped_is_counted_in_one_instruction() {
+        let object = object().unwrap();
+        let mut senders = 0;
+        for section in code(&object) {
+            let count = |(code, constant)| {
+                let instructions = section.chunks_exact(8);
+                instructions
+                    .filter(|it| it[0] == code && number::<4>(it, 4) == constant as usize)
+                    .count()
+            };
+            senders += usize::from(count(OUTPUT) > 0);
+            assert!(count(ATOMIC_ADD) >= count(OUTPUT), "{} {}", count(ATOMIC_ADD), count(OUTPUT));
+        }
+        assert!(senders > 10, "{senders}");
+    }
+}

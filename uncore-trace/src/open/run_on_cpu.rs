@@ -35,7 +35,7 @@ struct TestRun {
 /// Runs a raw tracepoint program once, on `cpu`, with arguments that are all 0.
 pub(super) fn run_on_cpu(program: BorrowedFd<'_>, cpu: u32) -> io::Result<()> {
     let arguments = [0_u64; ARGUMENTS];
-    let attr = TestRun {
+    let mut attr = TestRun {
         prog_fd: program.as_raw_fd() as u32,
         ctx_size_in: size_of_val(&arguments) as u32,
         ctx_in: arguments.as_ptr() as u64,
@@ -43,6 +43,6 @@ pub(super) fn run_on_cpu(program: BorrowedFd<'_>, cpu: u32) -> io::Result<()> {
         cpu,
         ..TestRun::default()
     };
-    bpf(PROG_TEST_RUN, &attr)?;
+    bpf(PROG_TEST_RUN, &mut attr)?;
     Ok(())
 }

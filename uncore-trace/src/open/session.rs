@@ -9,11 +9,12 @@ use aya::maps::{Array, MapData, PerCpuArray, RingBuf};
 use aya::programs::{Program, ProgramError, RawTracePoint};
 use aya::{Btf, Ebpf, VerifierLogLevel};
 use aya_log::EbpfLogger;
-use uncore_trace_common::record::{KINDS, MAX_COUNTERS};
+use uncore_trace_common::record::MAX_COUNTERS;
 use uncore_trace_common::state::{CpuState, Drops as DropsAbi, IoState, SAMPLER_OFF, Sampler};
 
 use super::btf::{Types, VMLINUX};
 use super::counters::CounterArray;
+use super::drops::Drops;
 use super::hotplug::Follower;
 use super::open_counter::{self, Layout, OpenCounter};
 use super::options::{Options, Timer};
@@ -29,26 +30,6 @@ pub struct Unopened {
     pub counter: u32,
     /// Why, in one line.
     pub reason: String,
-}
-
-/// Records and ticks that the BPF side had to drop, over all CPUs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Drops {
-    /// By record kind.
-    pub records: [u64; KINDS],
-    /// Timers that could not be started again.
-    pub timer: u64,
-    /// Readings that were due in the middle of another.
-    pub nested: u64,
-    /// Timers that the kernel moved to another CPU because theirs went offline. Nothing was
-    /// dropped, but [`Session::follow`] has to look.
-    pub moved: u64,
-    /// Block requests that there was no room to remember the owner of.
-    pub unowned: u64,
-    /// Switches that were not seen: a thread left that was not seen to come.
-    pub switches: u64,
-    /// Requests, packets and reads that were not seen because the CPU was at one already.
-    pub missed: u64,
 }
 
 /// What devices move is recorded too.
@@ -267,18 +248,8 @@ impl Session {
 
     /// What was dropped so far.
     pub fn drops(&self) -> Result<Drops> {
-        let mut sum = Drops::default();
         let values = self.drops.get(&0, 0).context("cannot read the map DROPS")?;
-        for drops in values.iter() {
-            for (total, count) in sum.records.iter_mut().zip(drops.records) {
-                *total += count;
-            }
-            sum.timer += drops.timer;
-            sum.nested += drops.nested;
-            sum.moved += drops.moved;
-            sum.unowned += drops.unowned;
-            sum.switches += drops.switches;
-        }
+        let mut sum = Drops::of(&values);
         sum.missed = self.io.as_ref().map_or(0, |io| io.kernel.missed(&self.ebpf));
         Ok(sum)
     }

@@ -420,34 +420,26 @@ impl Recorder<'_> {
     }
 
     fn note_drops(&mut self, now: u64) -> Result<()> {
-        let drops = self.session.drops()?;
-        let before = std::mem::replace(&mut self.drops, drops);
-        for (kind, (after, before)) in drops.records.iter().zip(before.records).enumerate() {
-            let lost = after - before;
-            if lost > 0 {
-                let detail = format!("{lost} records of kind {kind}");
-                self.parts.ledger(now).explain(Cause::RingFull, now, None, &detail);
+        let new = self.drops.advance(self.session.drops()?);
+        for (kind, lost) in new.records.into_iter().enumerate().filter(|(_, lost)| *lost > 0) {
+            let detail = format!("{lost} records of kind {kind}");
+            self.parts.ledger(now).explain(Cause::RingFull, now, None, &detail);
+        }
+        for (count, cause) in [
+            (new.nested, Cause::NestedReading),
+            (new.switches, Cause::UnseenSwitch),
+            (new.timer, Cause::TimerStopped),
+        ] {
+            if count > 0 {
+                self.parts.ledger(now).add(cause, now, 0, None, None, count);
             }
         }
-        for (after, before, cause) in [
-            (drops.nested, before.nested, Cause::NestedReading),
-            (drops.switches, before.switches, Cause::UnseenSwitch),
-            (drops.timer, before.timer, Cause::TimerStopped),
+        for (count, what) in [
+            (new.unowned, "requests for whose owners there was no room"),
+            (new.missed, "requests, packets or reads that came in the middle of another"),
         ] {
-            if after > before {
-                self.parts.ledger(now).add(cause, now, 0, None, None, after - before);
-            }
-        }
-        for (after, before, what) in [
-            (drops.unowned, before.unowned, "requests for whose owners there was no room"),
-            (
-                drops.missed,
-                before.missed,
-                "requests, packets or reads that came in the middle of another",
-            ),
-        ] {
-            if after > before {
-                let detail = format!("{} {what}", after - before);
+            if count > 0 {
+                let detail = format!("{count} {what}");
                 self.parts.ledger(now).explain(Cause::IoUnseen, now, None, &detail);
             }
         }

@@ -13,6 +13,9 @@
 use super::kind::{Bits, F32, F64, I16, I32, I64, Null, Time, Word, table};
 use super::when::When;
 
+/// `confidence` is the chance that a share is within this relative error of the truth.
+pub const RIGHT_WITHIN: f64 = 0.1;
+
 table! {
     "fabric", "who got which part of each counter in each window", sorted by [], in order of "mono_ns";
     When::Ends("mono_ns");

@@ -29,9 +29,10 @@ use crate::schema::metadata;
 const PREFIX: &str = "xxh64:";
 /// Hexadecimal digits of a digest.
 const DIGITS: usize = 16;
-/// The pair [`metadata::DIGEST`] is this near the end of the file at most: after it come the tool's
-/// name and 3 bytes for each column (`FileMetaData` in parquet.thrift), then 8 bytes.
-const TAIL: u64 = 4096;
+/// How much of a footer is searched at a time for the pair [`metadata::DIGEST`], from its end: after it
+/// come the tool's name and 3 bytes for each column (`FileMetaData` in parquet.thrift), so the first
+/// piece has it in all but tables of more than a thousand columns.
+const PIECE: u64 = 4096;
 /// The length of the footer and `PAR1`, at the end of a Parquet file.
 const TRAILER: u64 = 8;
 /// Bytes read at a time.
@@ -171,23 +172,38 @@ impl Groups {
     }
 }
 
-/// Finds the digest in the last bytes of the file.
+/// Finds the digest in the footer.
 fn locate(file: &File) -> io::Result<Option<Place>> {
     let end = file.metadata()?.len();
-    let mut tail = vec![0; end.min(TAIL) as usize];
-    let begin = end - tail.len() as u64;
-    file.read_exact_at(&mut tail, begin)?;
-    let Some((_, [a, b, c, d, b'P', b'A', b'R', b'1'])) = tail.split_last_chunk() else {
+    let Some(trailer) = end.checked_sub(TRAILER) else { return Ok(None) };
+    let mut last = [0; TRAILER as usize];
+    file.read_exact_at(&mut last, trailer)?;
+    let [a, b, c, d, b'P', b'A', b'R', b'1'] = last else { return Ok(None) };
+    let length = u64::from(u32::from_le_bytes([a, b, c, d]));
+    // The file's first 4 bytes are no footer's.
+    let Some(footer) = trailer.checked_sub(length).filter(|footer| *footer >= 4) else {
         return Ok(None);
     };
-    let length = u64::from(u32::from_le_bytes([*a, *b, *c, *d])) + TRAILER;
     let pair = pair();
-    // What a name in the metadata may look like comes before it.
-    let found = tail.windows(pair.len()).rposition(|window| window == pair);
-    let digits = found.map(|at| begin + (at + pair.len()) as u64);
-    Ok(digits
-        .filter(|at| length < end && end - length < *at && *at + TRAILER < end)
-        .map(|digits| Place { footer: end - length, digits, end }))
+    // What a name in the metadata may look like comes before the pair, so the last one counts. Pieces
+    // overlap: one that begins in a piece may end in the next.
+    let overlap = pair.len() as u64;
+    let mut until = trailer.saturating_sub(DIGITS as u64);
+    while until >= footer + overlap {
+        let begin = until.saturating_sub(PIECE).max(footer);
+        let mut piece = vec![0; (until - begin) as usize];
+        file.read_exact_at(&mut piece, begin)?;
+        let found = piece.windows(pair.len()).rposition(|window| window == pair);
+        if let Some(at) = found {
+            let digits = begin + (at + pair.len()) as u64;
+            return Ok(Some(Place { footer, digits, end }));
+        }
+        if begin == footer {
+            break;
+        }
+        until = begin + overlap - 1;
+    }
+    Ok(None)
 }
 
 /// The bytes of the pair before its digits, in Thrift's compact protocol: each of the two strings
@@ -246,4 +262,58 @@ fn feed(hash: &mut XxHash64, file: &File, range: Range<u64>) -> io::Result<()> {
         at += length as u64;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    /// A file whose footer has the pair with this much before and after it; its digest is right.
+    fn file(before: usize, after: usize) -> File {
+        let mut footer = vec![1; before];
+        footer.extend(pair());
+        footer.extend([b'0'; DIGITS]);
+        footer.extend(vec![2; after]);
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(b"PAR1 rows").unwrap();
+        file.write_all(&footer).unwrap();
+        file.write_all(&(footer.len() as u32).to_le_bytes()).unwrap();
+        file.write_all(b"PAR1").unwrap();
+        let place = locate(&file).unwrap().unwrap();
+        assert_eq!(place.footer, 9);
+        assert_eq!(place.digits, 9 + (before + pair().len()) as u64);
+        let digits = of_footer(&file, &place).unwrap();
+        file.write_all_at(digits.as_bytes(), place.digits).unwrap();
+        file
+    }
+
+    /// As in a table of many columns, or one of a tool with a long name.
+    #[test]
+    fn the_digest_is_found_wherever_in_the_footer_it_is() {
+        let around = PIECE as usize - pair().len() - DIGITS;
+        for after in (0..3).chain(around - 40..around + 80).chain([10_000, 1 << 20]) {
+            for before in [0, 20_000] {
+                let file = file(before, after);
+                assert!(matches!(footer(&file).unwrap(), Footer::Sound(_)), "{before} {after}");
+                if after > 0 {
+                    file.write_all_at(&[3], file.metadata().unwrap().len() - TRAILER - 1).unwrap();
+                    assert_eq!(footer(&file).unwrap(), Footer::Damaged, "{before} {after}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_footer_that_is_longer_than_the_file_has_no_digest() {
+        let file = file(10, 10);
+        let end = file.metadata().unwrap().len();
+        for length in [0, 4, end as u32 - 8, end as u32 - 11, u32::MAX] {
+            file.write_all_at(&length.to_le_bytes(), end - TRAILER).unwrap();
+            assert_eq!(footer(&file).unwrap(), Footer::Without, "{length}");
+        }
+        file.set_len(7).unwrap();
+        assert_eq!(footer(&file).unwrap(), Footer::Without);
+    }
 }

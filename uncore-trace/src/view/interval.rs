@@ -3,12 +3,12 @@
 //!
 //! # One row
 //!
-//! A confidence is the chance that a share is within [`WITHIN`] of the truth. Relative errors have a
+//! A confidence is the chance that a share is within [`RIGHT_WITHIN`] of the truth. Relative errors have a
 //! logistic distribution, of which the part `tanh(x / 2s)` is within `x`. So the confidence `p` gives
 //! the scale `s`, and the scale gives how far [`LEVEL`] of the errors reach, as a part of the value:
 //!
 //! ```text
-//! WITHIN x atanh(LEVEL) / atanh(p)
+//! RIGHT_WITHIN x atanh(LEVEL) / atanh(p)
 //! ```
 //!
 //! That is 8 % at a confidence of 0.94, 10 % at 0.9, 27 % at 0.5, and nothing at 1. The truth of a row
@@ -44,9 +44,7 @@
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-/// A share is right within this relative error: what `confidence` is the chance of. The same as where
-/// it is made (`attribute/confidence.rs`), from which views import nothing: they read tables.
-const WITHIN: f64 = 0.1;
+use crate::schema::fabric::RIGHT_WITHIN;
 
 /// The part of the cases in which the truth is in the interval.
 const LEVEL: f64 = 0.9;
@@ -217,7 +215,7 @@ static PARTS: LazyLock<[f64; 101]> =
     LazyLock::new(|| std::array::from_fn(|hundredths| part_of(hundredths as f32 / 100.0)));
 
 fn part_of(confidence: f32) -> f64 {
-    WITHIN * LEVEL.atanh() / f64::from(confidence).atanh()
+    RIGHT_WITHIN * LEVEL.atanh() / f64::from(confidence).atanh()
 }
 
 #[cfg(test)]

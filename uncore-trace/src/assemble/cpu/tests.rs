@@ -351,7 +351,7 @@ fn interrupts_are_of_the_time_that_has_room_for_them() {
     let bin = |told| {
         let irqs = vec![IrqSlot { source: Context::Irq(9), ns: told, count: 1 }];
         let (slots, pieces) = (vec![slot(1, 20, 5)], [slot(2, 10, 0)]);
-        Open { slots, irqs, ..Open::default() }.close(1100, 100, &pieces, 30)
+        Open { slots, irqs, ..Open::default() }.close(1100, 100, &pieces, Vec::new(), 30)
     };
     // Told: task 1, task 2, interrupts, offline, unknown, cut off.
     for (told, times) in [
@@ -374,7 +374,7 @@ fn interrupts_are_of_the_time_that_has_room_for_them() {
 fn a_slot_has_no_more_interrupt_time_than_time() {
     let irqs = vec![IrqSlot { source: Context::Irq(9), ns: 30, count: 1 }];
     let slots = vec![slot(1, 20, 30), slot(2, 80, 0), slot(1, 0, 0)];
-    let bin = Open { slots, irqs, ..Open::default() }.close(1100, 100, &[], 0);
+    let bin = Open { slots, irqs, ..Open::default() }.close(1100, 100, &[], Vec::new(), 0);
     assert_eq!(bin.tasks, [Slot { slices: 2, ..slot(1, 0, 20) }, slot(2, 80, 0)]);
     assert_eq!((bin.irq_ns(false), bin.unknown, bin.excess), (20, 0, 10));
 }
@@ -385,7 +385,7 @@ fn the_interrupts_of_a_source_are_one() {
     let [hard, soft] = [Context::Irq(3), Context::Softirq(3)];
     let irqs = vec![irq(hard, 30), irq(soft, 10), irq(hard, 20)];
     let spread = vec![irq(soft, 20), irq(soft, 60)];
-    let bin = Open { irqs, spread, ..Open::default() }.close(1100, 100, &[], 0);
+    let bin = Open { irqs, ..Open::default() }.close(1100, 100, &[], spread, 0);
     // 40 ns are left for the 80 that cross the end of a tick.
     let all = [IrqSlot { count: 2, ..irq(hard, 50) }, IrqSlot { count: 3, ..irq(soft, 50) }];
     assert_eq!(bin.irqs, all);
@@ -408,6 +408,36 @@ fn an_interrupt_over_the_end_of_a_bin_is_divided() {
     let part = |bin: Bin| (bin.irq_ns(true), bin.irqs[0].count);
     assert_eq!(part(track.close(1100)), (10, 0));
     assert_eq!(part(track.close(1200)), (30, 1));
+}
+
+/// As where a virtual machine is paused within an interrupt: the record is of one span.
+#[test]
+fn an_interrupt_of_an_hour_takes_no_memory_and_loses_no_time() {
+    const TICK: u64 = 10_000_000;
+    const HOUR: u64 = 360_000 * TICK;
+    let mut track = CpuTrack::new(0, TICK);
+    // A time that no part of the span divides, beside another of the same time.
+    let irq = |source, ns| {
+        let slots = vec![IrqSlot { source, ns, count: 2 }];
+        Irq { cpu: 0, boundary: HOUR, span: Some((TICK / 3, HOUR)), slots }
+    };
+    let (soft, hard) = (HOUR / 7, HOUR / 11);
+    track.irq(irq(Context::Softirq(3), soft));
+    track.irq(irq(Context::Irq(4), hard));
+    assert_eq!((track.bins.len(), track.crossing.len()), (0, 2));
+    let slots = vec![slot(1, HOUR, soft + hard)];
+    track.run(&Run { cpu: 0, begin: 0, last: 0, end: HOUR, slots }, &mut names());
+    let (mut ns, mut count, mut ran) = ([0, 0], 0, 0);
+    for number in 1..=HOUR / TICK {
+        let bin = track.close(number * TICK);
+        assert_eq!((total(&bin), bin.unknown, bin.excess), (TICK, 0, 0));
+        ns[0] += bin.irq_ns(true);
+        ns[1] += bin.irq_ns(false);
+        count += bin.irqs.iter().map(|irq| irq.count).sum::<u64>();
+        ran += bin.tasks.iter().map(|task| task.wall_ns).sum::<u64>();
+    }
+    assert_eq!((ns, count, ran), ([soft, hard], 4, HOUR - soft - hard));
+    assert!(track.crossing.is_empty());
 }
 
 #[test]
