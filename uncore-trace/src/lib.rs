@@ -54,6 +54,8 @@ pub mod units;
 pub mod text;
 pub mod workload;
 
+pub mod table;
+
 pub mod schema;
 
 pub mod discover;
