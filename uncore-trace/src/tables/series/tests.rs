@@ -97,33 +97,20 @@ fn window(series: &mut Series, boot: &str, mono_ns: i64) {
     let mut writer = Writer::create(series.next_target(), Create::default(), &pairs).unwrap();
     let mut rows = fabric::Builder::default();
     rows.append(&fabric::Row {
-        ts: 0,
         mono_ns,
         window_ns: 1,
         host: "h",
         boot_id: boot,
-        cluster: None,
-        counter: 0,
-        socket: None,
-        cpu: 0,
         subsystem: "mem",
         pmu: "p",
         event: "e",
-        filter: "",
         unit: "bytes",
         owner: "task",
-        pid: None,
-        number: None,
-        comm: None,
-        cgroup_id: None,
-        cgroup: None,
-        container: None,
-        pod: None,
         value: Some(1.0),
         total: Some(1.0),
         running: 1.0,
         method: "exact",
-        confidence: None,
+        ..fabric::Row::default()
     });
     writer.write(&fabric::TABLE, &rows.finish()).unwrap();
     writer.finish(&pairs).unwrap();
