@@ -31,7 +31,7 @@ use super::confidence::RIGHT;
 use super::source::Source;
 use super::{Attribution, Method, Share, Window};
 use crate::catalog::source::Cause;
-use crate::log::Owner;
+use crate::entries::Owner;
 
 /// Windows that are remembered.
 const MEMORY: usize = 50;

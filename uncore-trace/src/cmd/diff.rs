@@ -6,7 +6,7 @@ use std::str::FromStr;
 use anyhow::{Context as _, Result, bail};
 
 use super::heading::{FAIL, LINE, PRINT, SPAN};
-use super::log::say;
+use super::messages::say;
 use super::output::path;
 use super::page::save;
 use super::report::print;

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, bail};
 
 use super::agent::CONFIG;
 use super::heading::{FILE, PRINT, TIME};
-use super::log::say;
+use super::messages::say;
 use super::report::print;
 use crate::config::Config;
 use crate::signals::Signals;
