@@ -7,8 +7,8 @@ use anyhow::{Result, ensure};
 
 use super::catalog::CatalogArgs;
 use super::heading::{FILE, PRINT, TIME};
+use super::output::print;
 use super::record::{FLUSH, LAG, seconds};
-use super::report::print;
 use super::select::nanos;
 use super::witness::WitnessArgs;
 use crate::agent;

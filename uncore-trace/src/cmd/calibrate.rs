@@ -7,8 +7,8 @@ use anyhow::{Context as _, Result, ensure};
 
 use super::catalog::CatalogArgs;
 use super::heading::{MEASURE, PRINT};
+use super::output::print;
 use super::record::seconds;
-use super::report::print;
 use super::select::nanos;
 use crate::attribute::Choice;
 use crate::calibrate;

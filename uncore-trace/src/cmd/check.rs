@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
-use super::report::print;
+use super::output::print;
 use crate::tables::reader::Recording;
 use crate::terminal;
 use crate::text::{printable, wrapped};

@@ -7,9 +7,8 @@ use anyhow::{Context as _, Result, bail};
 
 use super::heading::{FAIL, LINE, PRINT, SPAN};
 use super::messages::say;
-use super::output::path;
+use super::output::{path, print};
 use super::page::save;
-use super::report::print;
 use crate::tables::reader::Recording;
 use crate::terminal;
 use crate::text::printable;

@@ -13,7 +13,6 @@ pub mod diff;
 pub mod doctor;
 pub mod export;
 mod heading;
-mod latency;
 pub mod list;
 pub mod mark;
 pub mod messages;

@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, bail};
 
 pub use self::args::Args;
 use super::after;
-use super::report::print;
+use super::output::print;
 use super::select::nanos;
 use crate::confine::Needs;
 use crate::discover::{self, Machine};

@@ -24,9 +24,9 @@ use parquet::file::metadata::RowGroupMetaData;
 use parquet::file::statistics::Statistics;
 
 use super::digest::{self, Footer, Groups};
+use super::names::{bare, parts_of, table_path};
 use super::segment::partial_dir;
-use super::writer::table_path;
-use super::{disk, place, series, stream};
+use super::{disk, stream};
 use crate::schema::{ALL, TableDef, fabric, metadata};
 
 /// Rows of a batch: at 200 bytes a row in memory under 2 MiB.
@@ -53,7 +53,7 @@ impl Recording {
                     path.display()
                 );
             }
-            if let Some(last) = series::parts_of(path).last() {
+            if let Some(last) = parts_of(path).last() {
                 bail!(
                     "{} was rotated: name one of its parts, such as {}, or make them one recording \
                      with `uncore-trace cut {} -o one/`; DuckDB reads all of them as one table: \
@@ -61,7 +61,7 @@ impl Recording {
                     path.display(),
                     last.display(),
                     path.display(),
-                    place::bare(path).display()
+                    bare(path).display()
                 );
             }
             if dataset {

@@ -12,10 +12,11 @@ use parquet::file::properties::{EnabledStatistics, WriterPropertiesBuilder};
 use proptest::prelude::*;
 
 use super::mode::Mode;
+use super::names::table_path;
 use super::reader::{Recording, Table};
 use super::repair::{Repaired, repair};
 use super::thread::WriterHandle;
-use super::writer::{Create, Target, Writer, table_path};
+use super::writer::{Create, Target, Writer};
 use super::{digest, encode, segment};
 use crate::schema::kind::Encoding;
 use crate::schema::{

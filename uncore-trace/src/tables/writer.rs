@@ -244,8 +244,3 @@ impl Writer {
         }
     }
 }
-
-/// The file of a table in a dataset.
-pub fn table_path(dataset: &Path, def: &TableDef) -> PathBuf {
-    dataset.join(format!("{}.parquet", def.name))
-}

@@ -140,11 +140,11 @@ fn as_many_bytes_are_kept_as_fit_beside_what_is_recorded() {
     assert!(size > 0);
     series.keep = Some(Keep::Bytes(3 * size + size / 2));
     series.trim(0).unwrap();
-    assert_eq!(series.parts().unwrap(), [2, 3, 4]);
+    assert_eq!(series.parts.numbers().unwrap(), [2, 3, 4]);
     series.trim(size).unwrap();
-    assert_eq!(series.parts().unwrap(), [3, 4]);
+    assert_eq!(series.parts.numbers().unwrap(), [3, 4]);
     series.trim(u64::MAX / 2).unwrap();
-    assert_eq!(series.parts().unwrap(), Vec::<u64>::new());
+    assert_eq!(series.parts.numbers().unwrap(), Vec::<u64>::new());
 }
 
 #[test]
