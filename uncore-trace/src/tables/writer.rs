@@ -22,7 +22,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::mpsc::SyncSender;
 
 use anyhow::{Context as _, Result};

@@ -162,11 +162,9 @@ impl Fit {
     pub(super) fn new(style: Style, tables: &[Vec<Column>]) -> Self {
         let all: Vec<_> = tables.iter().map(|columns| drawn(columns)).collect();
         let widths = table::fit(style.width, &all);
-        let of = |columns: &'_ Vec<Column>| {
-            columns.iter().zip(&widths).map(|(it, width)| (it.kind, *width))
-        };
-        let hidden = tables.iter().take(1).flat_map(of).filter(|(_, width)| width.is_none());
-        let hidden = hidden.map(|(kind, _)| kind).collect();
+        let first = tables.first().into_iter().flatten();
+        let hidden = first.zip(&widths).filter(|(_, width)| width.is_none());
+        let hidden = hidden.map(|(column, _)| column.kind).collect();
         let is_short = |(column, width): (&table::Column, &Option<usize>)| {
             let longest = column.cells.iter().map(|text| cells(text)).max();
             column.fit == table::Fit::Shorten && longest > *width

@@ -79,13 +79,13 @@ fn the_oldest_part_makes_room_and_never_the_one_that_is_recorded() {
     let mut all = series(&target, None);
     finish(&mut all);
     all.make_room().unwrap();
-    assert_eq!(all.parts().unwrap(), [1]);
+    assert_eq!(all.parts.numbers().unwrap(), [1]);
     let mut some = series(&target, Some(Keep::Parts(9)));
     finish(&mut some);
     let live = record(&mut some);
     for left in [&[2, 3][..], &[3], &[3]] {
         some.make_room().unwrap();
-        assert_eq!(some.parts().unwrap(), left);
+        assert_eq!(some.parts.numbers().unwrap(), left);
     }
     drop(live);
 }
@@ -154,7 +154,7 @@ fn a_part_that_is_recorded_is_never_removed_and_nobody_else_may_record() {
     let mut first = series(&target, Some(Keep::Bytes(1)));
     let live = record(&mut first);
     first.trim(1 << 40).unwrap();
-    assert_eq!(first.parts().unwrap(), [1]);
+    assert_eq!(first.parts.numbers().unwrap(), [1]);
     let error = Series::open(&target, None, Mode::default()).unwrap_err().to_string();
     assert!(error.contains("00000001 is being recorded now"), "{error}");
     drop(live);
