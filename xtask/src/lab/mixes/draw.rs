@@ -88,7 +88,7 @@ impl Draw<'_> {
     /// A tenant that is asleep for part of the time; it runs for 0.5 to 4 ms at a time.
     pub(super) fn resting(&mut self, tenant: Tenant, duty: f64) -> Tenant {
         let stint_us = Some(self.rng.u32(500..4000));
-        Tenant { duty: duty, stint_us, ..tenant }
+        Tenant { duty, stint_us, ..tenant }
     }
 
     pub(super) fn phases(&mut self, ms: std::ops::Range<u32>, spread: f64) -> Vec<Phase> {

@@ -143,7 +143,7 @@ pub(super) fn kernel(draw: &mut Draw<'_>) -> Vec<Tenant> {
         // Its own CPU time is a small part of that of the threads that work for it.
         let (period_us, kernel_us) = (draw.rng.u32(50..150), draw.rng.u32(100..600));
         let duty = draw.between(0.03, 0.1);
-        tenants.push(Tenant { period_us: period_us, kernel_us: Some(kernel_us), duty, ..writer });
+        tenants.push(Tenant { period_us, kernel_us: Some(kernel_us), duty, ..writer });
     }
     tenants
 }
