@@ -3,9 +3,9 @@
     ask.py ENGINE QUESTION ROOT [--files PATTERN] NAME=VALUE...
     ask.py duckdb bill /var/lib/uncore-trace/rollup cluster=north from=2026-11-01 to=2026-11-30 tenant=team-07
 
-ENGINE is duckdb, clickhouse (chdb), spark or polars; QUESTION a file of its directory, whose head says
-what it takes and what the columns of the answer are. The answer is tab separated. ROOT is the directory
-or bucket above `cluster=...`.
+ENGINE is duckdb, clickhouse (chdb), spark or polars; QUESTION a file `*.sql` beside this one, whose head
+says what it takes and what the columns of the answer are. The files are in DuckDB's SQL; `--show` prints
+what the engine is asked. The answer is tab separated. ROOT is the directory or bucket above `cluster=...`.
 """
 
 import argparse
@@ -19,6 +19,18 @@ import sys
 HERE = pathlib.Path(__file__).parent
 FILES = "cluster=*/date=*/hour=*/*.parquet"
 
+
+# What the other engines write otherwise.
+DIALECTS = {
+    "duckdb": {},
+    "clickhouse": {
+        r"\bDATE '": "'",
+        r"TIMESTAMPTZ '(.*?)\+00'": r"toDateTime64('\1', 6, 'UTC')",
+        r"split_part\(": "substringIndex(",
+    },
+    "spark": {r"TIMESTAMPTZ '(.*?)\+00'": r"TIMESTAMP '\1+00:00'"},
+    "polars": {r"TIMESTAMPTZ '(.*?)\+00'": r"'\1'"},
+}
 
 # What is not in quotes in the questions.
 NUMBERS = {"hour", "limit", "percent", "seconds"}
@@ -43,11 +55,22 @@ def fill(text, values):
 
 
 def question(engine, name, values):
-    path = HERE / engine / f"{name}.sql"
+    """A question of this directory in the words of the engine."""
+    path = HERE / f"{name}.sql"
     if not path.exists():
-        known = sorted(it.stem for it in path.parent.glob("*.sql") if it.stem != "rollup")
-        raise SystemExit(f"ask: no question {name} for {engine}: {', '.join(known)}")
-    return fill(path.read_text(), values)
+        known = sorted(it.stem for it in HERE.glob("*.sql"))
+        raise SystemExit(f"ask: no question {name}: {', '.join(known)}")
+    return fill(dialect(engine, path.read_text()), values)
+
+
+def dialect(engine, text):
+    for pattern, replacement in DIALECTS[engine].items():
+        text = re.sub(pattern, replacement, text)
+    return text
+
+
+def view(engine, values):
+    return fill((HERE / f"view/{engine}.sql").read_text(), values)
 
 
 class DuckDb:
@@ -57,7 +80,7 @@ class DuckDb:
         self.connection = duckdb.connect()
         # Times are shown in UTC, as their partitions are named.
         self.connection.execute("SET TimeZone = 'UTC'")
-        self.connection.execute(question("duckdb", "rollup", {"root": root, "files": files}))
+        self.connection.execute(view("duckdb", {"root": root, "files": files}))
 
     def ask(self, query):
         answer = self.connection.execute(query)
@@ -69,7 +92,7 @@ class ClickHouse:
         from chdb import session
 
         self.session = session.Session()
-        self.session.query(question("clickhouse", "rollup", {"root": root, "files": files}))
+        self.session.query(view("clickhouse", {"root": root, "files": files}))
 
     def json(self, query):
         return json.loads(self.session.query(query, "JSONCompact").bytes())
@@ -96,7 +119,7 @@ class Spark:
         session = session.config("spark.driver.memory", "2g")
         self.session = session.config("spark.sql.shuffle.partitions", "4").getOrCreate()
         self.session.sparkContext.setLogLevel("ERROR")
-        self.session.sql(question("spark", "rollup", {"root": root}))
+        self.session.sql(view("spark", {"root": root}))
 
     def ask(self, query):
         frame = self.session.sql(query)
@@ -107,7 +130,7 @@ class Polars:
     def __init__(self, root, files=FILES):
         import polars
 
-        path = HERE / "polars/rollup.py"
+        path = HERE / "view/polars.py"
         spec = importlib.util.spec_from_file_location("rollup", path)
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
@@ -143,10 +166,14 @@ def main():
     parser.add_argument("question")
     parser.add_argument("root")
     parser.add_argument("--files", default=FILES)
+    parser.add_argument("--show", action="store_true", help="print the SQL and ask nothing")
     parser.add_argument("values", nargs="*", metavar="NAME=VALUE")
     args = parser.parse_intermixed_args()
     values = dict(value.split("=", 1) for value in args.values)
     query = question(args.engine, args.question, values)
+    if args.show:
+        print(query)
+        return
     columns, rows = ENGINES[args.engine](args.root, args.files).ask(query)
     print("\t".join(columns))
     for row in rows:

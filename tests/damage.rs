@@ -11,8 +11,8 @@ use anyhow::Result;
 use arrow::array::RecordBatch;
 use tempfile::TempDir;
 use uncore_trace::schema::{TableDef, fabric};
+use uncore_trace::tables::names::table_path;
 use uncore_trace::tables::reader::{Recording, Table};
-use uncore_trace::tables::writer::table_path;
 use uncore_trace::view::usage::{By, Question, Usage, usage};
 
 use crate::harness::made::{self, Size};

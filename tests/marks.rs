@@ -7,9 +7,8 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io::{Read as _, Write as _};
+use std::io::{ErrorKind, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
-use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -244,30 +243,24 @@ fn all_recordings_are_marked_or_the_one_that_is_named() {
 fn other_users_are_refused() {
     let Some(_machine) = alone() else { return };
     let place = Place::new();
-    let (output, socket) = (place.path("run.parquet"), place.path("socket"));
-    let options = ["-p", "host", "--marks", socket.to_str().unwrap()];
+    let (output, fifo) = (place.path("run.parquet"), place.path("fifo"));
+    let options = ["-p", "host", "--marks", fifo.to_str().unwrap()];
     let recorder = Recorder::start(&output, &options);
     let mut other = Command::new(place.tool_for_all());
     other.args(["mark", "not mine"]).uid(NOBODY).gid(NOBODY);
     let line = Answer::of(other.output().unwrap()).refused();
     assert!(line.contains("only root may mark it"), "{line}");
-    assert_eq!(fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o600);
-    // Somebody who lets everybody in by mistake.
-    fs::set_permissions(&socket, fs::Permissions::from_mode(0o666)).unwrap();
-    let connect = spawn(move || {
+    assert_eq!(fs::metadata(&fifo).unwrap().permissions().mode() & 0o777, 0o600);
+    let open = spawn(move || {
         let nobody = Uid::from_raw(NOBODY);
         set_thread_res_uid(nobody, nobody, nobody).unwrap();
-        let mut stream = UnixStream::connect(socket).unwrap();
-        // It may be closed before or after this.
-        stream.write_all(b"not mine\n").ok();
-        stream.read_to_end(&mut Vec::new()).ok();
+        File::options().write(true).open(fifo).unwrap_err()
     });
-    connect.join().unwrap();
+    assert_eq!(open.join().unwrap().kind(), ErrorKind::PermissionDenied);
     mark(["mine"]).ok();
-    let said = stop(recorder);
-    assert!(said.contains("--marks: a connection was closed: only root may mark it"), "{said}");
+    stop(recorder);
     assert_eq!(brief(&marks(&output)), [("mine", "instant", false, "command")]);
-    assert!(!place.path("socket").exists());
+    assert!(!place.path("fifo").exists());
 }
 
 #[test]
@@ -323,28 +316,26 @@ fn marks_stay_where_a_recording_is_attributed_again() {
     assert_checked(&output);
 }
 
-/// What the command wrote just before it ended is taken, and so is the last line without a line feed.
+/// What the command wrote just before it ended is taken.
 #[test]
-fn a_socket_is_made_and_removed_and_nothing_else_is_replaced() {
+fn a_fifo_is_made_and_removed_and_nothing_else_is_replaced() {
     let Some(_machine) = alone() else { return };
     let place = Place::new();
     fs::write(place.path("file"), "kept").unwrap();
-    drop(UnixListener::bind(place.path("stale")).unwrap());
     let cases = [
         ("file", "name a FIFO"),
         (".", "name a FIFO"),
-        ("stale", "remove it if nobody uses it"),
-        ("no/such/directory", "cannot make the socket no/such/directory"),
+        ("no/such/directory", "cannot make the FIFO no/such/directory"),
     ];
     for (path, words) in cases {
         let args = ["record", "-p", "host", "-o", "x.parquet", "--marks", path, "--", "true"];
         let line = place.run(args).refused();
         assert!(line.contains(words), "{line}");
     }
-    let line = place.typed("record -p host -o - --marks socket").refused();
+    let line = place.typed("record -p host -o - --marks made").refused();
     assert!(line.contains("--marks needs a place for the marks"), "{line}");
     assert_eq!(fs::read_to_string(place.path("file")).unwrap(), "kept");
-    assert!(!place.path("x.parquet").exists() && !place.path("socket").exists());
+    assert!(!place.path("x.parquet").exists() && !place.path("made").exists());
 
     mkfifo(&place.path("fifo"));
     let script = "echo begin:it > fifo; sleep 0.3; echo end:it > fifo";
@@ -353,22 +344,15 @@ fn a_socket_is_made_and_removed_and_nothing_else_is_replaced() {
     assert_eq!(brief(&marks(&place.path("x.parquet"))), [("it", "span", true, "fifo")]);
     assert!(place.path("fifo").exists());
 
-    let (output, socket) = (place.path("y.parquet"), place.path("socket"));
-    let recorder = Recorder::start(&output, &["-p", "host", "--marks", socket.to_str().unwrap()]);
-    for text in ["begin:it\nfirst\n", "end:it\nlast"] {
-        UnixStream::connect(&socket).unwrap().write_all(text.as_bytes()).unwrap();
-        sleep(Duration::from_millis(100));
-    }
+    let (output, made) = (place.path("y.parquet"), place.path("made"));
+    let recorder = Recorder::start(&output, &["-p", "host", "--marks", made.to_str().unwrap()]);
+    write(&made, b"begin:it\nfirst\n");
+    write(&made, b"end:it\n");
+    sleep(Duration::from_millis(200));
     stop(recorder);
-    assert!(!socket.exists());
-    let found = marks(&output);
-    let expected = [
-        ("it", "span", true, "socket"),
-        ("first", "instant", false, "socket"),
-        ("last", "instant", false, "socket"),
-    ];
-    assert_eq!(brief(&found), expected);
-    assert!(found.iter().all(|mark| mark.pid == Some(std::process::id() as i32)), "{found:?}");
+    assert!(!made.exists());
+    let expected = [("it", "span", true, "fifo"), ("first", "instant", false, "fifo")];
+    assert_eq!(brief(&marks(&output)), expected);
 }
 
 /// A stream has its metadata before it has marks, and says so to those who want to make one.

@@ -149,7 +149,6 @@ fn exported() -> BTreeMap<String, BTreeSet<String>> {
             known_ns: 1,
             host: "h",
             boot_id: "b",
-            cluster: None,
             socket: Some(0),
             subsystem: "mem",
             link,
@@ -158,21 +157,14 @@ fn exported() -> BTreeMap<String, BTreeSet<String>> {
             peak_direction: link.map(|_| "in"),
             pmu: "p",
             event: "e",
-            filter: "",
             unit: "bytes",
             owner,
-            number: None,
-            comm: None,
             cgroup: Some("/a"),
-            container: None,
-            pod: None,
             value: Some(1.0),
-            low: None,
-            high: None,
-            total: None,
             running: 1.0,
             method: "exact",
             confidence: Some(1.0),
+            ..rollup::Row::default()
         });
     }
     let mut metrics = Metrics::new(5);

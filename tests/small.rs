@@ -49,18 +49,12 @@ fn append(rows: &mut fabric::Builder, pid: i32, value: f64, total: f64, confiden
         window_ns: 10_000_000,
         host: "test",
         boot_id: "3f4e5d6c",
-        cluster: None,
-        counter: 0,
-        socket: None,
-        cpu: 0,
         subsystem: "host",
         pmu: "software",
         event: "page-faults",
-        filter: "",
         unit: "count",
         owner: "task",
         pid: Some(pid),
-        number: None,
         comm: Some("a\u{1b}[2Jb\nc"),
         cgroup_id: Some(1),
         cgroup: Some("/x\u{1b}]0;title\u{7}\u{202e}"),
@@ -71,5 +65,6 @@ fn append(rows: &mut fabric::Builder, pid: i32, value: f64, total: f64, confiden
         running: 1.0,
         method: "exact",
         confidence,
+        ..fabric::Row::default()
     });
 }

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 /// What a view may import beside what stands for itself: it reads tables only.
-const OF_VIEWS: [&str; 7] = ["schema", "tables", "terminal", "text", "units", "clock", "view"];
+const OF_VIEWS: [&str; 8] =
+    ["schema", "tables", "terminal", "text", "table", "units", "clock", "view"];
 
 fn source() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("src")

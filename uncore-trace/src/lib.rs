@@ -5,10 +5,10 @@
 //! A view reads tables only, so that live and recorded answers cannot disagree.
 //!
 //! ```text
-//! discover -> catalog -> plan -> open -> drain -> assemble -> log -> attribute -> tables -> view
-//!                                  |       |       | identity  ^                   |  |
-//!                                  |       |       |           `----- replay <-----'  |
-//!                                  `-------`-------`--------- record runs the whole --'
+//! discover -> catalog -> plan -> open -> drain -> assemble -> entries -> attribute -> tables -> view
+//!                                  |       |       | identity  ^                       |  |
+//!                                  |       |       |           `------- replay <-------'  |
+//!                                  `-------`-------`--------- record runs the whole ------'
 //! ```
 //!
 //! | module | takes | gives | touches the machine |
@@ -19,7 +19,7 @@
 //! | [`plan`] | what was typed, what was found | every counter with its encoding | no |
 //! | [`open`] | a plan | open counters, attached programs | changes; undone by `Drop` |
 //! | [`drain`] | bytes of the ring | records | no |
-//! | [`log`] | | what an entry is | no |
+//! | [`entries`] | | what an entry is | no |
 //! | [`identity`] | ids of tasks, cgroups, interrupts | their names | reads |
 //! | [`assemble`] | records, names | entries of the log, rows of the raw tables | no |
 //! | [`attribute`] | entries | shares that sum to each count, as rows of `fabric` | no |
@@ -54,6 +54,8 @@ pub mod units;
 pub mod text;
 pub mod workload;
 
+pub mod table;
+
 pub mod schema;
 
 pub mod discover;
@@ -66,7 +68,7 @@ pub mod open;
 
 pub mod drain;
 
-pub mod log;
+pub mod entries;
 
 pub mod identity;
 

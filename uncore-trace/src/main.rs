@@ -18,13 +18,13 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return mistyped(&error),
     };
-    cmd::log::install();
+    cmd::messages::install();
     match cli.command.run(&cli.root) {
         Ok(code) => ExitCode::from(code),
-        Err(error) if cmd::log::is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) if cmd::messages::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             // One line whatever the machine put into it.
-            cmd::log::say(&printable(&format!("{error:#}")));
+            cmd::messages::say(&printable(&format!("{error:#}")));
             ExitCode::from(2)
         }
     }
@@ -49,6 +49,6 @@ fn mistyped(error: &clap::Error) -> ExitCode {
         .replace("invalid digit found in string", "expected a whole number")
         .replace("cannot parse integer from empty string", "expected a whole number")
         .replace("number too large to fit in target type", "the number is too large");
-    cmd::log::say(&format!("{} (see --help)", printable(&line)));
+    cmd::messages::say(&format!("{} (see --help)", printable(&line)));
     ExitCode::from(2)
 }

@@ -102,6 +102,20 @@ fn first(text: &str, width: usize) -> &str {
     end.map_or("", |(at, grapheme)| &text[..at + grapheme.len()])
 }
 
+/// The text in pieces of at most `width` cells, if one character has no more.
+pub fn pieces(text: &str, width: usize) -> Vec<&str> {
+    let (mut found, mut rest) = (Vec::new(), text);
+    while cells(rest) > width {
+        let begin = first(rest, width);
+        let begin =
+            if begin.is_empty() { rest.graphemes(true).next().unwrap_or(rest) } else { begin };
+        found.push(begin);
+        rest = &rest[begin.len()..];
+    }
+    found.push(rest);
+    found
+}
+
 /// The longest end of at most `width` cells.
 fn last(text: &str, width: usize) -> &str {
     let mut left = width;

@@ -1,4 +1,4 @@
-//! Text for a terminal: strings from the machine made fit to print, and plain tables.
+//! Text for a terminal: strings from the machine made fit to print.
 //!
 //! Guarantee: what [`printable`] returns holds no control character and nothing that changes the
 //! direction or visibility of text, so a process name cannot move the cursor, forge a line or hide.
@@ -6,9 +6,7 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-use comfy_table::{ContentArrangement, Table, presets};
-
-use crate::terminal::cells;
+use crate::terminal::{cells, wrap};
 
 /// Whether a character must not reach a terminal as it is: C0, DEL and C1 controls, line and
 /// paragraph separators, and the invisible and bidirectional controls of Unicode 16 (UAX #9).
@@ -68,47 +66,14 @@ pub fn csv_field<'a>(field: &'a str, separator: &str) -> Cow<'a, str> {
     }
 }
 
-/// An empty plain table: columns by spaces, one row per line whatever the terminal, safe to pipe.
-pub fn plain_table(header: impl IntoIterator<Item = impl Into<comfy_table::Cell>>) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(header);
-    table
-}
-
 /// `text` behind `prefix`, its words in lines of at most `width` cells if there is a width; later lines
 /// begin below the first one's text. A longer word has a line of its own and is not broken, so that a
 /// path or a command can be copied.
 pub fn wrapped(prefix: &str, text: &str, width: Option<usize>) -> String {
     let indent = cells(prefix);
     let room = width.map_or(usize::MAX, |width| width.saturating_sub(indent).max(1));
-    let mut out = prefix.to_owned();
-    let mut used = 0;
-    for word in text.split(' ') {
-        let own = cells(word);
-        if used > 0 && used + 1 + own > room {
-            // Writing to a String cannot fail.
-            write!(out, "\n{:indent$}", "").unwrap_or_default();
-            used = 0;
-        } else if used > 0 {
-            out.push(' ');
-            used += 1;
-        }
-        out.push_str(word);
-        used += own;
-    }
-    out.push('\n');
-    out
-}
-
-/// The table's lines without trailing spaces.
-pub fn lines(table: &Table) -> String {
-    let mut text = String::new();
-    for line in table.lines() {
-        text.push_str(line.trim_end());
-        text.push('\n');
-    }
-    text
+    let below = format!("\n{:indent$}", "");
+    format!("{prefix}{}\n", wrap(text, room).replace('\n', &below))
 }
 
 /// What a parser says of the TOML `text`, as one line, and the number of the line that is meant, if any.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
 use uncore_trace::drain::Comm;
-use uncore_trace::log::{Consumer as _, Entry, Moved, Owner, Reading, Trigger, Value};
+use uncore_trace::entries::{Consumer as _, Entry, Moved, Owner, Reading, Trigger, Value};
 use uncore_trace::plan::Direction;
 use uncore_trace::schema::cgroups::Place;
 use uncore_trace::schema::fabric;

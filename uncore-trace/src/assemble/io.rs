@@ -10,8 +10,8 @@ use super::sink::Sink;
 use crate::assemble::moves::{Flow, Transfers};
 use crate::discover::devices;
 use crate::drain::{IoKind, IoRecord, IoSlot, Mover};
+use crate::entries::{Moved, Owner};
 use crate::identity::names::Names;
-use crate::log::{Moved, Owner};
 use crate::plan::Direction;
 use crate::schema::io;
 

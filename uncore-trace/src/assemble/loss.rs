@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::sink::{Dropped, Sink};
-use crate::log::{Lack, Missing};
+use crate::entries::{Lack, Missing};
 use crate::open::Why;
 use crate::schema::loss::{Cause, Cost, Losses, Row};
 use crate::schema::origin::Origin;

@@ -45,10 +45,10 @@ use crate::discover::cpus::Place;
 use crate::drain::{
     CgroupChange, CgroupEvent, Context, Peek, Record, Run, Sample, Slot, TaskChange, TaskEvent,
 };
+use crate::entries::{self, Consumer, Owner};
 use crate::identity::cgroups::Cgroups;
 use crate::identity::irqs::IrqNames;
 use crate::identity::names::Names;
-use crate::log::{self, Consumer, Owner};
 use crate::open::{Change, Layout};
 use crate::plan::Plan;
 use crate::schema::loss::Cause;
@@ -504,14 +504,14 @@ impl Timeline {
             for moved in io.close(end, is_last, &mut self.names, sink) {
                 self.need_name(moved.owner);
                 Output { consumer: self.consumer.as_mut(), sink, raw: self.raw }
-                    .entry(log::Entry::Moved(&moved));
+                    .entry(entries::Entry::Moved(&moved));
             }
         }
         self.name_cgroups(end, is_last, sink);
         self.closed = end;
         self.offline.report(is_last, &mut self.ledger);
         let mut output = Output { consumer: self.consumer.as_mut(), sink, raw: self.raw };
-        output.entry(log::Entry::EndOfTick { tick, is_last });
+        output.entry(entries::Entry::EndOfTick { tick, is_last });
         for missing in self.consumer.take_missing() {
             self.ledger.missing(&missing);
         }
@@ -539,14 +539,14 @@ impl Timeline {
             if let Context::Irq(number) = irq.source
                 && let Some(name) = self.irq_names.take_unlogged(number)
             {
-                output.entry(log::Entry::Interrupt { number, name });
+                output.entry(entries::Entry::Interrupt { number, name });
             }
             parts.extend(Owner::of_interrupt(irq.source).map(|owner| (owner, irq.ns)));
         }
         if bin.unknown > 0 {
             parts.push((Owner::Unattributed, bin.unknown));
         }
-        output.entry(log::Entry::Usage { cpu, parts: &parts });
+        output.entry(entries::Entry::Usage { cpu, parts: &parts });
     }
 
     /// Logs the paths of cgroups: at once for owners, as there is time for the others.

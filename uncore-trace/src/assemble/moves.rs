@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::rc::Rc;
 
-use crate::log::{Moved, Owner, Sum};
+use crate::entries::{Moved, Owner, Sum};
 use crate::plan::Direction;
 
 /// Received bytes that nobody has read after this long are the device's own, ns. Readers that are

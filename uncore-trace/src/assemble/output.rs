@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::readers;
 use super::sink::Sink;
-use crate::log::{Columns, Consumer, Entry, Owner, Reading};
+use crate::entries::{Columns, Consumer, Entry, Owner, Reading};
 use crate::schema::cgroups::Place;
 use crate::schema::readings;
 

@@ -4,8 +4,8 @@ use super::sink::Sink;
 use super::span::Span;
 use crate::assemble::cpu::Bin;
 use crate::drain::{Context, Run};
+use crate::entries::{Columns, Owner, softirq};
 use crate::identity::irqs::IrqNames;
-use crate::log::{Columns, Owner, softirq};
 use crate::schema::{irqs, owner, runtime, slices};
 
 /// Rows for one bin of one CPU; `owners` are those of its tasks. Their times sum to the length of

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use super::loss::Ledger;
 use crate::count::Count;
 use crate::drain::{self, Sample, Task};
-use crate::log::{Owner, Reading, STANDS_STILL, Trigger, Value};
+use crate::entries::{Owner, Reading, STANDS_STILL, Trigger, Value};
 use crate::open::{Change, Layout, Stopped, Why};
 use crate::plan::{Counter, Plan};
 use crate::schema::loss::Cause;

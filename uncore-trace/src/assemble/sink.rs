@@ -9,7 +9,7 @@ use arrow::compute::{max, min};
 use arrow::datatypes::Int64Type;
 
 use crate::drain::Task;
-use crate::log::ROWS_AT_ONCE;
+use crate::entries::ROWS_AT_ONCE;
 use crate::schema::cgroups::Place;
 use crate::schema::origin::Origin;
 use crate::schema::{Builders, Store, TableDef, cgroups, fabric, slices, tasks};

@@ -14,7 +14,7 @@ use super::waiting::{Ended, Schedule, Slot, Waiting};
 use super::witnesses::Witnesses;
 use super::{Method, Methods};
 use crate::clock::Snapshot;
-use crate::log::{Consumer, Disorder, Entry, Missing, ROWS_AT_ONCE, Reading, Sum};
+use crate::entries::{Consumer, Disorder, Entry, Missing, ROWS_AT_ONCE, Reading, Sum};
 use crate::plan::Plan;
 use crate::schema::fabric;
 use crate::schema::origin::Origin;

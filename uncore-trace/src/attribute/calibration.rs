@@ -39,7 +39,7 @@ pub(super) fn calibrate(ticks: &mut [Used]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::log::Owner;
+    use crate::entries::Owner;
 
     #[test]
     fn misses_go_with_time_and_none_is_lost() {

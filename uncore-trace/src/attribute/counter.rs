@@ -7,7 +7,7 @@ use std::rc::Rc;
 use super::series::{Clock, End, Series};
 use super::{Attribution, Histories, Method, Methods, Share, Window, grid};
 use crate::count::Count;
-use crate::log::{Lack, Missing, Moved, Owner, STANDS_STILL};
+use crate::entries::{Lack, Missing, Moved, Owner, STANDS_STILL};
 use crate::plan::{Counter, Plan};
 
 /// One counter of a recording.

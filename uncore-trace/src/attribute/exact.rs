@@ -6,7 +6,7 @@
 //! The part of the window in which the counter ran: 1 unless it was multiplexed.
 
 use super::{Attribution, Method, Share, Window};
-use crate::log::Owner;
+use crate::entries::Owner;
 
 /// The method: it learns nothing.
 #[derive(Debug)]

@@ -19,7 +19,7 @@
 //! total and at most as large, so every sum of them is exact (IEEE 754).
 
 use super::Share;
-use crate::log::Owner;
+use crate::entries::Owner;
 
 /// Steps of a total, at least.
 const STEPS: f64 = 1024.0;
@@ -76,7 +76,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::log::Owner;
+    use crate::entries::Owner;
 
     fn shares(values: &[f64]) -> Vec<Share> {
         let share = |value: &f64| Share { who: Owner::Idle, value: *value, confidence: 0.5 };

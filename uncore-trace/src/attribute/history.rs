@@ -8,7 +8,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use super::calibration::{Used, calibrate};
-use crate::log::Owner;
+use crate::entries::Owner;
 
 /// The column of what is always there, whatever runs: devices, refresh, systems that are not seen.
 pub(super) const BASELINE: u32 = 0;

@@ -30,7 +30,7 @@ use std::collections::{HashMap, VecDeque};
 use super::source::Source;
 use super::{Attribution, Method, Share, Window};
 use crate::catalog::source::Cause;
-use crate::log::Owner;
+use crate::entries::Owner;
 use crate::schema::fabric::RIGHT_WITHIN;
 
 /// Windows that are remembered.

@@ -94,7 +94,7 @@ mod tests {
     use super::super::history::Source;
     use super::super::simulation::Random;
     use super::*;
-    use crate::log::Owner;
+    use crate::entries::Owner;
 
     const TICK_NS: u64 = 1_000_000;
     const TICKS: u64 = 3000;

@@ -37,7 +37,7 @@ use self::misses::Misses;
 use self::regression::Regression;
 use self::residency::Residency;
 use self::source::Source;
-use crate::log::Owner;
+use crate::entries::Owner;
 use crate::plan::{Counter, Plan};
 
 /// How a share was made.

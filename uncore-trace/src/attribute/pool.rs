@@ -63,7 +63,7 @@ mod tests {
 
     use crate::attribute::{Attributor, Choice, Effort, Methods, RecordingFacts, order};
     use crate::clock::Snapshot;
-    use crate::log::{Consumer as _, Entry, Moved, Owner, Reading, Trigger, Value};
+    use crate::entries::{Consumer as _, Entry, Moved, Owner, Reading, Trigger, Value};
     use crate::plan::{Direction, Plan};
     use crate::schema::columns::{f64s, get, i32s, words};
     use crate::schema::fabric;

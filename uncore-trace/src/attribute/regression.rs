@@ -35,7 +35,7 @@ use super::history::{Histories, History, Source, Use};
 use super::learner::{Effort, Learner, Part, Parts};
 use super::residency::residency;
 use super::{Attribution, Method, Share, Window, leave_rest, trust};
-use crate::log::Owner;
+use crate::entries::Owner;
 
 /// Of the shares that the model is sure of, this part is right: causes may move in step.
 const CALIBRATION: f64 = 0.96;

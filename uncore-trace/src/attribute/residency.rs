@@ -10,7 +10,7 @@
 //! Multiplied by the part of the window in which the counter ran.
 
 use super::{Attribution, Method, Share, Window};
-use crate::log::Owner;
+use crate::entries::Owner;
 
 /// The method: it learns nothing.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use super::counter::{Divided, Track};
 use super::names::Names;
 use super::waiting::{Ended, Slot};
 use crate::clock::Snapshot;
-use crate::log::{Owner, softirq};
+use crate::entries::{Owner, softirq};
 use crate::plan::Counter;
 use crate::schema::fabric;
 use crate::schema::origin::Origin;

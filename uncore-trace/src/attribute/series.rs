@@ -11,7 +11,7 @@ use std::collections::{HashMap, VecDeque};
 use std::mem;
 
 use crate::count::{Count, Times};
-use crate::log::{Disorder, Owner, Reading, Trigger, Value};
+use crate::entries::{Disorder, Owner, Reading, Trigger, Value};
 
 /// The times at which ticks and windows end.
 #[derive(Clone, Copy, Debug)]

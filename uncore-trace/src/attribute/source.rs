@@ -10,7 +10,7 @@
 
 use super::{Attribution, Method, Share, Window};
 use crate::catalog::source::Cause;
-use crate::log::Owner;
+use crate::entries::Owner;
 
 /// The method: it learns nothing.
 #[derive(Debug)]

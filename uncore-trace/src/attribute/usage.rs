@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use super::Methods;
 use super::history::Source;
-use crate::log::Owner;
+use crate::entries::Owner;
 use crate::plan::{Counter, Plan};
 
 /// Time on a far CPU counts as this part of time on a near one where a count is divided by time.

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use super::counter::Track;
 use super::history::Source;
 use super::usage::CpuSet;
-use crate::log::Owner;
+use crate::entries::Owner;
 
 /// Misses by owner, scaled for multiplexing; `None` where they are not known yet.
 type Missed = Option<Vec<(Owner, u64)>>;

@@ -5,7 +5,7 @@
 
 use anyhow::{Error, Result, anyhow};
 
-use super::log::say;
+use super::messages::say;
 use crate::signals::Signals;
 use crate::text::printable;
 use crate::workload::Workload;

@@ -7,8 +7,8 @@ use anyhow::{Result, ensure};
 
 use super::catalog::CatalogArgs;
 use super::heading::{FILE, PRINT, TIME};
+use super::output::print;
 use super::record::{FLUSH, LAG, seconds};
-use super::report::print;
 use super::select::nanos;
 use super::witness::WitnessArgs;
 use crate::agent;
@@ -84,13 +84,13 @@ pub fn run(args: &Args, root: &Path) -> Result<u8> {
         print(&format!("{}: valid; {counters}, {links}, {triggers}\n", args.config.display()))?;
         return Ok(0);
     }
-    super::log::tell(&plan);
-    super::log::of_service();
+    super::messages::tell(&plan);
+    super::messages::of_service();
     let mut options = options(&config, &machine, &plan, catalog.outside);
     options.duration = args.duration;
     let outcome = agent::run(&machine, &plan, &config, &args.config, options)?;
     let lists = [outcome.losses.incomplete(), outcome.losses.note()];
-    lists.iter().flatten().for_each(|line| super::log::say(line));
+    lists.iter().flatten().for_each(|line| super::messages::say(line));
     Ok(u8::from(!outcome.losses.is_complete()))
 }
 

@@ -7,9 +7,8 @@ use std::time::Duration;
 use anyhow::bail;
 
 use super::heading::{DIVIDE, WRITE};
-use super::output::{self, ModeArg};
+use super::output::{self, ModeArg, print};
 use super::record::{MOST_LAG, millis, seconds};
-use super::report::print;
 use super::select::nanos;
 use crate::attribute::{Choice, Effort};
 use crate::replay::{self, Overrides};

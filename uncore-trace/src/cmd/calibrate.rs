@@ -7,8 +7,8 @@ use anyhow::{Context as _, Result, ensure};
 
 use super::catalog::CatalogArgs;
 use super::heading::{MEASURE, PRINT};
+use super::output::print;
 use super::record::seconds;
-use super::report::print;
 use super::select::nanos;
 use crate::attribute::Choice;
 use crate::calibrate;
@@ -17,7 +17,7 @@ use crate::discover::calibration::{Calibration, FILE, Measured};
 use crate::discover::{self, Machine};
 use crate::plan::{Plan, Request, plan};
 use crate::record;
-use crate::text::{lines, plain_table};
+use crate::table::Table;
 use crate::units;
 
 /// Time between readings.
@@ -114,19 +114,19 @@ fn planned(machine: &Machine, catalog: &crate::catalog::Catalog) -> Result<Plan>
 }
 
 fn shown(links: &[Measured]) -> String {
-    let mut table = plain_table(["link", "in", "out", "both"]);
+    let mut table = Table::whole(["link", "in", "out", "both"]);
     let rate =
         |rate: Option<f64>| rate.map_or_else(|| "-".to_owned(), |it| units::rate(it, "bytes"));
     for link in links {
         let socket = link.socket.map(|socket| format!(" {socket}")).unwrap_or_default();
-        table.add_row([
+        table.row([
             format!("{}{socket}", link.kind),
             rate(link.in_per_s),
             rate(link.out_per_s),
             rate(link.both_per_s),
         ]);
     }
-    lines(&table)
+    table.draw(None, "")
 }
 
 /// What [`keep`] needs: the folder, or the one that it is made in.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 
 use super::host::HostArgs;
-use super::report::print;
+use super::output::print;
 use crate::terminal;
 use crate::text::{printable, wrapped};
 use crate::view::check::{Finding, Outcome, check};

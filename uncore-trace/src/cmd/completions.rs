@@ -7,7 +7,7 @@ use clap::CommandFactory as _;
 use clap_complete::{Shell, generate};
 
 use super::Cli;
-use super::report::print;
+use super::output::print;
 
 /// Print what a shell needs to complete commands and options
 ///

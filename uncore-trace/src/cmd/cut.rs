@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 
 use super::heading::{SPAN, WRITE};
-use super::output::{self, ModeArg};
-use super::report::print;
+use super::output::{self, ModeArg, print};
 use crate::cut;
 use crate::tables::lock::Act;
 use crate::tables::place;

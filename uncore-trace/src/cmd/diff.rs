@@ -7,10 +7,9 @@ use anyhow::{Context as _, Result, bail};
 
 use super::heading::{FAIL, LINE, PRINT, SPAN};
 use super::host::HostArgs;
-use super::log::say;
-use super::output::path;
+use super::messages::say;
+use super::output::{path, print};
 use super::page::save;
-use super::report::print;
 use crate::terminal;
 use crate::text::printable;
 use crate::units;

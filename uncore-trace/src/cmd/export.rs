@@ -9,10 +9,9 @@ use clap::ArgGroup;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use super::heading::{FORMAT, LINE, SPAN, WRITE};
-use super::log::{is_broken_pipe, say};
-use super::output::{self, ModeArg};
+use super::messages::{is_broken_pipe, say};
+use super::output::{self, ModeArg, print};
 use super::record::seconds;
-use super::report::print;
 use crate::schema::{ALL, TableDef, fabric};
 use crate::tables::output::{Content, Output};
 use crate::tables::reader::{Recording, Table};

@@ -8,7 +8,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result, bail};
 
 use super::heading::MARK;
-use super::log::say;
+use super::messages::say;
 use crate::clock::mono_ns;
 use crate::record::marks::send::{Sent, send};
 use crate::record::marks::wire::{Act, Message, listening};

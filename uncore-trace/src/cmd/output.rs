@@ -1,7 +1,9 @@
-//! What every subcommand that writes a file takes: how its name is typed and who may read it.
+//! What every subcommand that writes a file takes: how its name is typed and who may read it; and standard output.
 
+use std::io::{self, Write as _};
 use std::path::PathBuf;
 
+use anyhow::{Context as _, Result};
 use clap::builder::{PathBufValueParser, TypedValueParser};
 
 use super::heading::WRITE;
@@ -25,4 +27,14 @@ pub(super) struct ModeArg {
     /// Permissions of new files, in octal; directories can be searched by those who can read them
     #[arg(long, value_name = "OCTAL", default_value_t, help_heading = WRITE)]
     pub mode: Mode,
+}
+
+/// Writes to stdout; a reader that left early (`| head`) is no error.
+pub(super) fn print(text: &str) -> Result<()> {
+    match io::stdout().lock().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(error).context("cannot write to stdout")
+        }
+        _ => Ok(()),
+    }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use super::report::print;
+use super::output::print;
 use crate::schema::fabric;
 use crate::tables::mode::Mode;
 use crate::tables::output::{Content, Output};

@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, bail};
 
 pub use self::args::Args;
 use super::after;
-use super::report::print;
+use super::output::print;
 use super::select::nanos;
 use crate::confine::Needs;
 use crate::discover::{self, Machine};
@@ -42,7 +42,7 @@ pub(super) fn seconds(text: &str) -> Result<Duration, String> {
 /// Plans and records.
 pub fn run(args: &Args, root: &Path) -> Result<u8> {
     if args.quiet {
-        super::log::errors_only();
+        super::messages::errors_only();
     }
     let interval = args.interval;
     let tick = args.tick.unwrap_or_else(|| record::default_tick(interval));
@@ -70,7 +70,7 @@ pub fn run(args: &Args, root: &Path) -> Result<u8> {
     let mut options = options(args, root, tick, interval, buffer, catalog.outside)?;
     options.io |= args.method.sees_io(&plan);
     warn_of_missing_cgroups(&options.cgroups, machine.cgroups.v2.as_deref());
-    super::log::tell(&plan);
+    super::messages::tell(&plan);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -101,7 +101,7 @@ async fn record_and_wait(
         return Ok(code.unwrap_or(0));
     }
     if let Some(code) = code.filter(|code| *code != 0 && !options.quiet) {
-        super::log::say(&format!(
+        super::messages::say(&format!(
             "the command ended with exit code {code}; the exit code of uncore-trace is 1, as the \
              recording is incomplete"
         ));
@@ -256,7 +256,7 @@ fn report(options: &Options, outcome: &Outcome) {
     } else {
         String::new()
     };
-    super::log::say(&format!(
+    super::messages::say(&format!(
         "{}: {}, {}, {} rows{size}{parts}; {}",
         printable(&output),
         units::human(outcome.seconds * 1e9, "ns"),
@@ -265,5 +265,5 @@ fn report(options: &Options, outcome: &Outcome) {
         if outcome.losses.is_complete() { "complete" } else { "incomplete (exit code 1)" },
     ));
     let lists = [outcome.losses.incomplete(), outcome.losses.note()];
-    lists.iter().flatten().for_each(|line| super::log::say(line));
+    lists.iter().flatten().for_each(|line| super::messages::say(line));
 }

@@ -4,12 +4,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
+use super::output::print;
+use crate::tables::names::parts_of;
 use crate::tables::repair::{Repaired, repair};
-use crate::tables::series;
 use crate::text::printable;
 use crate::units;
-
-use super::report::print;
 
 /// Make a file from what a killed recorder left
 ///
@@ -30,7 +29,7 @@ pub struct Args {
 
 /// Repairs and says what was done; 0, or 1 when segments had to be left out.
 pub fn run(args: &Args, _root: &Path) -> Result<u8> {
-    let parts = series::parts_of(&args.path);
+    let parts = parts_of(&args.path);
     if parts.is_empty() {
         return one(&args.path);
     }

@@ -1,16 +1,15 @@
 //! `uncore-trace report`: who used how much.
 
+mod latency;
 mod marks;
 
-use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
 
 use super::heading::{LINE, PRINT, SPAN};
 use super::host::HostArgs;
-use super::latency;
-use super::output::path;
+use super::output::{path, print};
 use super::page::save;
 use crate::tables::reader::Recording;
 use crate::terminal::{self, cells, wrap};
@@ -252,15 +251,5 @@ fn tell(incomplete: &Incomplete, usage: &Usage, args: &Args, width: Option<usize
             format!("{}\n  {more}", wrap(&what, width))
         }
         _ => line,
-    }
-}
-
-/// Writes to stdout; a reader that left early (`| head`) is no error.
-pub(super) fn print(text: &str) -> Result<()> {
-    match io::stdout().lock().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(error).context("cannot write to stdout")
-        }
-        _ => Ok(()),
     }
 }

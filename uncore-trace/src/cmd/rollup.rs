@@ -7,9 +7,8 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 
 use super::heading::{TIME, WRITE};
-use super::output::ModeArg;
+use super::output::{ModeArg, print};
 use super::record::seconds;
-use super::report::print;
 use super::select::nanos;
 use crate::config;
 use crate::schema::{fabric, metadata, rollup};

@@ -11,7 +11,7 @@ use tokio::runtime::Runtime;
 
 pub use self::args::Args;
 use super::after;
-use super::log::is_broken_pipe;
+use super::messages::is_broken_pipe;
 use super::select::nanos;
 use crate::catalog::spec::{self, EventSpec, Item};
 use crate::discover::{self, Machine};
@@ -60,7 +60,7 @@ pub fn run(args: &Args, root: &Path) -> Result<u8> {
     let window = attributed::window(args.interval);
     let request = args.select.request(nanos(default_tick(window)), nanos(window));
     let plan = plan::plan(&machine, &catalog, &request)?;
-    super::log::tell(&plan);
+    super::messages::tell(&plan);
     let typed = typed(&request.events);
     let grouping = Grouping {
         by: args.by(),

@@ -7,8 +7,8 @@ use std::time::Duration;
 use anyhow::{Result, bail, ensure};
 
 use super::heading::{COST, LINE, PRINT, TIME, WRITE};
+use super::output::print;
 use super::record::{millis, seconds};
-use super::report::print;
 use super::select::{SelectArgs, nanos};
 use crate::catalog::Catalog;
 use crate::discover::{self, Machine};

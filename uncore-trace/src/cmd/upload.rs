@@ -7,8 +7,8 @@ use anyhow::{Context as _, Result, bail};
 
 use super::agent::CONFIG;
 use super::heading::{FILE, PRINT, TIME};
-use super::log::say;
-use super::report::print;
+use super::messages::say;
+use super::output::print;
 use crate::config::Config;
 use crate::signals::Signals;
 use crate::text::{counted, printable};

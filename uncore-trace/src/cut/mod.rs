@@ -29,9 +29,10 @@ use crate::clock::Snapshot;
 use crate::schema::loss::Losses;
 use crate::schema::when::When;
 use crate::schema::{ALL, metadata, run};
+use crate::tables::names::parts_of;
+use crate::tables::place;
 use crate::tables::reader::Recording;
 use crate::tables::writer::{Create, Finished, Target, Writer};
-use crate::tables::{place, series};
 
 /// The recordings at `path`: one, or the parts of one that was rotated, in order.
 ///
@@ -39,7 +40,7 @@ use crate::tables::{place, series};
 ///
 /// There is none, or one of them is not finished.
 pub fn open(path: &Path) -> Result<Vec<Recording>> {
-    let parts = series::parts_of(path);
+    let parts = parts_of(path);
     if parts.is_empty() {
         return Ok(vec![Recording::open(path)?]);
     }

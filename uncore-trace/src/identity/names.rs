@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use super::cgroups::Cgroups;
 use crate::drain::{CgroupChange, CgroupEvent, Comm, Task, TaskChange, TaskEvent};
-use crate::log::Owner;
+use crate::entries::Owner;
 
 /// How long the name of a process outlives it.
 const KEEP_NS: u64 = 5_000_000_000;

@@ -27,7 +27,7 @@ use super::perf::{Event, Request};
 use super::pmu;
 use super::programs;
 use super::sampler::{self, Running};
-use super::session::Session;
+use super::session::{Follower, Session};
 use crate::count::Count;
 
 /// How long a CPU that comes online, and the drivers that follow it, are waited for: a look costs
@@ -75,29 +75,6 @@ pub enum Why {
     Pmu,
     /// The recorder stopped it.
     Purpose,
-}
-
-/// What is known of the CPUs.
-#[derive(Debug)]
-pub(super) struct Follower {
-    online: Vec<u32>,
-    upper_half: bool,
-    /// Something is not in its place yet; looked for until then.
-    pub(super) unsettled: Option<Instant>,
-    /// The kernel did not let a counter be opened again.
-    was_refused: bool,
-}
-
-impl Follower {
-    /// A recording begins with these CPUs online.
-    pub(super) fn new(online: &[u32]) -> Self {
-        Self { online: online.to_vec(), upper_half: false, unsettled: None, was_refused: false }
-    }
-
-    /// The CPUs that were online at the last look.
-    pub(super) fn online(&self) -> &[u32] {
-        &self.online
-    }
 }
 
 impl Session {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::os::fd::AsFd as _;
 use std::path::Path;
+use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
 use aya::maps::{Array, MapData, PerCpuArray, RingBuf};
@@ -15,7 +16,6 @@ use uncore_trace_common::state::{CpuState, Drops as DropsAbi, IoState, SAMPLER_O
 use super::btf::{Types, VMLINUX};
 use super::counters::CounterArray;
 use super::drops::Drops;
-use super::hotplug::Follower;
 use super::open_counter::{self, Layout, OpenCounter};
 use super::options::{Options, Timer};
 use super::sampler::{self, Running};
@@ -36,6 +36,25 @@ pub struct Unopened {
 struct IoPrograms {
     kernel: io::Kernel,
     cpus: Array<MapData, IoState>,
+}
+
+/// What is known of the CPUs.
+#[derive(Debug)]
+pub(super) struct Follower {
+    /// The CPUs that were online at the last look.
+    pub(super) online: Vec<u32>,
+    pub(super) upper_half: bool,
+    /// Something is not in its place yet; looked for until then.
+    pub(super) unsettled: Option<Instant>,
+    /// The kernel did not let a counter be opened again.
+    pub(super) was_refused: bool,
+}
+
+impl Follower {
+    /// A recording begins with these CPUs online.
+    fn new(online: &[u32]) -> Self {
+        Self { online: online.to_vec(), upper_half: false, unsettled: None, was_refused: false }
+    }
 }
 
 /// An open recording. Fields are in the order in which they must be dropped: the sampler's thread
@@ -165,7 +184,7 @@ impl Session {
             self.options.timer,
             self.options.tick_ns,
             &readers,
-            self.follower.online(),
+            &self.follower.online,
         )?;
         let timer = running.timer;
         self.running = Some(running);

@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 use super::{Counter, Plan};
 use crate::catalog::metric::{Input, Planned};
 use crate::discover::format::WORDS;
-use crate::text::{counted, lines, plain_table, printable};
+use crate::table::Table;
+use crate::text::{counted, printable};
 use crate::units;
 
 /// `config=0x2,config1=0x3ff`: the words that are not 0, or `config=0x0`.
@@ -20,7 +21,7 @@ impl Plan {
     /// The whole plan as text: what is read how often, one line per counter and per metric, then
     /// the warnings and the notes.
     pub fn render(&self) -> String {
-        let mut table = plain_table([
+        let mut table = Table::whole([
             "id",
             "subsystem",
             "pmu",
@@ -36,7 +37,7 @@ impl Plan {
             "leader",
         ]);
         for counter in &self.counters {
-            table.add_row(row(counter));
+            table.row(row(counter));
         }
         let mut text = format!(
             "{} on CPU {}, read every {} in windows of {}\n\n{}",
@@ -44,7 +45,7 @@ impl Plan {
             self.owners(),
             duration(self.tick_ns),
             duration(self.window_ns),
-            lines(&table)
+            table.draw(None, "")
         );
         if !self.metrics.is_empty() {
             text.push('\n');
@@ -94,7 +95,7 @@ fn sees(counter: &Counter) -> String {
 
 /// One line per metric and PMU; the ids of its counters stand behind its inputs.
 fn metrics(metrics: &[Planned]) -> String {
-    let mut table = plain_table(["metric", "unit", "pmu", "filter", "cpu", "formula", "inputs"]);
+    let mut table = Table::whole(["metric", "unit", "pmu", "filter", "cpu", "formula", "inputs"]);
     let input = |input: &Input| {
         let counter = input.counter.map_or_else(|| "not here".to_owned(), |id| id.to_string());
         format!("{}: {counter}", printable(&input.name))
@@ -102,7 +103,7 @@ fn metrics(metrics: &[Planned]) -> String {
     for metric in metrics {
         let constants = metric.constants.iter().map(|(name, value)| format!("{name} = {value}"));
         let inputs: Vec<_> = metric.inputs.iter().map(input).chain(constants).collect();
-        table.add_row([
+        table.row([
             shown(&metric.name),
             shown(&metric.unit),
             shown(&metric.pmu),
@@ -112,7 +113,7 @@ fn metrics(metrics: &[Planned]) -> String {
             inputs.join(", "),
         ]);
     }
-    lines(&table)
+    table.draw(None, "")
 }
 
 /// Text made safe to print, `-` for none.

@@ -80,7 +80,7 @@ pub struct Options {
     pub buffer: u32,
     /// Take the marks of `uncore-trace mark`.
     pub listen: bool,
-    /// A FIFO, or a socket to be made, whose lines are marks.
+    /// A FIFO whose lines are marks, or a path where it is made.
     pub marks: Option<PathBuf>,
     /// The files of the catalog that are not embedded.
     pub catalog: Vec<String>,

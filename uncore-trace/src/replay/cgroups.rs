@@ -7,7 +7,7 @@ use arrow::array::RecordBatch;
 
 use super::Log;
 use super::rows::Rows;
-use crate::log::Entry;
+use crate::entries::Entry;
 use crate::schema::cgroups::{self, Place};
 use crate::schema::columns;
 use crate::tables::reader::Recording;

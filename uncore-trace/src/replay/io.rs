@@ -9,7 +9,7 @@ use arrow::array::RecordBatch;
 use super::Log;
 use super::owners::Owners;
 use super::rows::Rows;
-use crate::log::{Entry, Moved, Owner};
+use crate::entries::{Entry, Moved, Owner};
 use crate::plan::Direction;
 use crate::schema::{columns, io};
 use crate::tables::reader::Recording;

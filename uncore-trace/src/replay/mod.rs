@@ -1,7 +1,7 @@
 //! Makes `fabric` again from the raw tables of a recording: by another method or by the same, in
 //! other windows or in the same.
 //!
-//! The raw tables hold every entry of the log ([`crate::log`]). This module reads them in the order
+//! The raw tables hold every entry of the log ([`crate::entries`]). This module reads them in the order
 //! of the log and hands them to the attributor, as the recorder did. Nothing of the machine is
 //! looked at. With the method and the windows of the recording the rows are those of the recording.
 //! Memory is bounded by the row groups of `readings` around the current tick, not by the length of
@@ -25,7 +25,7 @@ use self::io::StoredIo;
 use self::readings::Readings;
 use self::time::Time;
 use crate::attribute::{Attributor, Choice, Effort, RecordingFacts};
-use crate::log::{Consumer as _, Entry};
+use crate::entries::{Consumer as _, Entry};
 use crate::schema::{fabric, metadata};
 use crate::tables::manifest::Manifest;
 use crate::tables::place;

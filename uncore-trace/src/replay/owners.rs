@@ -3,7 +3,7 @@
 use anyhow::{Context as _, Result};
 use arrow::array::{Int32Array, RecordBatch};
 
-use crate::log::{Columns, Owner};
+use crate::entries::{Columns, Owner};
 use crate::schema::columns::{self, Bits, Words, get};
 
 /// Those columns of one batch.

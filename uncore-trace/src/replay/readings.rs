@@ -9,7 +9,7 @@ use arrow::array::RecordBatch;
 
 use super::Log;
 use super::owners::Owners;
-use crate::log::{Entry, Reading, Trigger, Value};
+use crate::entries::{Entry, Reading, Trigger, Value};
 use crate::schema::columns::{self, get};
 use crate::schema::readings;
 use crate::tables::reader::{Recording, Table};

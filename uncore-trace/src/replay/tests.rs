@@ -31,20 +31,10 @@ fn reading(tick: i64, counter: i32) -> readings::Row<'static> {
         mono_ns: tick * TICK_NS,
         tick,
         counter,
-        cpu: 0,
         value: Some(10 * tick as u64),
-        enabled: None,
-        running: None,
         width_ns: 1500,
         trigger: "timer",
-        error: None,
-        pid: None,
-        tid: None,
-        cgroup_id: None,
-        owner: None,
-        process: None,
-        owner_cgroup_id: None,
-        number: None,
+        ..readings::Row::default()
     }
 }
 
@@ -75,16 +65,12 @@ fn attributed(rows: &[readings::Row<'_>]) -> Result<u64> {
         time.append(&runtime::Row {
             mono_ns: tick * TICK_NS,
             tick_ns: TICK_NS,
-            cpu: 0,
             owner: "idle",
-            tid: 0,
-            pid: 0,
             comm: "swapper/0",
             cgroup_id: 1,
             run_ns: TICK_NS,
             slices: 1,
-            process: None,
-            owner_cgroup_id: None,
+            ..runtime::Row::default()
         });
     }
     writer.write(&runtime::TABLE, &time.finish()).unwrap();

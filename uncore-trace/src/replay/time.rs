@@ -8,7 +8,7 @@ use arrow::array::RecordBatch;
 use super::Log;
 use super::owners::Owners;
 use super::rows::Rows;
-use crate::log::{Columns, Entry, Owner};
+use crate::entries::{Columns, Entry, Owner};
 use crate::schema::{columns, irqs, runtime};
 use crate::tables::reader::Recording;
 

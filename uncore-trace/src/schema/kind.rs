@@ -350,7 +350,7 @@ macro_rules! table {
         $($field:ident: $kind:ty => $encoding:ident, $doc:literal;)+
     ) => {
         #[doc = concat!("One row of `", $name, "`: ", $about)]
-        #[derive(Debug, Clone, Copy, PartialEq)]
+        #[derive(Debug, Clone, Copy, PartialEq, Default)]
         pub struct Row<'a> {
             $(
                 #[doc = $doc]

@@ -27,7 +27,7 @@ table! {
     end_ns: Null<I64> => Plain, "End of a span, `CLOCK_MONOTONIC`, ns; null for an instant, and for a span that was not ended before the recording was.";
     kind: Word => Dict, "`instant` or `span`.";
     text: Text => Plain, "Its name, 1 to 1024 bytes as the user gave them: it may hold control characters.";
-    source: Word => Dict, "Who made it: `command` (`uncore-trace mark`), `fifo` or `socket` (a line of `record --marks`).";
+    source: Word => Dict, "Who made it: `command` (`uncore-trace mark`), `fifo` (a line of `record --marks`).";
     pid: Null<I32> => Plain, "Process that sent it; null where that is not known, as of a FIFO.";
 }
 
@@ -35,8 +35,6 @@ table! {
 pub const COMMAND: &str = "command";
 /// [`Row::source`] of a line of a FIFO.
 pub const FIFO: &str = "fifo";
-/// [`Row::source`] of a line of a socket.
-pub const SOCKET: &str = "socket";
 
 /// Bytes of a mark's text at most.
 pub const TEXT_BYTES: usize = 1024;
@@ -79,7 +77,7 @@ pub struct Mark {
     pub kind: Kind,
     /// Its name, as given.
     pub text: String,
-    /// Who made it: [`COMMAND`], [`FIFO`] or [`SOCKET`].
+    /// Who made it: [`COMMAND`] or [`FIFO`].
     pub source: String,
     /// Process that sent it, where that is known.
     pub pid: Option<i32>,

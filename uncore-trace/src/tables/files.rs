@@ -13,8 +13,9 @@ use arrow::array::RecordBatch;
 use super::lock::{self, Lock};
 use super::manifest::Manifest;
 use super::mode::Mode;
+use super::names::{bare, table_path};
 use super::segment::{Partial, partial_dir};
-use super::writer::{BUFFER_ROWS, Create, Finished, table_path};
+use super::writer::{BUFFER_ROWS, Create, Finished};
 use super::{disk, finish, lost, place};
 use crate::confine::Needs;
 use crate::schema::{ALL, TableDef, cgroups, counters, cpus, fabric, links, metadata};
@@ -309,10 +310,10 @@ fn make_dataset(path: &Path, mode: Mode) -> Result<Option<PathBuf>> {
         return Ok(None);
     }
     place::parent_exists(path)?;
-    if disk::occupied(&place::bare(path))? {
+    if disk::occupied(&bare(path))? {
         bail!(
             "{} is a file; a directory with the raw tables needs another name",
-            place::bare(path).display()
+            bare(path).display()
         );
     }
     disk::doing("create directory", path, mode.create_directory(path))?;

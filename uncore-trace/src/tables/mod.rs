@@ -14,6 +14,7 @@ pub mod lock;
 mod lost;
 pub mod manifest;
 pub mod mode;
+pub mod names;
 mod open_spans;
 pub mod output;
 pub mod place;

@@ -12,8 +12,9 @@ use anyhow::{Result, bail};
 use rustix::process::geteuid;
 
 use super::disk;
+use super::names::{bare, table_path};
 use super::reader::Recording;
-use super::writer::{Target, table_path};
+use super::writer::Target;
 use crate::schema::{ALL, fabric};
 
 /// What a user names: `-` is a stream, `FILE.parquet` one file, a directory (or a name that ends
@@ -126,11 +127,6 @@ pub fn warn_of_others(dir: &Path) {
             dir.display()
         );
     }
-}
-
-/// `path` without a slash at its end, so that a file there is seen as one.
-pub fn bare(path: &Path) -> PathBuf {
-    path.components().collect()
 }
 
 /// That writing `output` replaces nothing of the dataset `recording` but its `fabric` table.

@@ -11,10 +11,10 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 
 use super::file::{self, FileScan, TableFile};
+use super::names::{bare, parts_of, table_path};
 use super::rollup::{self, Rollup};
 use super::segment::partial_dir;
-use super::writer::table_path;
-use super::{disk, place, series};
+use super::{disk};
 use crate::schema::origin::Origin;
 use crate::schema::{ALL, TableDef, fabric};
 
@@ -63,7 +63,7 @@ impl Recording {
                     path.display()
                 );
             }
-            if let Some(last) = series::parts_of(path).last() {
+            if let Some(last) = parts_of(path).last() {
                 bail!(
                     "{} was rotated: name one of its parts, such as {}, or make them one recording \
                      with `uncore-trace cut {} -o one/`; DuckDB reads all of them as one table: \
@@ -71,7 +71,7 @@ impl Recording {
                     path.display(),
                     last.display(),
                     path.display(),
-                    place::bare(path).display()
+                    bare(path).display()
                 );
             }
             if dataset && rollup::is_directory(path)? {

@@ -13,9 +13,10 @@ use anyhow::{Result, bail};
 use super::lock::{self, Act};
 use super::manifest::Manifest;
 use super::mode::Mode;
+use super::names::table_path;
 use super::reader::{Recording, Table};
 use super::segment::{Partial, partial_dir};
-use super::writer::{Finished, table_path};
+use super::writer::Finished;
 use super::{disk, encode, finish, open_spans, place};
 use crate::schema::{ALL, SCHEMA_VERSION, TableDef, fabric, marks, metadata};
 

@@ -1,8 +1,4 @@
-//! The parts of a recording that is rotated: their names, and which of them are kept.
-//!
-//! Part N of `run/` is the dataset `run/0000000N/`, that of `run.parquet` is the file
-//! `run-0000000N.parquet`: they sort by name, and `run/*/fabric.parquet` or `run-*.parquet` reads all
-//! that are finished as one table.
+//! The parts of a recording that is rotated, and which of them are kept.
 //!
 //! Guarantees: a part is never replaced, numbers go on after the highest that is there; two recorders
 //! cannot use one series; a part leaves the series with one rename, before any of its files is removed,
@@ -19,15 +15,13 @@ use bytesize::ByteSize;
 
 use super::file::TableFile;
 use super::mode::Mode;
+use super::names::{Kind, Parts, bare, parts_of, table_path};
 use super::segment::partial_dir;
-use super::writer::{Target, table_path};
+use super::writer::Target;
 use super::{disk, lock, place};
 use crate::confine::Needs;
 use crate::schema::fabric;
 use crate::schema::origin::Origin;
-
-/// Digits of a number: a part a second for three years.
-const DIGITS: usize = 8;
 
 /// Ends the name of a part that is being removed; it begins with a dot, so that no glob finds it.
 const REMOVED: &str = ".removed";
@@ -73,21 +67,10 @@ pub fn is_size(text: &str) -> bool {
     text.ends_with(['B', 'b'])
 }
 
-/// Whether parts are files or directories.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    File,
-    Dataset,
-}
-
 /// The parts of one output.
 #[derive(Debug)]
 pub struct Series {
-    /// Where they are.
-    dir: PathBuf,
-    /// What their names begin with.
-    stem: String,
-    kind: Kind,
+    parts: Parts,
     keep: Option<Keep>,
     /// The number of the next part.
     next: u64,
@@ -118,10 +101,10 @@ impl Series {
             Kind::File => place::parent_exists(&dir.join("part"))?,
             Kind::Dataset => make(&dir, mode)?,
         }
-        let mut series = Self { dir, stem, kind, keep, next: 1 };
-        for part in series.parts()? {
-            if let Some(holder) = lock::holder(&series.fabric(part)) {
-                return Err(lock::in_use(&series.path(part), holder));
+        let mut series = Self { parts: Parts { dir, stem, kind }, keep, next: 1 };
+        for part in series.parts.numbers()? {
+            if let Some(holder) = lock::holder(&series.parts.fabric(part)) {
+                return Err(lock::in_use(&series.parts.path(part), holder));
             }
             series.next = part + 1;
         }
@@ -131,14 +114,14 @@ impl Series {
 
     /// What it takes to make and to remove parts.
     pub fn needs(&self) -> Needs {
-        Needs { writes: vec![self.dir.clone()], ..Needs::default() }
+        Needs { writes: vec![self.parts.dir.clone()], ..Needs::default() }
     }
 
     /// Where the next part goes.
     pub fn next_target(&mut self) -> Target {
-        let path = self.path(self.next);
+        let path = self.parts.path(self.next);
         self.next += 1;
-        match self.kind {
+        match self.parts.kind {
             Kind::File => Target::File(path),
             Kind::Dataset => Target::Dataset(path),
         }
@@ -152,8 +135,8 @@ impl Series {
     /// One cannot be removed.
     pub fn trim(&self, live: u64) -> Result<()> {
         let Some(keep) = self.keep else { return Ok(()) };
-        let mut finished = self.parts()?;
-        finished.retain(|&part| lock::holder(&self.fabric(part)).is_none());
+        let mut finished = self.parts.numbers()?;
+        finished.retain(|&part| lock::holder(&self.parts.fabric(part)).is_none());
         let mut sizes: Vec<(u64, u64)> =
             finished.into_iter().map(|part| (part, self.size(part))).collect();
         let mut bytes = live + sizes.iter().map(|(_, size)| size).sum::<u64>();
@@ -183,66 +166,26 @@ impl Series {
         if self.keep.is_none() {
             return Ok(());
         }
-        let is_free = |part: &u64| lock::holder(&self.fabric(*part)).is_none();
-        self.parts()?.into_iter().find(is_free).map_or(Ok(()), |oldest| self.remove(oldest))
-    }
-
-    /// The numbers of the parts that are there, finished or not, in order.
-    fn parts(&self) -> Result<Vec<u64>> {
-        let mut parts = Vec::new();
-        for entry in disk::doing("read", &self.dir, fs::read_dir(&self.dir))? {
-            let name = disk::doing("read", &self.dir, entry)?.file_name();
-            parts.extend(name.to_str().and_then(|name| self.number(name)));
-        }
-        parts.sort_unstable();
-        // A file that is being replaced by `repair` has both names.
-        parts.dedup();
-        Ok(parts)
-    }
-
-    /// The number of the part that a file or directory of this name belongs to.
-    fn number(&self, name: &str) -> Option<u64> {
-        let name = name.strip_prefix(&self.stem)?;
-        let digits = match self.kind {
-            Kind::Dataset => name,
-            Kind::File => name.strip_suffix(".partial").unwrap_or(name).strip_suffix(".parquet")?,
-        };
-        let is_number = digits.len() >= DIGITS && digits.bytes().all(|byte| byte.is_ascii_digit());
-        is_number.then(|| digits.parse().ok())?
-    }
-
-    fn name(&self, part: u64) -> String {
-        let suffix = if self.kind == Kind::File { ".parquet" } else { "" };
-        format!("{}{part:0DIGITS$}{suffix}", self.stem)
-    }
-
-    fn path(&self, part: u64) -> PathBuf {
-        self.dir.join(self.name(part))
-    }
-
-    /// The file that the `fabric` table of a part is or will be.
-    fn fabric(&self, part: u64) -> PathBuf {
-        match self.kind {
-            Kind::File => self.path(part),
-            Kind::Dataset => table_path(&self.path(part), &fabric::TABLE),
-        }
+        let is_free = |part: &u64| lock::holder(&self.parts.fabric(*part)).is_none();
+        self.parts.numbers()?.into_iter().find(is_free).map_or(Ok(()), |oldest| self.remove(oldest))
     }
 
     /// Bytes of the files of a part, as far as they can be looked at.
     fn size(&self, part: u64) -> u64 {
-        let path = self.path(part);
-        tree_size(&path) + if self.kind == Kind::File { tree_size(&partial_dir(&path)) } else { 0 }
+        let path = self.parts.path(part);
+        tree_size(&path)
+            + if self.parts.kind == Kind::File { tree_size(&partial_dir(&path)) } else { 0 }
     }
 
     fn remove(&self, part: u64) -> Result<()> {
-        let path = self.path(part);
+        let path = self.parts.path(part);
         let partial = partial_dir(&path);
         for path in [path, partial] {
             if !disk::occupied(&path)? {
                 continue;
             }
             let name = path.file_name().unwrap_or_default().to_string_lossy();
-            let hidden = self.dir.join(format!(".{name}{REMOVED}"));
+            let hidden = self.parts.dir.join(format!(".{name}{REMOVED}"));
             disk::doing("remove", &path, fs::rename(&path, &hidden))?;
             remove(&hidden)?;
         }
@@ -251,29 +194,16 @@ impl Series {
 
     /// Removes what a recorder left that was killed while it removed a part.
     fn clean(&self) -> Result<()> {
-        for entry in disk::doing("read", &self.dir, fs::read_dir(&self.dir))? {
-            let entry = disk::doing("read", &self.dir, entry)?;
+        for entry in disk::doing("read", &self.parts.dir, fs::read_dir(&self.parts.dir))? {
+            let entry = disk::doing("read", &self.parts.dir, entry)?;
             let name = entry.file_name();
             let name = name.to_str().and_then(|it| it.strip_prefix('.')?.strip_suffix(REMOVED));
-            if name.is_some_and(|name| self.number(name).is_some()) {
+            if name.is_some_and(|name| self.parts.number(name).is_some()) {
                 remove(&entry.path())?;
             }
         }
         Ok(())
     }
-}
-
-/// The parts in the directory of a recording that was rotated, in order; none where it is no such
-/// directory.
-pub fn parts_of(dir: &Path) -> Vec<PathBuf> {
-    let (stem, keep, next) = (String::new(), None, 0);
-    let series = Series { dir: dir.to_owned(), stem, kind: Kind::Dataset, keep, next };
-    let fabric = table_path(dir, &fabric::TABLE);
-    if fabric.exists() || partial_dir(&fabric).exists() {
-        return Vec::new();
-    }
-    let parts = series.parts().unwrap_or_default();
-    parts.into_iter().map(|part| series.path(part)).collect()
 }
 
 /// Makes the directory of a series, which must not be a recording itself.
@@ -286,7 +216,7 @@ fn make(dir: &Path, mode: Mode) -> Result<()> {
     if dir.is_dir() {
         return Ok(());
     }
-    place::parent_exists(&place::bare(dir))?;
+    place::parent_exists(&bare(dir))?;
     disk::doing("create directory", dir, mode.create_directory(dir))
 }
 

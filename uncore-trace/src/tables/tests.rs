@@ -12,10 +12,11 @@ use parquet::file::properties::{EnabledStatistics, WriterPropertiesBuilder};
 use proptest::prelude::*;
 
 use super::mode::Mode;
+use super::names::table_path;
 use super::reader::{Recording, Table};
 use super::repair::{Repaired, repair};
 use super::thread::WriterHandle;
-use super::writer::{Create, Target, Writer, table_path};
+use super::writer::{Create, Target, Writer};
 use super::{digest, encode, segment};
 use crate::schema::kind::Encoding;
 use crate::schema::{
@@ -47,12 +48,9 @@ fn rows_that_others_refer_to_are_on_disk_before_these() {
     let mut rows = cpus::Builder::default();
     rows.append(&cpus::Row {
         mono_ns: 1,
-        cpu: 0,
         state: cpus::ONLINE,
-        socket: None,
-        node: None,
-        core: None,
         counters: "0-5",
+        ..cpus::Row::default()
     });
     writer.write(&cpus::TABLE, &rows.finish()).unwrap();
     let segments = |table: &TableDef| {
@@ -80,14 +78,9 @@ fn window(number: i64) -> RecordBatch {
                 window_ns: 10_000_000,
                 host: "test",
                 boot_id: "3f4e5d6c",
-                cluster: None,
-                counter: 0,
-                socket: None,
-                cpu: 0,
                 subsystem: "host",
                 pmu: "msr",
                 event,
-                filter: "",
                 unit: "count",
                 owner,
                 pid,
@@ -96,12 +89,12 @@ fn window(number: i64) -> RecordBatch {
                 cgroup_id: pid.map(|pid| pid as u64),
                 cgroup: pid.map(|_| "/tenant"),
                 container: pid.map(|_| "web@3f4e5d6c7b8a"),
-                pod: None,
                 value: Some(number as f64 * part),
                 total: Some(number as f64),
                 running: 1.0,
                 method: "residency",
                 confidence: Some(0.5),
+                ..fabric::Row::default()
             });
         }
     }

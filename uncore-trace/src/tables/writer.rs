@@ -22,7 +22,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::mpsc::SyncSender;
 
 use anyhow::{Context as _, Result};
@@ -243,9 +243,4 @@ impl Writer {
             Output::Nowhere => Ok(Finished::default()),
         }
     }
-}
-
-/// The file of a table in a dataset.
-pub fn table_path(dataset: &Path, def: &TableDef) -> PathBuf {
-    dataset.join(format!("{}.parquet", def.name))
 }

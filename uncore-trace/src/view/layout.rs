@@ -3,14 +3,9 @@
 //! Guarantee: what a report is asked for (the name, value, share and confidence of each line) is
 //! never left out.
 
-use crate::terminal::cells;
-
-/// Blanks around every column, of which the last of a line is not printed.
-const GAP: usize = 2;
-/// A name has at least this part of the width, if it needs that much.
-const NAME_PART: usize = 3;
-/// Cells a name has at least, however narrow the terminal is.
-const NAME_LEAST: usize = 8;
+use super::render::Style;
+use crate::table::{self, draw};
+use crate::terminal::{cells, mark};
 
 /// What a column shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,33 +85,35 @@ impl Kind {
         }
     }
 
-    /// How early a column goes that there is no room for; none: it stays. `noted`: it shows
-    /// something out of the ordinary, here that values are missing or counters were multiplexed.
-    const fn rank(self, noted: bool) -> Option<u8> {
-        Some(match self {
-            Self::Name
-            | Self::Value
+    /// How it gives way. `noted`: it shows something out of the ordinary, here that values are missing or counters
+    /// were multiplexed.
+    const fn fit(self, noted: bool) -> table::Fit {
+        use table::Fit::{Count, Drop, Number, Shorten, Whole};
+        match self {
+            Self::Name => Shorten,
+            Self::Change => Whole,
+            Self::Value
             | Self::Share
             | Self::Confidence
             | Self::Before
             | Self::After
-            | Self::Difference
-            | Self::Change => return None,
+            | Self::Difference => Number,
             // The values above it are too small.
-            Self::Missing if noted => 0,
+            Self::Missing if noted => Count(11),
             // A bill needs it.
-            Self::Interval => 1,
-            Self::Time => 2,
-            Self::Running if noted => 3,
-            Self::Average | Self::Ratio => 4,
-            Self::Peak | Self::Windows => 5,
-            Self::Method | Self::Own => 6,
-            Self::From | Self::Others => 7,
-            Self::To => 8,
-            Self::Owner => 9,
-            Self::Running => 10,
-            Self::Missing => 11,
-        })
+            Self::Interval => Count(10),
+            Self::Time => Drop(9),
+            Self::Running if noted => Count(8),
+            Self::Average | Self::Ratio => Count(7),
+            Self::Peak | Self::Windows => Count(6),
+            Self::Method => Drop(5),
+            Self::Own => Count(5),
+            Self::From | Self::Others => Count(4),
+            Self::To => Count(3),
+            Self::Owner => Drop(2),
+            Self::Running => Count(1),
+            Self::Missing => Count(0),
+        }
     }
 }
 
@@ -134,60 +131,57 @@ pub(super) struct Column {
 }
 
 impl Column {
-    /// Cells of its widest text.
-    fn width(&self) -> usize {
-        self.cells.iter().chain([&self.head, &self.unit]).map(|text| cells(text)).max().unwrap_or(0)
+    /// As it is drawn; `units`: there is a line for the units.
+    fn drawn(&self, units: bool) -> table::Column {
+        let Self { kind, head, unit, cells, noted } = self;
+        let head = if units { format!("{head}\n{unit}") } else { head.clone() };
+        table::Column { head, fit: kind.fit(*noted), cells: cells.clone() }
     }
+}
+
+/// The columns of one table as they are drawn.
+fn drawn(columns: &[Column]) -> Vec<table::Column> {
+    let units = columns.iter().any(|column| !column.unit.is_empty());
+    columns.iter().map(|column| column.drawn(units)).collect()
 }
 
 /// What fits.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(super) struct Fit {
-    /// What is shown.
-    pub(super) shown: Vec<Kind>,
+    /// Cells of each column; `None`: there is no room for it.
+    widths: Vec<Option<usize>>,
     /// What there is no room for.
     pub(super) hidden: Vec<Kind>,
-    /// Cells for a name.
-    pub(super) name: usize,
+    /// Whether a name is not shown in full.
+    shortened: bool,
+    mark: &'static str,
 }
 
 impl Fit {
-    /// What fits `width` cells of all the tables; they have the same columns.
-    ///
-    /// Names are shortened before a column is left out, but not below a third of the width. Then
-    /// each column is shown that there is still room for, the most important first. Where even the
-    /// columns that stay leave no room, names are shortened further.
-    pub(super) fn new(width: usize, tables: &[Vec<Column>]) -> Self {
-        let kinds: Vec<Kind> =
-            tables.first().into_iter().flatten().map(|column| column.kind).collect();
-        let of = |kind: Kind| tables.iter().flatten().filter(move |column| column.kind == kind);
-        let widest = |kind: Kind| of(kind).map(Column::width).max().unwrap_or(0);
-        let rank = |kind: Kind| kind.rank(of(kind).any(|column| column.noted));
-        let needed = widest(Kind::Name);
-        let least = needed.min((width / NAME_PART).max(NAME_LEAST));
-        let (mut optional, mut shown): (Vec<Kind>, Vec<Kind>) =
-            kinds.iter().partition(|kind| rank(**kind).is_some());
-        let taken = |kinds: &[Kind]| -> usize {
-            // A blank stands before the first.
-            let others = kinds.iter().filter(|kind| **kind != Kind::Name);
-            1 + others.map(|kind| GAP + widest(*kind)).sum::<usize>()
+    /// What fits the width of all the tables; they have the same columns.
+    pub(super) fn new(style: Style, tables: &[Vec<Column>]) -> Self {
+        let all: Vec<_> = tables.iter().map(|columns| drawn(columns)).collect();
+        let widths = table::fit(style.width, &all);
+        let first = tables.first().into_iter().flatten();
+        let hidden = first.zip(&widths).filter(|(_, width)| width.is_none());
+        let hidden = hidden.map(|(column, _)| column.kind).collect();
+        let is_short = |(column, width): (&table::Column, &Option<usize>)| {
+            let longest = column.cells.iter().map(|text| cells(text)).max();
+            column.fit == table::Fit::Shorten && longest > *width
         };
-        optional.sort_by_key(|kind| rank(*kind));
-        for kind in optional {
-            shown.push(kind);
-            if taken(&shown) + least > width {
-                shown.pop();
-            }
-        }
-        let hidden = kinds.iter().copied().filter(|kind| !shown.contains(kind)).collect();
-        let name = width.saturating_sub(taken(&shown)).clamp(needed.min(NAME_LEAST), needed);
-        Self { shown, hidden, name }
+        let shortened = all.iter().any(|columns| columns.iter().zip(&widths).any(is_short));
+        Self { widths, hidden, shortened, mark: mark(style.ascii) }
+    }
+
+    /// The columns of one of the tables as lines.
+    pub(super) fn draw(&self, columns: &[Column]) -> String {
+        draw(&drawn(columns), &self.widths, self.mark)
     }
 
     /// What is not shown, or not in full, and how to see it; none where everything is.
-    pub(super) fn note(&self, shortened: bool) -> Option<String> {
+    pub(super) fn note(&self) -> Option<String> {
         let words: Vec<&str> = self.hidden.iter().map(|kind| kind.word()).collect();
-        match (words.as_slice(), shortened) {
+        match (words.as_slice(), self.shortened) {
             ([], false) => None,
             ([], true) => Some("Only with --wide: full names".to_owned()),
             (words, _) => Some(format!("Only with --wide: {}", words.join(", "))),

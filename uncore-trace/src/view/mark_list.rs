@@ -6,16 +6,13 @@
 
 use std::fmt::Write as _;
 
-use comfy_table::{Cell, CellAlignment};
 use serde::Serialize;
 
 use super::marks::Mark;
 use super::render::Style;
-use crate::terminal::{cells, mark, shorten};
-use crate::text::{csv_field, escape_json, lines, plain_table, printable};
-
-/// Cells of a name at least, however narrow the terminal is.
-const NAME_LEAST: usize = 8;
+use crate::table::{Fit, Table};
+use crate::terminal::mark;
+use crate::text::{csv_field, escape_json, printable};
 
 /// The first `most` marks as a table, with a line above it and nothing below; empty where there are none.
 /// `start_ns` is the begin of the recording.
@@ -24,29 +21,17 @@ pub fn table(marks: &[&Mark], start_ns: i64, most: usize, style: Style) -> Strin
         return String::new();
     }
     let second = |ns: i64| format!("{:.3} s", ns.saturating_sub(start_ns) as f64 / 1e9);
-    let rows: Vec<[String; 3]> = marks
-        .iter()
-        .take(most)
-        .map(|mark| {
-            let end = match mark.end_ns {
-                Some(end) => second(end),
-                None if mark.is_open() => "not ended".to_owned(),
-                None => String::new(),
-            };
-            [second(mark.begin_ns), end, printable(&mark.text).into_owned()]
-        })
-        .collect();
-    let widest = |column: usize| rows.iter().map(|row| cells(&row[column])).max().unwrap_or(0);
-    // Each column has a blank on both sides; the heads are short.
-    let taken = 1 + widest(0).max(4) + 2 + widest(1).max(2) + 2;
-    let room = style.width.map_or(usize::MAX, |width| width.saturating_sub(taken).max(NAME_LEAST));
-    let right = |text: &str| Cell::new(text).set_alignment(CellAlignment::Right);
-    let mut table = plain_table([right("from"), right("to"), Cell::new("mark")]);
-    for [begin, end, text] in &rows {
-        let text = shorten(text, room, mark(style.ascii));
-        table.add_row([right(begin), right(end), Cell::new(text)]);
+    let mut table =
+        Table::new([("from", Fit::Number), ("to", Fit::Number), ("mark", Fit::Shorten)]);
+    for mark in marks.iter().take(most) {
+        let end = match mark.end_ns {
+            Some(end) => second(end),
+            None if mark.is_open() => "not ended".to_owned(),
+            None => String::new(),
+        };
+        table.row([second(mark.begin_ns), end, printable(&mark.text).into_owned()]);
     }
-    lines(&table)
+    table.draw(style.width, mark(style.ascii))
 }
 
 /// What is said of a mark; `report --help` lists the keys.
@@ -119,6 +104,7 @@ mod tests {
     use super::super::marks::Marks;
     use super::super::sample::{BEGIN, Broken, INTACT, MARKS, Sample};
     use super::*;
+    use crate::terminal::cells;
 
     fn marks() -> Vec<Mark> {
         Marks::of(&Sample::new(false, &Broken { marks: MARKS, ..INTACT }).open()).unwrap()

@@ -5,14 +5,12 @@
 
 use std::fmt::Write as _;
 
-use comfy_table::{Cell, CellAlignment};
-
 use super::columns::{Shape, columns};
 use super::heat::STEPS;
 use super::layout::{Column, Fit, Kind};
 use super::usage::{Event, Usage};
-use crate::terminal::{cells, mark, shorten, shorten_all, wrap};
-use crate::text::{lines, plain_table, printable, wrapped};
+use crate::terminal::{cells, mark, shorten, wrap};
+use crate::text::{printable, wrapped};
 use crate::units;
 
 /// How to draw.
@@ -45,16 +43,12 @@ pub fn table(usage: &Usage, style: Style) -> String {
     }
     let left_out: Vec<Kind> = common.iter().map(|(kind, _)| *kind).collect();
     let (tables, fit) = tables(usage, style, &left_out);
-    let mut shortened = false;
-    for (event, mut columns) in usage.events.iter().zip(tables) {
+    for (event, columns) in usage.events.iter().zip(&tables) {
         if is_nothing(event) {
             continue;
         }
-        if let Some(fit) = &fit {
-            shortened |= fit_names(&mut columns, fit, style);
-        }
         writeln!(out, "{}", headline(event, style)).unwrap_or_default();
-        writeln!(out, "{}", draw(&columns)).unwrap_or_default();
+        writeln!(out, "{}", fit.draw(columns)).unwrap_or_default();
     }
     if usage.events.is_empty() {
         out.push_str("the recording has no rows\n");
@@ -65,7 +59,7 @@ pub fn table(usage: &Usage, style: Style) -> String {
         out.push_str(&wrapped("Nothing was counted of: ", &names.join(", "), style.width));
         out.push('\n');
     }
-    if let (Some(note), Some(width)) = (fit.and_then(|fit| fit.note(shortened)), style.width) {
+    if let (Some(note), Some(width)) = (fit.note(), style.width) {
         writeln!(out, "{}", wrap(&note, width)).unwrap_or_default();
     }
     out
@@ -130,54 +124,21 @@ fn shaped(usage: &Usage, style: Style, shape: Shape, left_out: &[Kind]) -> Vec<V
 }
 
 /// The columns of each event's table in the widest shape that fits, and what of them fits.
-fn tables(usage: &Usage, style: Style, left_out: &[Kind]) -> (Vec<Vec<Column>>, Option<Fit>) {
-    let Some(width) = style.width else {
-        return (shaped(usage, style, SHAPES[0], left_out), None);
-    };
-    let mut tried = (Vec::new(), None);
-    for shape in SHAPES {
+fn tables(usage: &Usage, style: Style, left_out: &[Kind]) -> (Vec<Vec<Column>>, Fit) {
+    let [widest, narrower @ ..] = SHAPES;
+    let tried = |shape| {
         let tables = shaped(usage, style, shape, left_out);
-        let fit = Fit::new(width, &tables);
-        let all = fit.hidden.is_empty();
-        tried = (tables, Some(fit));
-        if all {
+        let fit = Fit::new(style, &tables);
+        (tables, fit)
+    };
+    let mut found = tried(widest);
+    for shape in narrower {
+        if found.1.hidden.is_empty() {
             break;
         }
+        found = tried(shape);
     }
-    tried
-}
-
-/// Leaves out what does not fit and shortens names; says whether there were any to shorten.
-pub(super) fn fit_names(columns: &mut Vec<Column>, fit: &Fit, style: Style) -> bool {
-    columns.retain(|column| fit.shown.contains(&column.kind));
-    let mut shortened = false;
-    for column in columns.iter_mut().filter(|column| column.kind == Kind::Name) {
-        let names: Vec<&str> = column.cells.iter().map(String::as_str).collect();
-        let short = shorten_all(&names, fit.name, mark(style.ascii));
-        shortened |= short != column.cells;
-        column.cells = short;
-    }
-    shortened
-}
-
-/// The columns as lines.
-pub(super) fn draw(columns: &[Column]) -> String {
-    // A head stands where what is below it does.
-    let cell = |kind: Kind, text: &str| match kind {
-        Kind::Owner | Kind::Name | Kind::Method | Kind::Time | Kind::Change => Cell::new(text),
-        _ => Cell::new(text).set_alignment(CellAlignment::Right),
-    };
-    let has_units = columns.iter().any(|column| !column.unit.is_empty());
-    let head = |column: &Column| {
-        let Column { head, unit, .. } = column;
-        if has_units { format!("{head}\n{unit}") } else { head.clone() }
-    };
-    let mut table = plain_table(columns.iter().map(|column| cell(column.kind, &head(column))));
-    let rows = columns.first().map_or(0, |column| column.cells.len());
-    for row in 0..rows {
-        table.add_row(columns.iter().map(|column| cell(column.kind, &column.cells[row])));
-    }
-    lines(&table)
+    found
 }
 
 #[cfg(test)]

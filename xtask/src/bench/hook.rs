@@ -1,6 +1,6 @@
 //! `cargo xtask bench hook`: what a run of the BPF program at `sched_switch` takes, by the kernel's run
-//! time statistics, and what a context switch takes with it, beside small programs that keep what ran in
-//! other ways (`hook.bpf.c`).
+//! time statistics, and what a context switch takes with it, beside an empty program and one that only
+//! reads the clock (`hook.bpf.c`).
 //!
 //! The workload is `perf bench sched pipe` on one CPU. It has real-time priority there: whatever else
 //! runs would change what is in the caches. The statistics are two readings of a clock around each run;
@@ -17,10 +17,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use aya::maps::RingBuf;
 use aya::programs::BtfTracePoint;
 use aya::sys::{Stats, enable_stats};
-use aya::{Btf, Ebpf, EbpfLoader};
+use aya::{Btf, Ebpf};
 use jiff::Zoned;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use uncore_trace_ebpf::stamp::workspace_root;
@@ -70,11 +69,6 @@ const VARIANTS: &[(&str, Measured)] = &[
     ("nothing", Measured::Nothing),
     ("empty program", Measured::Small("empty")),
     ("only `bpf_ktime_get_ns`", Measured::Small("clock")),
-    ("only the run queue's clock", Measured::Small("clock_of_rq")),
-    ("slots in an array of this CPU", Measured::Small("slots")),
-    ("task storage", Measured::Small("storage")),
-    ("pages of 16-byte slices", Measured::Small("pages")),
-    ("slots, the run queue's clock", Measured::Small("slots_of_rq")),
     // Nearly without the timer.
     (
         "`record -e page-faults --tick 10ms`",
@@ -125,10 +119,8 @@ pub(super) fn run(args: &Args) -> Result<()> {
         signal_hook::flag::register(signal, Arc::clone(&interrupted))
             .context("cannot watch for signals")?;
     }
-    let mut small = load(&compile()?)?;
-    let drain = Drain::start(&mut small)?;
     let mut bench = Bench {
-        small,
+        small: load(&compile()?)?,
         bin: match &args.bin {
             Some(bin) => std::path::absolute(bin).context("--bin is no path")?,
             None => target::release()?,
@@ -150,7 +142,6 @@ pub(super) fn run(args: &Args) -> Result<()> {
             series[index].push(sample);
         }
     }
-    drain.stop();
     print!("{}", markdown(&series)?);
     let date = Zoned::now().strftime("%Y-%m-%d");
     let (machine, rounds, loops) = (machine::describe(), args.rounds, args.loops);
@@ -174,11 +165,8 @@ fn compile() -> Result<PathBuf> {
 }
 
 fn load(object: &Path) -> Result<Ebpf> {
-    // Task storage has no type in aya; nobody reads it from here.
-    let mut small = EbpfLoader::new()
-        .allow_unsupported_maps()
-        .load_file(object)
-        .with_context(|| format!("cannot load {}", object.display()))?;
+    let mut small =
+        Ebpf::load_file(object).with_context(|| format!("cannot load {}", object.display()))?;
     let btf = Btf::from_sys_fs().context("cannot read /sys/kernel/btf/vmlinux")?;
     for (name, program) in small.programs_mut() {
         let program: &mut BtfTracePoint =
@@ -288,34 +276,6 @@ fn alone(own: u32, measure: impl Fn() -> Result<Sample>) -> Result<Sample> {
 fn find<'a>(small: &'a mut Ebpf, name: &str) -> Result<&'a mut BtfTracePoint> {
     let program = small.program_mut(name).with_context(|| format!("there is no program {name}"))?;
     program.try_into().with_context(|| format!("{name} is of another type"))
-}
-
-/// Empties the ring of the small programs, as a recorder would.
-struct Drain {
-    stop: Arc<AtomicBool>,
-    thread: thread::JoinHandle<()>,
-}
-
-impl Drain {
-    fn start(small: &mut Ebpf) -> Result<Self> {
-        let map = small.take_map("RECORDS").context("there is no map RECORDS")?;
-        let mut ring = RingBuf::try_from(map).context("RECORDS is no ring")?;
-        let stop = Arc::new(AtomicBool::new(false));
-        let asked = Arc::clone(&stop);
-        let thread = thread::spawn(move || {
-            while !asked.load(Ordering::Relaxed) {
-                while ring.next().is_some() {}
-                thread::sleep(Duration::from_millis(5));
-            }
-        });
-        Ok(Self { stop, thread })
-    }
-
-    fn stop(self) {
-        self.stop.store(true, Ordering::Relaxed);
-        // It has no result; a panic was printed.
-        let _ended = self.thread.join();
-    }
 }
 
 fn markdown(series: &[Vec<Sample>]) -> Result<String> {

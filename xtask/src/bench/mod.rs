@@ -20,7 +20,7 @@ mod stats;
 pub(crate) enum Bench {
     /// Time context switches and requests under nothing, an empty program, and the recorders
     Overhead(overhead::Args),
-    /// Time the BPF program at `sched_switch` itself, and other ways to keep what ran
+    /// Time the BPF program at `sched_switch` itself
     Hook(hook::Args),
     /// Hold the recorder's own CPU time against that of perf stat, and say how late its readings are
     Sampling(sampling::Args),

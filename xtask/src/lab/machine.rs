@@ -5,7 +5,8 @@ use std::path::Path;
 use std::rc::Rc;
 
 use anyhow::{Context as _, Result, bail};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
+use uncore_trace_lab::spec::Device;
 
 use super::acpi::AcpiDevice;
 use super::kernel::{Arch, Series};
@@ -110,16 +111,6 @@ pub(crate) struct Instance {
     pub name: String,
     /// CPUs next to it, one bit each.
     pub cpus: u64,
-}
-
-/// A device as `lab_define` has it.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct Definition {
-    kind: u32,
-    node: u32,
-    cpus: u64,
-    arg: [u64; 12],
-    text: String,
 }
 
 impl Machine {
@@ -232,9 +223,9 @@ fn base(device: u32) -> u64 {
 
 impl Instance {
     /// What the model is told.
-    pub(crate) fn definition(&self) -> Definition {
+    pub(crate) fn definition(&self) -> Device {
         let define = &self.pmu.define;
-        let mut arg = [0; 12];
+        let mut arg = [0_u64; 12];
         let mut text = String::new();
         match self.pmu.kind {
             Kind::Cspmu => {
@@ -264,7 +255,8 @@ impl Instance {
             Kind::Hisi => arg[0] = define.layout,
             Kind::Cmem | Kind::Drw => {}
         }
-        Definition { kind: self.pmu.kind as u32, node: self.socket, cpus: self.cpus, arg, text }
+        let (kind, arg) = (self.pmu.kind as u32, arg.to_vec());
+        Device { kind, node: self.socket, cpus: self.cpus, arg, text }
     }
 
     /// What the firmware tells of it, where its driver asks the firmware.

@@ -8,6 +8,9 @@ use std::collections::BTreeMap;
 use anyhow::{Context as _, Result};
 use serde::Serialize;
 use serde_json::Value;
+pub(crate) use uncore_trace_lab::spec::{
+    Action, Burst, Change, Disk, Move, Phase, Stay, Tenant, Witness, Work,
+};
 
 use super::mixes::Counted;
 use super::pmu::Formula;
@@ -22,154 +25,6 @@ pub(crate) struct Step {
     pub timeout_s: u32,
     pub work: Work,
     pub checks: Vec<Check>,
-}
-
-/// What happens while a recording runs.
-#[derive(Clone, Debug, Default, Serialize)]
-pub(crate) struct Work {
-    pub tenants: Vec<Tenant>,
-    pub actions: Vec<Action>,
-    /// Time after the last tenant, for a tick to see its last move.
-    pub settle_ms: u32,
-}
-
-/// A process in a cgroup of its own that moves traffic while it runs.
-#[derive(Clone, Debug, Default, Serialize)]
-pub(crate) struct Tenant {
-    pub cgroup: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub threads: Option<u32>,
-    /// The `cpu.max` of its cgroup.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cpu_max: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cpus: Option<Vec<u32>>,
-    pub start_ms: u32,
-    /// Its process is started then, and does not wait for its time.
-    pub late: bool,
-    /// Moved once, at the start.
-    pub once: Vec<Move>,
-    /// Moved all the time; amounts are for one ms of CPU time.
-    pub flows: Vec<Move>,
-    /// In place of the CPUs and the flows.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub stays: Vec<Stay>,
-    pub duration_ms: u32,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub period_us: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub duty: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub stint_us: Option<u32>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub phases: Vec<Phase>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub burst: Option<Burst>,
-    /// A kernel thread works for so long and moves each flow of a period.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub kernel_us: Option<u32>,
-    /// In place of the flows.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub disk: Option<Disk>,
-    /// What the core PMU counts of the flows.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub witness: Option<Witness>,
-}
-
-/// A time on these CPUs, with the flows of there.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct Stay {
-    pub ms: u32,
-    pub cpus: Vec<u32>,
-    pub flows: Vec<Move>,
-}
-
-/// Requests to a disk, one after the other.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct Disk {
-    pub path: &'static str,
-    pub bytes: u32,
-    pub write_every: u32,
-    pub pause_us: u32,
-    /// Moved for each byte of a request that is complete.
-    pub read: Move,
-    pub written: Move,
-}
-
-/// Counts of a core PMU that go with what the flows move.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct Witness {
-    pub device: u32,
-    pub event: u32,
-    /// For one of each flow's amounts.
-    pub per_count: Vec<f64>,
-    /// Standard deviation of the factor by which the counts of a period are off.
-    pub noise: f64,
-    pub seed: u64,
-}
-
-#[derive(Clone, Copy, Debug, Serialize)]
-pub(crate) struct Phase {
-    pub ms: u32,
-    pub scale: f64,
-}
-
-#[derive(Clone, Copy, Debug, Serialize)]
-pub(crate) struct Burst {
-    pub every: u32,
-    pub factor: u32,
-}
-
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct Action {
-    pub after_ms: u32,
-    #[serde(flatten)]
-    pub change: Change,
-}
-
-/// What an action does to the machine.
-#[derive(Clone, Debug, Serialize)]
-#[serde(tag = "do", rename_all = "lowercase")]
-pub(crate) enum Change {
-    Offline {
-        cpu: u32,
-    },
-    Online {
-        cpu: u32,
-    },
-    /// Tries to unload a module, which the kernel must refuse.
-    Held {
-        module: &'static str,
-    },
-    Unload {
-        module: &'static str,
-    },
-    /// A file of `/lab/modules`.
-    Load {
-        module: &'static str,
-    },
-    /// Takes the driver from the device of a PMU.
-    Unbind {
-        pmu: String,
-    },
-    /// Gives it back.
-    Bind {
-        pmu: String,
-    },
-    /// Sets `kernel.perf_event_paranoid`.
-    Paranoid {
-        level: i32,
-    },
-}
-
-/// `struct lab_move`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Move {
-    pub device: u32,
-    pub event: u32,
-    pub source: u64,
-    pub target: u64,
-    pub amount: u64,
 }
 
 /// Which moves a counter must have seen.

@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use rustix::fs::OFlags;
+use uncore_trace_lab::spec::{Disk, Move};
 
 use crate::model::Model;
-use crate::spec::{Disk, Move};
 use crate::time;
 
 const NS_PER_US: u64 = 1_000;
@@ -25,30 +25,31 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Sends requests until the end.
 pub(crate) fn repeat(spec: &Disk, model: Option<&Model>, end: u64) -> Result<()> {
+    let bytes = spec.bytes as usize;
     let mut disk = open(Path::new(&spec.path))?;
     let size = disk.seek(SeekFrom::End(0)).with_context(|| format!("measure {}", spec.path))?;
-    let places = size / spec.bytes as u64;
+    let places = size / u64::from(spec.bytes);
     ensure!(places > 0, "{} is smaller than a request", spec.path);
-    let mut memory = vec![0; spec.bytes + ALIGN];
+    let mut memory = vec![0; bytes + ALIGN];
     let skip = memory.as_ptr().align_offset(ALIGN);
-    let buffer = memory.get_mut(skip..skip + spec.bytes).context("align the buffer")?;
+    let buffer = memory.get_mut(skip..skip + bytes).context("align the buffer")?;
     let mut place = 0;
-    for request in 1_u64.. {
+    for request in 1_u32.. {
         if time::now() >= end {
             break;
         }
         let is_write = spec.write_every > 0 && request.is_multiple_of(spec.write_every);
-        let at = place * spec.bytes as u64;
+        let at = place * u64::from(spec.bytes);
         let done =
             if is_write { disk.write_all_at(buffer, at) } else { disk.read_exact_at(buffer, at) };
         done.with_context(|| format!("request {request} of {}", spec.path))?;
         let portion = if is_write { spec.written } else { spec.read };
         if let (Some(model), Some(portion)) = (model, portion) {
-            model.moves(&[Move { amount: portion.amount * spec.bytes as u64, ..portion }])?;
+            model.moves(&[Move { amount: portion.amount * u64::from(spec.bytes), ..portion }])?;
         }
         // Somewhere else each time, so that no two requests are merged.
         place = (place + places / 2 + 1) % places;
-        time::sleep_until(time::now() + spec.pause_us * NS_PER_US)?;
+        time::sleep_until(time::now() + u64::from(spec.pause_us) * NS_PER_US)?;
     }
     Ok(())
 }

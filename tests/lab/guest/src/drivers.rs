@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, bail};
 use rustix::io::Errno;
 use rustix::system::delete_module;
+use uncore_trace_lab::spec::Change;
 
 use crate::modules;
-use crate::spec::Change;
 
 const PMUS: &str = "/sys/bus/event_source/devices";
 const PARANOID: &str = "/proc/sys/kernel/perf_event_paranoid";

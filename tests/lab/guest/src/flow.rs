@@ -3,7 +3,7 @@
 //! Guarantees that nothing is lost by rounding: whatever the periods are, the sum of the amounts is
 //! the whole part of rate × scale × time, for the scale is made a whole number first.
 
-use crate::spec::{Burst, Move, Phase};
+use uncore_trace_lab::spec::{Burst, Move, Phase};
 
 const NS_PER_MS: u64 = 1_000_000;
 /// Scales count in millionths.
@@ -35,13 +35,15 @@ impl Flow {
 /// The scale at a time since the start, in millionths, for a period counted from 1.
 pub(crate) fn scale(phases: &[Phase], burst: Option<Burst>, since_ns: u64, period: u64) -> u64 {
     let phase = phase(phases, since_ns / NS_PER_MS);
-    let burst = burst.filter(|burst| period.is_multiple_of(burst.every)).map_or(1.0, |b| b.factor);
+    let burst = burst
+        .filter(|burst| period.is_multiple_of(u64::from(burst.every)))
+        .map_or(1.0, |b| b.factor);
     (phase * burst * WHOLE as f64).round() as u64
 }
 
 /// The scale of the phase a time falls into.
 fn phase(phases: &[Phase], since_ms: u64) -> f64 {
-    let place = turn(phases.iter().map(|phase| phase.ms), since_ms);
+    let place = turn(phases.iter().map(|phase| u64::from(phase.ms)), since_ms);
     place.and_then(|place| phases.get(place)).map_or(1.0, |phase| phase.scale)
 }
 

@@ -13,10 +13,10 @@ use std::{fs, io, panic, thread};
 use anyhow::{Context, Result, anyhow, bail};
 use rustix::system::{RebootCommand, reboot};
 use uncore_trace_lab::capture::capture;
+use uncore_trace_lab::spec::{Device, Guest};
 
 use crate::kmsg::Messages;
 use crate::model::Model;
-use crate::spec::{Device, Guest};
 use crate::{archive, housekeeping, modules, mounts, steps};
 
 const OUT: &str = "/out";

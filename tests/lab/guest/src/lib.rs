@@ -2,4 +2,5 @@
 
 pub mod capture;
 pub mod fixtures;
+pub mod spec;
 pub mod tree;

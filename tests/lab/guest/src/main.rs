@@ -22,7 +22,6 @@ mod kmsg;
 mod model;
 mod modules;
 mod mounts;
-mod spec;
 mod steps;
 mod tenant;
 mod time;

@@ -12,8 +12,7 @@ use std::ptr;
 
 use anyhow::{Context, Result, ensure};
 use rustix::ioctl::{Ioctl, IoctlOutput, NoArg, Opcode, Setter, ioctl, opcode};
-
-use crate::spec::{Device, Move};
+use uncore_trace_lab::spec::{Device, Move};
 
 const DEVICE: &str = "/dev/uncore-model";
 const MAGIC: u8 = 0xb7;

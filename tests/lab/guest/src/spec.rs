@@ -9,12 +9,10 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
-use crate::witness::Witness;
-
 /// /lab/guest.json.
 #[derive(Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct Guest {
+pub struct Guest {
     /// Kernel modules before the devices, files of /lab/modules, in this order.
     pub modules: Vec<String>,
     /// Devices of the model; a move names one by its place here.
@@ -30,9 +28,9 @@ pub(crate) struct Guest {
 }
 
 /// A device of the model; the meaning of the fields stands in the model's abi.h.
-#[derive(Debug, Default, PartialEq, Deserialize)]
+#[derive(Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct Device {
+pub struct Device {
     /// Kind of device.
     pub kind: u32,
     /// NUMA node it belongs to.
@@ -48,37 +46,37 @@ pub(crate) struct Device {
 /// One command whose results the host wants.
 #[derive(Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Step {
+pub struct Step {
     /// Names its directory in /out.
     pub name: String,
     /// Program and arguments.
     pub argv: Vec<String>,
     /// When it is killed.
     #[serde(default = "two_minutes")]
-    pub timeout_s: u64,
+    pub timeout_s: u32,
     /// Written to /lab/steps/NAME.json for the command to pass to `/init run`.
     #[serde(default)]
     pub work: Work,
 }
 
 /// What happens while a step's command runs.
-#[derive(Debug, Default, PartialEq, Deserialize, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct Work {
+pub struct Work {
     /// Processes, all of which are ready before the first one starts.
     pub tenants: Vec<Tenant>,
     /// What is done to the machine meanwhile.
     pub actions: Vec<Action>,
     /// How long to wait after the last tenant has ended.
-    pub settle_ms: u64,
+    pub settle_ms: u32,
 }
 
 /// A change of the machine.
-#[derive(Debug, PartialEq, Deserialize, Serialize)]
-pub(crate) struct Action {
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
+pub struct Action {
     /// When, after the tenants' common start.
     #[serde(default)]
-    pub after_ms: u64,
+    pub after_ms: u32,
     /// What, and to whom.
     #[serde(flatten)]
     pub change: Change,
@@ -87,7 +85,7 @@ pub(crate) struct Action {
 /// What an action does.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(tag = "do", rename_all = "lowercase", deny_unknown_fields)]
-pub(crate) enum Change {
+pub enum Change {
     /// Takes a CPU out.
     Offline {
         /// Its number.
@@ -131,9 +129,9 @@ pub(crate) enum Change {
 }
 
 /// A process that uses CPU time and moves traffic in proportion to it.
-#[derive(Debug, PartialEq, Deserialize, Serialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct Tenant {
+pub struct Tenant {
     /// Its cgroup below /lab; none: that of the process that started it.
     pub cgroup: Option<String>,
     /// Threads that run the flows, each in full.
@@ -141,9 +139,9 @@ pub(crate) struct Tenant {
     /// What its cgroup's `cpu.max` says; none: no limit.
     pub cpu_max: Option<String>,
     /// CPUs all threads are pinned to; none: those of the process that started it.
-    pub cpus: Option<Vec<usize>>,
+    pub cpus: Option<Vec<u32>>,
     /// When it starts, after the common start.
-    pub start_ms: u64,
+    pub start_ms: u32,
     /// The process does not exist before.
     pub late: bool,
     /// Moved first and once, whatever time it takes.
@@ -153,13 +151,13 @@ pub(crate) struct Tenant {
     /// In place of the CPUs and the flows: where each thread is, in turn.
     pub stays: Vec<Stay>,
     /// For how long, by the wall clock.
-    pub duration_ms: u64,
+    pub duration_ms: u32,
     /// CPU time between two reports to the model.
-    pub period_us: u64,
+    pub period_us: u32,
     /// Share of the time it runs; the rest it sleeps.
     pub duty: f64,
     /// CPU time between two sleeps, where it sleeps; none: a period.
-    pub stint_us: Option<u64>,
+    pub stint_us: Option<u32>,
     /// Scales of the flows by time since the start, over and over; none: always 1.
     pub phases: Vec<Phase>,
     /// Extra scale of some periods.
@@ -201,7 +199,7 @@ impl Default for Tenant {
 /// Traffic; the fields are those of struct `lab_move` in the model's abi.h.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Move {
+pub struct Move {
     /// Number of the device.
     pub device: u32,
     /// The hardware's number of what happens.
@@ -219,9 +217,9 @@ pub(crate) struct Move {
 /// A time with a scale of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Phase {
+pub struct Phase {
     /// How long.
-    pub ms: u64,
+    pub ms: u32,
     /// Scale of all flows.
     pub scale: f64,
 }
@@ -229,11 +227,11 @@ pub(crate) struct Phase {
 /// A time on some CPUs.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Stay {
+pub struct Stay {
     /// How long.
-    pub ms: u64,
+    pub ms: u32,
     /// Where.
-    pub cpus: Vec<usize>,
+    pub cpus: Vec<u32>,
     /// What is moved there, as in a tenant's `flows`.
     pub flows: Vec<Move>,
 }
@@ -241,9 +239,9 @@ pub(crate) struct Stay {
 /// Periods that move more.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Burst {
+pub struct Burst {
     /// Every how many periods.
-    pub every: u64,
+    pub every: u32,
     /// Scale of that period, on top of the phase's.
     pub factor: f64,
 }
@@ -251,26 +249,42 @@ pub(crate) struct Burst {
 /// Requests to a disk.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Disk {
+pub struct Disk {
     /// The device's file.
     pub path: String,
     /// Of each request, a multiple of 4096.
-    pub bytes: usize,
+    pub bytes: u32,
     /// Every how many requests one is a write; 0: never.
     #[serde(default)]
-    pub write_every: u64,
+    pub write_every: u32,
     /// Time between the end of a request and the next.
     #[serde(default)]
-    pub pause_us: u64,
+    pub pause_us: u32,
     /// Moved when a read is complete; the amount is for each byte.
     pub read: Option<Move>,
     /// The same of a write.
     pub written: Option<Move>,
 }
 
+/// Counts of a core PMU that go with what the flows move.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Witness {
+    /// Number of the device of the core PMU.
+    pub device: u32,
+    /// The number of its event.
+    pub event: u32,
+    /// How often it is counted for one of each flow's amounts, in the order of the flows.
+    pub per_count: Vec<f64>,
+    /// Standard deviation of the factor by which the counts of a period are off.
+    pub noise: f64,
+    /// Decides these factors.
+    pub seed: u64,
+}
+
 impl Guest {
     /// Reads /lab/guest.json.
-    pub(crate) fn read(path: &Path) -> Result<Self> {
+    pub fn read(path: &Path) -> Result<Self> {
         let text = fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
         Self::parse(&text).with_context(|| format!("{}", path.display()))
     }
@@ -288,7 +302,7 @@ impl Guest {
 
 impl Work {
     /// Reads the file of a step.
-    pub(crate) fn read(path: &Path) -> Result<Self> {
+    pub fn read(path: &Path) -> Result<Self> {
         let text = fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
         Self::parse(&text).with_context(|| format!("{}", path.display()))
     }
@@ -352,7 +366,16 @@ impl Tenant {
     }
 }
 
-fn two_minutes() -> u64 {
+impl Witness {
+    fn check(&self) -> Result<()> {
+        let sound = |per_count: &f64| *per_count >= 0.0 && per_count.is_finite();
+        ensure!(self.per_count.iter().all(sound), "{self:?}: no counts");
+        ensure!((0.0..=0.5).contains(&self.noise), "{self:?}: noise is 0 to 0.5");
+        Ok(())
+    }
+}
+
+fn two_minutes() -> u32 {
     120
 }
 

@@ -18,11 +18,11 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, WaitOptions, kill_process_group, pidfd_open, wait as wait_any,
 };
 use serde::Serialize;
+use uncore_trace_lab::spec::Step;
 
 use crate::cgroup;
 use crate::kmsg::Messages;
 use crate::model::Model;
-use crate::spec::Step;
 
 /// Where the work of a step is, for its command.
 const WORK: &str = "/lab/steps";
@@ -100,7 +100,7 @@ fn execute(step: &Step, log: &Path) -> Result<Outcome> {
         }
     };
     let pid = Pid::from_child(&child);
-    outcome.timed_out = !ends_within(pid, Duration::from_secs(step.timeout_s))?;
+    outcome.timed_out = !ends_within(pid, Duration::from_secs(step.timeout_s.into()))?;
     if outcome.timed_out {
         child.kill().with_context(|| format!("kill {program}"))?;
     }

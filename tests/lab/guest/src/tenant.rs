@@ -12,10 +12,10 @@ use std::thread;
 use anyhow::{Context, Result, anyhow};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use rustix::thread::{CpuSet, sched_setaffinity};
+use uncore_trace_lab::spec::{Move, Tenant, Work};
 
 use crate::flow::{self, Flow};
 use crate::model::Model;
-use crate::spec::{Move, Tenant, Work};
 use crate::witness::Misses;
 use crate::{cgroup, disk, time};
 
@@ -38,7 +38,7 @@ pub(crate) fn run(path: &Path, number: usize) -> Result<()> {
     }
     println!("ready");
     io::stdout().flush().context("say that the tenant is ready")?;
-    time::sleep_until(common_start()? + tenant.start_ms * NS_PER_MS)?;
+    time::sleep_until(common_start()? + u64::from(tenant.start_ms) * NS_PER_MS)?;
     if let Some(model) = &model {
         model.moves(&tenant.once)?;
     }
@@ -53,10 +53,10 @@ fn prepare(tenant: &Tenant) -> Result<()> {
     tenant.cpus.as_deref().map_or(Ok(()), pin)
 }
 
-fn pin(cpus: &[usize]) -> Result<()> {
+fn pin(cpus: &[u32]) -> Result<()> {
     let mut set = CpuSet::new();
     for &cpu in cpus {
-        set.set(cpu);
+        set.set(cpu as usize);
     }
     sched_setaffinity(None, &set).with_context(|| format!("pin to CPUs {cpus:?}"))
 }
@@ -84,7 +84,7 @@ fn threads(tenant: &Tenant, model: Option<&Model>, begin: u64) -> Result<()> {
 
 /// Uses CPU time and reports it to the model, period by period; or sends requests.
 fn repeat(tenant: &Tenant, thread: u32, model: Option<&Model>, begin: u64) -> Result<()> {
-    let end = begin + tenant.duration_ms * NS_PER_MS;
+    let end = begin + u64::from(tenant.duration_ms) * NS_PER_MS;
     if let Some(disk) = &tenant.disk {
         return disk::repeat(disk, model, end);
     }
@@ -94,20 +94,20 @@ fn repeat(tenant: &Tenant, thread: u32, model: Option<&Model>, begin: u64) -> Re
     let mut witness = tenant.witness.as_ref().map(|its| Misses::new(its, thread));
     let first = time::used();
     let mut reported = first;
-    let stint = tenant.stint_us.unwrap_or(tenant.period_us) * NS_PER_US;
+    let stint = u64::from(tenant.stint_us.unwrap_or(tenant.period_us)) * NS_PER_US;
     let mut rested = first;
     for period in 1.. {
         if time::now() >= end {
             break;
         }
         let since_ms = time::now().saturating_sub(begin) / NS_PER_MS;
-        let turn = flow::turn(tenant.stays.iter().map(|stay| stay.ms), since_ms);
+        let turn = flow::turn(tenant.stays.iter().map(|stay| u64::from(stay.ms)), since_ms);
         if let Some(next) = turn.filter(|_| turn != stay).and_then(|at| tenant.stays.get(at)) {
             pin(&next.cpus)?;
             flows = new(&next.flows);
             stay = turn;
         }
-        spin(reported + tenant.period_us * NS_PER_US, end);
+        spin(reported + u64::from(tenant.period_us) * NS_PER_US, end);
         let used = time::used();
         let since = time::now().saturating_sub(begin);
         let scale = flow::scale(&tenant.phases, tenant.burst, since, period);

@@ -3,36 +3,7 @@
 //! Guarantees: the same work file gives the same factors in the same order; no count is lost by
 //! rounding.
 
-use anyhow::{Result, ensure};
-use serde::{Deserialize, Serialize};
-
-use crate::spec::Move;
-
-/// Counts of a core PMU that go with what the flows move.
-#[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Witness {
-    /// Number of the device of the core PMU.
-    pub device: u32,
-    /// The number of its event.
-    pub event: u32,
-    /// How often it is counted for one of each flow's amounts, in the order of the flows.
-    pub per_count: Vec<f64>,
-    /// Standard deviation of the factor by which the counts of a period are off.
-    pub noise: f64,
-    /// Decides these factors.
-    pub seed: u64,
-}
-
-impl Witness {
-    /// Whether its numbers are such.
-    pub(crate) fn check(&self) -> Result<()> {
-        let sound = |per_count: &f64| *per_count >= 0.0 && per_count.is_finite();
-        ensure!(self.per_count.iter().all(sound), "{self:?}: no counts");
-        ensure!((0.0..=0.5).contains(&self.noise), "{self:?}: noise is 0 to 0.5");
-        Ok(())
-    }
-}
+use uncore_trace_lab::spec::{Move, Witness};
 
 /// The misses of one thread.
 #[derive(Debug)]

@@ -9,9 +9,9 @@ use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
+use uncore_trace_lab::spec::{Action, Tenant, Work};
 
 use crate::drivers::Drivers;
-use crate::spec::{Action, Tenant, Work};
 use crate::{cgroup, time};
 
 const NS_PER_MS: u64 = 1_000_000;
@@ -43,7 +43,7 @@ pub(crate) fn run(path: &Path) -> Result<()> {
         ensure!(status.success(), "{name} failed: {status}");
     }
     acted?;
-    time::sleep_until(time::now() + work.settle_ms * NS_PER_MS)
+    time::sleep_until(time::now() + u64::from(work.settle_ms) * NS_PER_MS)
 }
 
 /// Runs a command to its end while the workload runs; an error unless its exit code is 0. What is left
@@ -114,13 +114,13 @@ enum Event<'a> {
 /// Lets events happen, each at its time; tenants that they start are added.
 fn happen(
     path: &Path,
-    events: &[(u64, Event<'_>)],
+    events: &[(u32, Event<'_>)],
     begin: u64,
     tenants: &mut Vec<(String, Child)>,
 ) -> Result<()> {
     let mut drivers = Drivers::default();
     for (after_ms, event) in events {
-        time::sleep_until(begin + after_ms * NS_PER_MS)?;
+        time::sleep_until(begin + u64::from(*after_ms) * NS_PER_MS)?;
         match event {
             Event::Act(action) => drivers.change(&action.change)?,
             Event::Start(number, tenant) => {

@@ -12,7 +12,6 @@ fn window(rows: &[(Option<&str>, &str, Option<&str>, f64)]) -> RecordBatch {
             known_ns: 1,
             host: "h",
             boot_id: "b",
-            cluster: None,
             socket: Some(1),
             subsystem: "mem",
             link: *link,
@@ -24,18 +23,12 @@ fn window(rows: &[(Option<&str>, &str, Option<&str>, f64)]) -> RecordBatch {
             filter: "f",
             unit: "bytes",
             owner,
-            number: None,
-            comm: None,
             cgroup: *cgroup,
-            container: None,
-            pod: None,
             value: Some(*value),
-            low: None,
-            high: None,
-            total: None,
             running: 1.0,
             method: "exact",
             confidence: Some(0.5),
+            ..rollup::Row::default()
         });
     }
     builder.finish()

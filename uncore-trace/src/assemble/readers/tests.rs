@@ -1,6 +1,6 @@
 use super::*;
 use crate::drain::Context;
-use crate::log::STANDS_STILL;
+use crate::entries::STANDS_STILL;
 use crate::open::Placed;
 
 const TICK: u64 = 1_000_000;

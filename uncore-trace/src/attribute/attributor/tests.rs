@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::attribute::{Choice, Effort};
 use crate::drain::Comm;
-use crate::log::{Owner, ROWS_AT_ONCE, Trigger, Value};
+use crate::entries::{Owner, ROWS_AT_ONCE, Trigger, Value};
 use crate::schema::columns::words;
 
 const COUNTERS: u32 = 50;

@@ -3,13 +3,13 @@
 
 use serde::Serialize;
 
-use super::table::{Fit, Table};
 use super::{View, shown};
 use crate::catalog::Catalog;
 use crate::catalog::group::Group;
 use crate::catalog::words::Words;
 use crate::discover::Machine;
 use crate::doctor;
+use crate::table::{Fit, Table};
 use crate::text::wrapped;
 
 /// PMUs of one driver, or one family of PMUs.
@@ -59,7 +59,7 @@ pub(super) fn render(rows: &[Row], view: View) -> String {
         for row in drivers {
             table.row([shown(Some(&row.why)), shown(row.mend.as_deref())]);
         }
-        text.push_str(&table.render(view.width));
+        text.push_str(&table.listed(view.width));
     }
     if families.is_empty() {
         return text;
@@ -80,5 +80,5 @@ pub(super) fn render(rows: &[Row], view: View) -> String {
         table.row([shown(row.family.as_deref()), shown(group), shown(Some(&row.why))]);
     }
     let gap = if text.is_empty() { "" } else { "\n" };
-    text + gap + &table.render(view.width)
+    text + gap + &table.listed(view.width)
 }

@@ -2,13 +2,13 @@
 
 use serde::{Serialize, Serializer};
 
-use super::table::{Fit, Table};
 use super::{View, shown};
 use crate::catalog::Catalog;
 use crate::catalog::words::Words;
 use crate::discover::Machine;
 use crate::discover::pci::{Address, Function};
 use crate::plan::device::{above, counted_with, part};
+use crate::table::{Fit, Table};
 use crate::text::printable;
 
 /// One function that is no bridge.
@@ -122,5 +122,5 @@ pub(super) fn render(rows: &[Row], view: View) -> String {
             }),
         ]);
     }
-    table.render(view.width)
+    table.listed(view.width)
 }

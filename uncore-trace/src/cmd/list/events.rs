@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use super::table::{Fit, Table};
 use super::{View, shown};
 use crate::catalog::Catalog;
 use crate::catalog::source::Cause;
 use crate::catalog::words::Words;
 use crate::discover::{Machine, name};
+use crate::table::{Fit, Table};
 use crate::text::wrapped;
 use crate::units;
 
@@ -85,7 +85,7 @@ pub(super) fn render(rows: &[Row], view: View) -> String {
             shown(row.about.as_deref()),
         ]);
     }
-    let mut text = table.render(view.width);
+    let mut text = table.listed(view.width);
     let more = rows.iter().filter(|row| !shows(row)).count();
     if more > 0 {
         let note = format!("{more} more by the vendor's names: `list events --all` shows them");

@@ -6,13 +6,13 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use super::table::{Fit, Table};
 use super::{View, shown};
 use crate::catalog::Catalog;
 use crate::catalog::group::Group;
 use crate::catalog::suggest::few;
 use crate::discover::{Machine, name};
 use crate::plan::{Request, plan};
+use crate::table::{Fit, Table};
 use crate::text::{printable, wrapped};
 
 /// One group.
@@ -74,7 +74,7 @@ pub(super) fn render(rows: &[Row], view: View) -> String {
             joined(&row.events),
         ]);
     }
-    let mut text = table.render(view.width);
+    let mut text = table.listed(view.width);
     for row in rows.iter().filter(|row| row.counters > 0) {
         for note in &row.notes {
             let prefix = format!("note: {}: ", row.group);

@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use super::table::{Fit, Table};
 use super::{View, shown};
 use crate::catalog::Catalog;
 use crate::discover::Machine;
 use crate::plan::device::Narrowing;
 use crate::plan::resolve::Resolver;
+use crate::table::{Fit, Table};
 use crate::text::wrapped;
 
 /// One metric of one family.
@@ -116,7 +116,7 @@ pub(super) fn render(rows: &[Row], view: View) -> String {
             shown(Some(&row.here())),
         ]);
     }
-    let mut text = if shown_rows.is_empty() { String::new() } else { table.render(view.width) };
+    let mut text = if shown_rows.is_empty() { String::new() } else { table.listed(view.width) };
     let hidden = |vendor| rows.iter().filter(|its| its.vendor == vendor && !is_shown(its)).count();
     let (more, others) = (hidden(true), hidden(false));
     if more > 0 {

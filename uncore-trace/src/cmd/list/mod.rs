@@ -17,7 +17,6 @@ use crate::terminal;
 use crate::text::{printable, wrapped};
 
 pub mod summary;
-mod table;
 
 /// How the text is shown.
 #[derive(Debug, Clone, Copy, Default)]

@@ -2,13 +2,13 @@
 
 use serde::Serialize;
 
-use super::table::{Fit, Table};
 use super::{View, shown};
 use crate::catalog::Catalog;
 use crate::catalog::group::Group;
 use crate::catalog::scope::Scope;
 use crate::catalog::words::Words;
 use crate::discover::{CpuList, Machine};
+use crate::table::{Fit, Table};
 
 /// One PMU.
 #[derive(Debug, Serialize)]
@@ -77,5 +77,5 @@ pub(super) fn render(rows: &[Row], view: View) -> String {
             shown(row.about.as_deref()),
         ]);
     }
-    table.render(view.width)
+    table.listed(view.width)
 }

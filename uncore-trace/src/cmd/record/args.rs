@@ -176,7 +176,7 @@ pub struct Args {
     pub(super) flush: Option<Duration>,
 
     /// Take each line that is written to this FIFO as a mark (TEXT, begin:NAME or end:NAME); if nothing
-    /// is there, a Unix socket is made, and removed at the end
+    /// is there, the FIFO is made, and removed at the end
     #[arg(long, value_name = "PATH", help_heading = WRITE)]
     pub(super) marks: Option<PathBuf>,
 

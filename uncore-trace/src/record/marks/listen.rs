@@ -1,17 +1,18 @@
-//! Where marks come from: the socket of `uncore-trace mark`, and the FIFO or socket of `record --marks`.
+//! Where marks come from: the socket of `uncore-trace mark`, and the FIFO of `record --marks`.
 //!
 //! Each is a task of the recorder's event loop. Guarantees: of a socket's senders only root and the
 //! recorder's own user are heard; no sender can make the recorder wait, nor keep it from draining; what
-//! is at a path is neither replaced nor removed, unless it is the socket that was made here.
+//! is at a path is neither replaced nor removed, unless it is the FIFO that was made here.
 
-use std::fs::{self, Permissions};
+use std::fs;
 use std::io;
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::process::geteuid;
 use tokio::net::unix::pipe::{OpenOptions, Receiver};
 use tokio::net::{UnixListener, UnixStream};
@@ -22,13 +23,13 @@ use super::book::{Book, Refusal, Wish};
 use super::line::{self, Lines};
 use super::wire::{self, MESSAGE_BYTES, Message, REFUSED, TAKEN};
 use crate::clock::mono_ns;
-use crate::schema::marks::{COMMAND, FIFO, SOCKET};
+use crate::schema::marks::{COMMAND, FIFO};
 use crate::text::printable;
 
 /// How long `uncore-trace mark` may take to send its message; it does so at once.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Connections of one socket that are served at a time; more wait in the kernel.
+/// Connections that are served at a time; more wait in the kernel.
 const MOST_CONNECTIONS: usize = 64;
 
 /// Bytes that are read at once, after which others have their turn.
@@ -42,15 +43,7 @@ pub(super) fn lock(book: &Shared) -> MutexGuard<'_, Book> {
     book.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What is at the path of `record --marks`.
-pub(super) enum Source {
-    /// A FIFO that was there.
-    Fifo(Receiver),
-    /// A socket that was made.
-    Socket(UnixListener, Made),
-}
-
-/// A socket's file, removed when dropped.
+/// A FIFO that was made here, removed when dropped.
 #[derive(Debug)]
 pub(super) struct Made {
     path: PathBuf,
@@ -69,40 +62,35 @@ impl Drop for Made {
     }
 }
 
-/// Opens the FIFO at `path`, or makes a socket where nothing is.
+/// Opens the FIFO at `path`; where nothing is, it is made for the recorder's user, and removed with the second.
 ///
 /// # Errors
 ///
 /// Something else is there, or it cannot be opened or made.
-pub(super) fn source(path: &Path) -> Result<Source> {
+pub(super) fn source(path: &Path) -> Result<(Receiver, Option<Made>)> {
     let shown = path.display();
-    match fs::metadata(path) {
-        Ok(found) if found.file_type().is_fifo() => {
-            // Opened for writing too: it does not end with its last writer.
-            let opened = OpenOptions::new().read_write(true).open_receiver(path);
-            Ok(Source::Fifo(opened.with_context(|| format!("cannot open {shown} for --marks"))?))
-        }
-        Ok(found) if found.file_type().is_socket() => bail!(
-            "cannot make the socket {shown} for --marks: there is one, of another program or of a \
-             recorder that was killed: remove it if nobody uses it, or name another path"
-        ),
+    let made = match fs::metadata(path) {
+        Ok(found) if found.file_type().is_fifo() => None,
         Ok(_) => bail!(
             "{shown} cannot be used for --marks: name a FIFO (`mkfifo PATH` makes one), or a path \
-             where nothing is, for a socket"
+             where nothing is"
         ),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            made(path).with_context(|| format!("cannot make the socket {shown} for --marks"))
+            Some(made(path).with_context(|| format!("cannot make the FIFO {shown} for --marks"))?)
         }
-        Err(error) => Err(error).with_context(|| format!("cannot look at {shown} for --marks")),
-    }
+        Err(error) => {
+            return Err(error).with_context(|| format!("cannot look at {shown} for --marks"));
+        }
+    };
+    // Opened for writing too: it does not end with its last writer.
+    let opened = OpenOptions::new().read_write(true).open_receiver(path);
+    Ok((opened.with_context(|| format!("cannot open {shown} for --marks"))?, made))
 }
 
-fn made(path: &Path) -> Result<Source> {
-    let listener = UnixListener::bind(path)?;
+fn made(path: &Path) -> io::Result<Made> {
+    mknodat(CWD, path, FileType::Fifo, Mode::from_raw_mode(0o600), 0)?;
     let found = fs::symlink_metadata(path)?;
-    let made = Made { path: path.to_owned(), identity: (found.dev(), found.ino()) };
-    fs::set_permissions(path, Permissions::from_mode(0o600))?;
-    Ok(Source::Socket(listener, made))
+    Ok(Made { path: path.to_owned(), identity: (found.dev(), found.ino()) })
 }
 
 /// The socket that `uncore-trace mark` finds.
@@ -112,12 +100,24 @@ pub(super) fn own() -> Result<UnixListener> {
 
 /// Serves `uncore-trace mark`.
 pub(super) async fn commands(listener: UnixListener, book: Shared) {
-    serve(listener, |stream| answer(stream, Arc::clone(&book))).await;
-}
-
-/// Takes lines from whoever connects.
-pub(super) async fn socket(listener: UnixListener, book: Shared) {
-    serve(listener, |stream| read_lines(stream, Arc::clone(&book))).await;
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept(), if connections.len() < MOST_CONNECTIONS => {
+                match accepted {
+                    Ok((stream, _)) => {
+                        connections.spawn(answer(stream, Arc::clone(&book)));
+                    }
+                    // Too many open files, or a sender that has gone.
+                    Err(error) => {
+                        log::debug!("cannot accept a connection for marks: {error}");
+                        sleep(Duration::from_millis(100)).await;
+                    }
+                }
+            }
+            Some(_) = connections.join_next(), if !connections.is_empty() => {}
+        }
+    }
 }
 
 /// Takes lines from a FIFO, for as long as it can be read.
@@ -130,7 +130,7 @@ pub(super) async fn fifo(receiver: Receiver, book: Shared) {
             Err(error) => Err(error),
         };
         match read {
-            Ok(read) => lines.feed(&bytes[..read], |line| take_line(&book, line, FIFO, None)),
+            Ok(read) => lines.feed(&bytes[..read], |line| take_line(&book, line)),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => {
                 log::warn!("no more marks are read: cannot read from --marks: {error}");
@@ -138,29 +138,6 @@ pub(super) async fn fifo(receiver: Receiver, book: Shared) {
             }
         }
         yield_now().await;
-    }
-}
-
-/// Accepts connections, and lets `talk` have each.
-async fn serve<F>(listener: UnixListener, talk: impl Fn(UnixStream) -> F)
-where
-    F: Future<Output = ()> + Send + 'static,
-{
-    let mut connections = JoinSet::new();
-    loop {
-        tokio::select! {
-            accepted = listener.accept(), if connections.len() < MOST_CONNECTIONS => {
-                match accepted {
-                    Ok((stream, _)) => drop(connections.spawn(talk(stream))),
-                    // Too many open files, or a sender that has gone.
-                    Err(error) => {
-                        log::debug!("cannot accept a connection for marks: {error}");
-                        sleep(Duration::from_millis(100)).await;
-                    }
-                }
-            }
-            Some(_) = connections.join_next(), if !connections.is_empty() => {}
-        }
     }
 }
 
@@ -227,34 +204,11 @@ fn take_message(bytes: &[u8], book: &Shared, pid: Option<i32>) -> Result<(), Str
     lock(book).take(wish, mono_ns()).map_err(Refusal::words)
 }
 
-/// Takes the lines of a connection until it ends.
-async fn read_lines(stream: UnixStream, book: Shared) {
-    let pid = match sender(&stream) {
-        Ok(pid) => pid,
-        Err(reason) => {
-            log::warn!("--marks: a connection was closed: {reason}");
-            return;
-        }
-    };
-    let mut lines = Lines::default();
-    let mut bytes = [0; READ];
-    while stream.readable().await.is_ok() {
-        match stream.try_read(&mut bytes) {
-            Ok(0) => break,
-            Ok(read) => lines.feed(&bytes[..read], |line| take_line(&book, line, SOCKET, pid)),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(_) => break,
-        }
-        yield_now().await;
-    }
-    lines.end(|line| take_line(&book, line, SOCKET, pid));
-}
-
-fn take_line(book: &Shared, line: &[u8], source: &'static str, pid: Option<i32>) {
+fn take_line(book: &Shared, line: &[u8]) {
     let now = mono_ns();
     let mut book = lock(book);
     let taken = line::parse(line).and_then(|(act, text)| {
-        book.take(Wish { act, text, id: None, mono_ns: now, source, pid }, now)
+        book.take(Wish { act, text, id: None, mono_ns: now, source: FIFO, pid: None }, now)
     });
     if let Err(refusal) = taken
         && book.count_line(refusal)

@@ -2,7 +2,7 @@
 //!
 //! They come from `uncore-trace mark` and from the lines of `record --marks`, and go into the table
 //! `marks` and into the metadata. Guarantees: nothing is left behind by a recorder that is killed but
-//! the socket file of `--marks`; a mark that is refused is reported to its sender, or is a row of `loss`.
+//! the FIFO of `--marks`; a mark that is refused is reported to its sender, or is a row of `loss`.
 
 mod book;
 mod line;
@@ -17,7 +17,7 @@ use anyhow::Result;
 use tokio::task::JoinSet;
 
 use self::book::{Book, Room};
-use self::listen::{Made, Shared, Source, lock};
+use self::listen::{Made, Shared, lock};
 use super::args::Options;
 use crate::assemble::{Ledger, Sink};
 use crate::clock::mono_ns;
@@ -29,7 +29,7 @@ pub(super) struct Marks {
     book: Shared,
     /// Ended when this is dropped.
     listeners: JoinSet<()>,
-    /// The socket's file.
+    /// The FIFO, if it was made here.
     made: Option<Made>,
 }
 
@@ -52,15 +52,9 @@ impl Marks {
         let mut listeners = JoinSet::new();
         let mut made = None;
         if let Some(path) = &options.marks {
-            match listen::source(path)? {
-                Source::Fifo(receiver) => {
-                    listeners.spawn(listen::fifo(receiver, Arc::clone(&book)))
-                }
-                Source::Socket(listener, file) => {
-                    made = Some(file);
-                    listeners.spawn(listen::socket(listener, Arc::clone(&book)))
-                }
-            };
+            let (receiver, file) = listen::source(path)?;
+            made = file;
+            listeners.spawn(listen::fifo(receiver, Arc::clone(&book)));
         }
         if options.listen {
             match listen::own() {

@@ -36,22 +36,12 @@ fn rows(ts_us: i64) -> RecordBatch {
         host: "h1",
         boot_id: "b",
         cluster: Some("c"),
-        socket: None,
         subsystem: "mem",
-        link: None,
-        direction: None,
-        peak: None,
-        peak_direction: None,
         pmu: "p",
         event: "e",
-        filter: "",
         unit: "bytes",
         owner: "task",
-        number: None,
-        comm: None,
         cgroup: Some("/a"),
-        container: None,
-        pod: None,
         value: Some(1.0),
         low: Some(1.0),
         high: Some(1.0),
@@ -59,6 +49,7 @@ fn rows(ts_us: i64) -> RecordBatch {
         running: 1.0,
         method: "exact",
         confidence: Some(1.0),
+        ..rollup::Row::default()
     });
     rows.finish()
 }

@@ -79,13 +79,13 @@ fn the_oldest_part_makes_room_and_never_the_one_that_is_recorded() {
     let mut all = series(&target, None);
     finish(&mut all);
     all.make_room().unwrap();
-    assert_eq!(all.parts().unwrap(), [1]);
+    assert_eq!(all.parts.numbers().unwrap(), [1]);
     let mut some = series(&target, Some(Keep::Parts(9)));
     finish(&mut some);
     let live = record(&mut some);
     for left in [&[2, 3][..], &[3], &[3]] {
         some.make_room().unwrap();
-        assert_eq!(some.parts().unwrap(), left);
+        assert_eq!(some.parts.numbers().unwrap(), left);
     }
     drop(live);
 }
@@ -97,33 +97,20 @@ fn window(series: &mut Series, boot: &str, mono_ns: i64) {
     let mut writer = Writer::create(series.next_target(), Create::default(), &pairs).unwrap();
     let mut rows = fabric::Builder::default();
     rows.append(&fabric::Row {
-        ts: 0,
         mono_ns,
         window_ns: 1,
         host: "h",
         boot_id: boot,
-        cluster: None,
-        counter: 0,
-        socket: None,
-        cpu: 0,
         subsystem: "mem",
         pmu: "p",
         event: "e",
-        filter: "",
         unit: "bytes",
         owner: "task",
-        pid: None,
-        number: None,
-        comm: None,
-        cgroup_id: None,
-        cgroup: None,
-        container: None,
-        pod: None,
         value: Some(1.0),
         total: Some(1.0),
         running: 1.0,
         method: "exact",
-        confidence: None,
+        ..fabric::Row::default()
     });
     writer.write(&fabric::TABLE, &rows.finish()).unwrap();
     writer.finish(&pairs).unwrap();
@@ -153,11 +140,11 @@ fn as_many_bytes_are_kept_as_fit_beside_what_is_recorded() {
     assert!(size > 0);
     series.keep = Some(Keep::Bytes(3 * size + size / 2));
     series.trim(0).unwrap();
-    assert_eq!(series.parts().unwrap(), [2, 3, 4]);
+    assert_eq!(series.parts.numbers().unwrap(), [2, 3, 4]);
     series.trim(size).unwrap();
-    assert_eq!(series.parts().unwrap(), [3, 4]);
+    assert_eq!(series.parts.numbers().unwrap(), [3, 4]);
     series.trim(u64::MAX / 2).unwrap();
-    assert_eq!(series.parts().unwrap(), Vec::<u64>::new());
+    assert_eq!(series.parts.numbers().unwrap(), Vec::<u64>::new());
 }
 
 #[test]
@@ -167,7 +154,7 @@ fn a_part_that_is_recorded_is_never_removed_and_nobody_else_may_record() {
     let mut first = series(&target, Some(Keep::Bytes(1)));
     let live = record(&mut first);
     first.trim(1 << 40).unwrap();
-    assert_eq!(first.parts().unwrap(), [1]);
+    assert_eq!(first.parts.numbers().unwrap(), [1]);
     let error = Series::open(&target, None, Mode::default()).unwrap_err().to_string();
     assert!(error.contains("00000001 is being recorded now"), "{error}");
     drop(live);

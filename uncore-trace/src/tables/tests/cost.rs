@@ -46,20 +46,15 @@ pub(super) fn readings_of(seconds: i64, per_second: i64, with_times: bool) -> Re
                 mono_ns,
                 tick,
                 counter: counter as i32,
-                cpu: 0,
                 value: Some(value),
                 enabled: with_times.then_some(time),
                 running: with_times.then_some(time),
                 width_ns,
                 trigger: "timer",
-                error: None,
                 pid: Some(4242),
                 tid: Some(4242 + (tick / 300 % 2) as i32),
                 cgroup_id: Some(77),
-                owner: None,
-                process: None,
-                owner_cgroup_id: None,
-                number: None,
+                ..readings::Row::default()
             });
         }
     }

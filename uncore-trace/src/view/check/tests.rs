@@ -12,8 +12,8 @@ use super::super::usage::{By, Question, usage};
 use super::super::{programs, render};
 use super::{Finding, Outcome, check, intact};
 use crate::schema::{ALL, TableDef, io, loss, metadata, readings};
+use crate::tables::names::table_path;
 use crate::tables::reader::Recording;
-use crate::tables::writer::table_path;
 
 /// The names of the invariants that fail, and those that cannot be verified.
 fn judge(dataset: bool, broken: &Broken) -> (Vec<&'static str>, Vec<&'static str>) {

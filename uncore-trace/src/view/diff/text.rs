@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use super::super::interval::Interval;
 use super::super::layout::{Column, Fit, Kind};
-use super::super::render::{Style, draw, fit_names};
+use super::super::render::Style;
 use super::rate::{Change, Verdict};
 use super::summary::name;
 pub use super::summary::rates;
@@ -30,26 +30,22 @@ pub fn text(diff: &Diff, called: [&str; 2], top: Option<usize>, style: Style) ->
     }
     out.push('\n');
     let shown: Vec<Vec<&Tenant>> = diff.ways.iter().map(|way| tenants(way, top)).collect();
-    let mut tables: Vec<Vec<Column>> = diff
+    let tables: Vec<Vec<Column>> = diff
         .ways
         .iter()
         .zip(&shown)
         .map(|(way, tenants)| columns(diff, way, tenants, style))
         .collect();
-    let fit = style.width.map(|width| Fit::new(width, &tables));
-    let mut shortened = false;
-    for ((way, tenants), columns) in diff.ways.iter().zip(&shown).zip(&mut tables) {
-        if let Some(fit) = &fit {
-            shortened |= fit_names(columns, fit, style);
-        }
+    let fit = Fit::new(style, &tables);
+    for ((way, tenants), columns) in diff.ways.iter().zip(&shown).zip(&tables) {
         out.push_str(&headline(way, style));
         if !tenants.is_empty() {
-            out.push_str(&draw(columns));
+            out.push_str(&fit.draw(columns));
         }
         out.push_str(&rest(way, tenants.len()));
         out.push('\n');
     }
-    if let Some(note) = fit.and_then(|fit| fit.note(shortened)) {
+    if let Some(note) = fit.note() {
         // Writing to a String cannot fail.
         writeln!(out, "{}", wrap(&note, width)).unwrap_or_default();
     }

@@ -5,24 +5,18 @@
 
 use std::fmt::Write as _;
 
-use comfy_table::{Cell, CellAlignment};
 use serde::Serialize;
 
 use super::{FULL, Way};
-use crate::terminal::{mark, shorten, wrap};
-use crate::text::{escape_json, lines, plain_table, printable};
+use crate::table::{Fit, Table};
+use crate::terminal::{mark, wrap};
+use crate::text::{escape_json, printable};
 use crate::units::{self, Shared};
 use crate::view::links::Links;
 use crate::view::render::Style;
 
 /// Those who filled a link that are named; the others are a number.
 const NAMED: usize = 3;
-
-/// Fewest columns for the name of a link.
-const LEAST_NAME: usize = 16;
-
-/// Columns of all that stands beside the name.
-const FIGURES: usize = 62;
 
 /// A table with a line for each direction of each link, then who filled those that were nearly full, and
 /// where the peaks are from.
@@ -33,35 +27,30 @@ pub fn table(ways: &[Way], links: &Links, style: Style) -> String {
     let unit =
         Shared::of(ways.iter().flat_map(|way| [way.average(), way.highest]).flatten(), "bytes");
     let rate = |rate: Option<f64>| rate.map_or_else(|| "?".to_owned(), |rate| unit.figure(rate));
-    let head = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
-    let mut table = plain_table([
-        Cell::new("link"),
-        head(format!("average {}", unit.rate_name())),
-        head(format!("highest {}", unit.rate_name())),
-        head("of peak".to_owned()),
-        head("highest".to_owned()),
-        head(format!("above {:.0} %", FULL * 100.0)),
+    let mut table = Table::new([
+        ("link".to_owned(), Fit::Shorten),
+        (format!("average {}", unit.rate_name()), Fit::Number),
+        (format!("highest {}", unit.rate_name()), Fit::Number),
+        ("of peak".to_owned(), Fit::Number),
+        ("highest".to_owned(), Fit::Number),
+        (format!("above {:.0} %", FULL * 100.0), Fit::Number),
     ]);
-    let width = style.width.map(|width| width.saturating_sub(FIGURES).max(LEAST_NAME));
     let of_peak = |way: &Way, rate: Option<f64>| percent(way, links, rate);
     for way in ways {
-        let name = printable(&links.label(way.link, way.direction)).into_owned();
-        let name = width
-            .map_or(name.clone(), |width| shorten(&name, width, mark(style.ascii)).into_owned());
-        table.add_row([
-            Cell::new(name),
-            head(rate(way.average())),
-            head(rate(way.highest)),
-            head(of_peak(way, way.average())),
-            head(of_peak(way, way.highest)),
-            head(match (way.limit(links), way.full_ns) {
+        table.row([
+            printable(&links.label(way.link, way.direction)).into_owned(),
+            rate(way.average()),
+            rate(way.highest),
+            of_peak(way, way.average()),
+            of_peak(way, way.highest),
+            match (way.limit(links), way.full_ns) {
                 (None, _) => "-".to_owned(),
                 (_, None) => "?".to_owned(),
                 (_, Some(ns)) => units::human(ns as f64, "ns"),
-            }),
+            },
         ]);
     }
-    let mut text = lines(&table);
+    let mut text = table.draw(style.width, mark(style.ascii));
     for line in said(ways, links) {
         let line = style.width.map_or(line.clone(), |width| wrap(&line, width));
         // Writing to a String cannot fail.

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use super::super::key::By;
 use super::super::layout::{Column, Fit, Kind};
-use super::super::render::{Style, draw, fit_names};
+use super::super::render::Style;
 use super::{LEAST, Latency, Part, Tenant};
 use crate::terminal::{mark, shorten, wrap};
 use crate::text::printable;
@@ -18,17 +18,14 @@ pub fn text(latencies: &[Latency], by: By, top: Option<usize>, style: Style) -> 
     let width = style.width.unwrap_or(usize::MAX);
     let known: Vec<Vec<Row<'_>>> = latencies.iter().map(rows).collect();
     let shown = |rows: &[Row<'_>]| rows.len().min(top.unwrap_or(usize::MAX));
-    let mut tables: Vec<Vec<Column>> = latencies
+    let tables: Vec<Vec<Column>> = latencies
         .iter()
         .zip(&known)
         .map(|(latency, rows)| columns(latency, &rows[..shown(rows)], by))
         .collect();
-    let fit = style.width.map(|width| Fit::new(width, &tables));
-    let (mut out, mut shortened) = (String::new(), false);
-    for ((latency, rows), columns) in latencies.iter().zip(&known).zip(&mut tables) {
-        if let Some(fit) = &fit {
-            shortened |= fit_names(columns, fit, style);
-        }
+    let fit = Fit::new(style, &tables);
+    let mut out = String::new();
+    for ((latency, rows), columns) in latencies.iter().zip(&known).zip(&tables) {
         let mut lines = vec![headline(latency)];
         lines.extend(rows.first().map(|row| sentence(latency, row, style)));
         for line in lines {
@@ -37,14 +34,14 @@ pub fn text(latencies: &[Latency], by: By, top: Option<usize>, style: Style) -> 
         }
         let shown = shown(rows);
         if shown > 0 {
-            out.push_str(&draw(columns));
+            out.push_str(&fit.draw(columns));
         }
         for line in left_out(rows.len() - shown, latency.tenants.len() - rows.len()) {
             writeln!(out, "{}", wrap(&line, width)).unwrap_or_default();
         }
         out.push('\n');
     }
-    if let Some(note) = fit.and_then(|fit| fit.note(shortened)) {
+    if let Some(note) = fit.note() {
         writeln!(out, "{}", wrap(&note, width)).unwrap_or_default();
     }
     out

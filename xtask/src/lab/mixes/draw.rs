@@ -65,11 +65,11 @@ impl Draw<'_> {
     ) -> Tenant {
         let reads = self.between(0.3, 0.9);
         Tenant {
-            cgroup: cgroup.to_owned(),
+            cgroup: Some(cgroup.to_owned()),
             cpus: Some(cpus),
             flows: self.flows(socket, rate, reads),
             duration_ms: self.duration_ms,
-            period_us: Some(period_us(self.machine)),
+            period_us: period_us(self.machine),
             ..Tenant::default()
         }
     }
@@ -88,7 +88,7 @@ impl Draw<'_> {
     /// A tenant that is asleep for part of the time; it runs for 0.5 to 4 ms at a time.
     pub(super) fn resting(&mut self, tenant: Tenant, duty: f64) -> Tenant {
         let stint_us = Some(self.rng.u32(500..4000));
-        Tenant { duty: Some(duty), stint_us, ..tenant }
+        Tenant { duty, stint_us, ..tenant }
     }
 
     pub(super) fn phases(&mut self, ms: std::ops::Range<u32>, spread: f64) -> Vec<Phase> {

@@ -131,7 +131,7 @@ impl Planned {
         };
         let tenants = &mut self.step.work.tenants;
         witness::give(tenants, core, bytes, seed)?;
-        for tenant in tenants.iter_mut().filter(|tenant| tenant.cgroup == DEVICE) {
+        for tenant in tenants.iter_mut().filter(|tenant| tenant.cgroup.as_deref() == Some(DEVICE)) {
             tenant.witness = None;
         }
         Ok(self)
@@ -272,7 +272,7 @@ mod tests {
             for tenant in &step.work.tenants {
                 let stays = tenant.stays.iter().flat_map(|stay| &stay.cpus);
                 let there = tenant.cpus.iter().flatten().chain(stays).any(|&cpu| cpu >= first);
-                assert_eq!(there, tenant.cgroup == DEVICE, "{}", mix.name);
+                assert_eq!(there, tenant.cgroup.as_deref() == Some(DEVICE), "{}", mix.name);
             }
         }
     }
@@ -286,7 +286,7 @@ mod tests {
             for tenant in &planned.step.work.tenants {
                 let moves = !tenant.flows.is_empty() || !tenant.stays.is_empty();
                 let has = tenant.witness.is_some();
-                assert_eq!(has, moves && tenant.cgroup != DEVICE, "{}", mix.name);
+                assert_eq!(has, moves && tenant.cgroup.as_deref() != Some(DEVICE), "{}", mix.name);
             }
         }
     }
@@ -299,7 +299,7 @@ mod tests {
             let Planned { step, .. } = planned(mix, 1);
             let tenants = &step.work.tenants;
             let flows = tenants.iter().map(|tenant| tenant.flows.len()).max().unwrap();
-            let each_us = tenants[0].period_us.unwrap();
+            let each_us = tenants[0].period_us;
             let (cpus, duration_ms) = if mix.large { (16, LARGE_MS) } else { (4, 6000) };
             // And one of misses.
             let moves = (cpus * duration_ms * 1000 / each_us) as usize * (flows + 1);

@@ -49,7 +49,8 @@ pub(super) fn bursts(draw: &mut Draw<'_>) -> Vec<Tenant> {
     for (socket, cpu) in draw.all_cpus() {
         let rate = draw.over(1.0, 4.0);
         let mut peaks = draw.tenant(&format!("peaks-{cpu}"), socket, vec![cpu], rate);
-        peaks.burst = Some(Burst { every: draw.rng.u32(20..80), factor: draw.rng.u32(10..40) });
+        peaks.burst =
+            Some(Burst { every: draw.rng.u32(20..80), factor: f64::from(draw.rng.u32(10..40)) });
         tenants.push(peaks);
         let rate = draw.over(4.0, 16.0);
         let stints = draw.tenant(&format!("stints-{cpu}"), socket, vec![cpu], rate);
@@ -93,12 +94,12 @@ pub(super) fn device(draw: &mut Draw<'_>) -> Vec<Tenant> {
     for [read, written] in counted.iter().cloned().cycle().take(2) {
         let one = |counted: &Counted| Move { amount: 1, ..counted.portion };
         let disk = Disk {
-            path: DISK,
+            path: DISK.to_owned(),
             bytes: 4096 << draw.rng.u32(2..6),
             write_every: draw.rng.u32(2..6),
             pause_us: draw.rng.u32(100..600),
-            read: one(&read),
-            written: one(&written),
+            read: Some(one(&read)),
+            written: Some(one(&written)),
         };
         let cpu = draw.rng.choice(draw.cpus(0)).unwrap_or_default();
         let reader = draw.tenant(&format!("disk-{}", tenants.len()), 0, vec![cpu], 0.0);
@@ -124,7 +125,7 @@ pub(super) fn random(draw: &mut Draw<'_>) -> Vec<Tenant> {
         match draw.rng.u32(0..6) {
             0 => tenant.phases = draw.phases(500..2000, 2.0),
             1 => {
-                let (every, factor) = (draw.rng.u32(10..80), draw.rng.u32(2..20));
+                let (every, factor) = (draw.rng.u32(10..80), draw.rng.u32(2..20).into());
                 tenant.burst = Some(Burst { every, factor });
             }
             _ => {}

@@ -90,7 +90,7 @@ pub(super) fn low_load(draw: &mut Draw<'_>) -> Vec<Tenant> {
         for name in ["a", "b", "c"] {
             let rate = draw.over(2.0, 32.0);
             let tenant = draw.tenant(&format!("{name}-{cpu}"), socket, vec![cpu], rate);
-            let duty = Some(draw.between(0.01, 0.025));
+            let duty = draw.between(0.01, 0.025);
             let stint_us = Some(draw.rng.u32(100..1000));
             tenants.push(Tenant { duty, stint_us, ..tenant });
         }
@@ -113,7 +113,7 @@ pub(super) fn remote(draw: &mut Draw<'_>) -> Vec<Tenant> {
     }
     // Twice the flows fill the log in half the time.
     for tenant in &mut tenants {
-        tenant.period_us = Some(LONG_PERIOD_US);
+        tenant.period_us = LONG_PERIOD_US;
     }
     tenants
 }
@@ -130,7 +130,7 @@ pub(super) fn gpu(draw: &mut Draw<'_>) -> Vec<Tenant> {
         let rate = draw.over(50.0, 200.0);
         let device = draw.tenant(DEVICE, socket, vec![cpu], rate);
         let phases = draw.phases(100..800, 4.0);
-        tenants.push(Tenant { duty: Some(0.05), phases, ..device });
+        tenants.push(Tenant { duty: 0.05, phases, ..device });
     }
     tenants
 }
@@ -142,13 +142,8 @@ pub(super) fn kernel(draw: &mut Draw<'_>) -> Vec<Tenant> {
         let writer = draw.tenant(&format!("writer-{cpu}"), socket, vec![cpu], rate);
         // Its own CPU time is a small part of that of the threads that work for it.
         let (period_us, kernel_us) = (draw.rng.u32(50..150), draw.rng.u32(100..600));
-        let duty = Some(draw.between(0.03, 0.1));
-        tenants.push(Tenant {
-            period_us: Some(period_us),
-            kernel_us: Some(kernel_us),
-            duty,
-            ..writer
-        });
+        let duty = draw.between(0.03, 0.1);
+        tenants.push(Tenant { period_us, kernel_us: Some(kernel_us), duty, ..writer });
     }
     tenants
 }

@@ -24,7 +24,7 @@ pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
     let one = traffic::of_event(instance, EVENT).first().copied();
     let one = one.with_context(|| format!("nothing moves {EVENT}"))?;
     let tenant = |cgroup: &str, amount, start_ms, duration_ms| Tenant {
-        cgroup: cgroup.to_owned(),
+        cgroup: Some(cgroup.to_owned()),
         cpus: Some(vec![0]),
         flows: vec![Move { amount, ..one }],
         start_ms,

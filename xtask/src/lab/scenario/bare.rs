@@ -13,9 +13,9 @@ pub(super) fn steps(_setting: &Setting<'_>) -> Result<Vec<Step>> {
     let mut refused = said(2, &["no PMU of this machine is in the group pcie"]);
     refused.push(Check::NoRecording);
     let busy = Tenant {
-        cgroup: "host".to_owned(),
+        cgroup: Some("host".to_owned()),
         duration_ms: 1000,
-        threads: Some(2),
+        threads: 2,
         ..Tenant::default()
     };
     let work = Work { tenants: vec![busy], settle_ms: 50, ..Work::default() };

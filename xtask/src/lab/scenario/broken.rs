@@ -22,7 +22,7 @@ pub(crate) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
     let instance = instances.first().with_context(|| format!("no {MODEL}"))?;
     let (spec, truth) = traffic::counted(instance, EVENT)?;
     let tenant = Tenant {
-        cgroup: "broken".to_owned(),
+        cgroup: Some("broken".to_owned()),
         once: traffic::everything(instance),
         ..Tenant::default()
     };

@@ -23,13 +23,13 @@ const IPC_WITHIN: f64 = 0.05;
 #[expect(clippy::unnecessary_wraps, reason = "the type of every scenario")]
 pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
     let tenant = |cgroup: &str| Tenant {
-        cgroup: cgroup.to_owned(),
+        cgroup: Some(cgroup.to_owned()),
         duration_ms: DURATION_MS,
         ..Tenant::default()
     };
     let tenants = vec![
         Tenant { cpus: Some(vec![1]), ..tenant("steady") },
-        Tenant { cpus: Some(vec![1]), duty: Some(0.3), ..tenant("sleepy") },
+        Tenant { cpus: Some(vec![1]), duty: 0.3, ..tenant("sleepy") },
         tenant("free"),
     ];
     let cgroups = ["/lab/steady", "/lab/sleepy", "/lab/free"].map(str::to_owned).to_vec();
@@ -48,7 +48,7 @@ pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
     ];
     let options = ["-e", "cycles", "-e", "instructions", "--tick", "5ms", "--interval", "20ms"];
     let name = "core-exact";
-    let busy = Tenant { threads: Some(2 * setting.machine.cpus()), ..tenant("busy") };
+    let busy = Tenant { threads: 2 * setting.machine.cpus(), ..tenant("busy") };
     let busy = Work { tenants: vec![busy], ..Work::default() };
     let ipc = Check::Value {
         metric: "ipc".to_owned(),

@@ -107,7 +107,7 @@ fn step(
         });
     }
     let tenant = Tenant {
-        cgroup: "exact".to_owned(),
+        cgroup: Some("exact".to_owned()),
         once: instances.iter().flat_map(|instance| traffic::everything(instance)).collect(),
         ..Tenant::default()
     };

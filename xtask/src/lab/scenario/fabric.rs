@@ -35,20 +35,20 @@ pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
     let read = Flow::new(setting, "grace-pcie", FROM_DISK)?;
     let written = Flow::new(setting, "grace-pcie", TO_DISK)?;
     let disk = |bytes, write_every| Disk {
-        path: "/dev/vdb",
+        path: "/dev/vdb".to_owned(),
         bytes,
         write_every,
         pause_us: 400,
-        read: read.of(1),
-        written: written.of(1),
+        read: Some(read.of(1)),
+        written: Some(written.of(1)),
     };
     let mut tenants: Vec<Tenant> = ON_CPUS
         .iter()
         .map(|&(cgroup, cpu, counts)| Tenant {
             flows: if counts > 0 { vec![remote.of(counts)] } else { Vec::new() },
-            duty: (counts > 0).then_some(DUTY),
+            duty: if counts > 0 { DUTY } else { 1.0 },
             stint_us: Some(STINT_US),
-            period_us: Some(50),
+            period_us: 50,
             ..tenant(cgroup, cpu)
         })
         .collect();
@@ -82,7 +82,7 @@ pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
 
 fn tenant(cgroup: &str, cpu: u32) -> Tenant {
     Tenant {
-        cgroup: cgroup.to_owned(),
+        cgroup: Some(cgroup.to_owned()),
         cpus: Some(vec![cpu]),
         duration_ms: DURATION_MS,
         ..Tenant::default()

@@ -86,14 +86,14 @@ fn cgroups() -> Vec<String> {
 
 fn work() -> Work {
     let pinned = Tenant {
-        cgroup: "pinned".to_owned(),
+        cgroup: Some("pinned".to_owned()),
         cpus: Some(vec![1]),
         duration_ms: DURATION_MS,
         ..Tenant::default()
     };
     let free = Tenant {
-        cgroup: "free".to_owned(),
-        threads: Some(2),
+        cgroup: Some("free".to_owned()),
+        threads: 2,
         duration_ms: DURATION_MS,
         ..Tenant::default()
     };

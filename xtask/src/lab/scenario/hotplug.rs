@@ -52,7 +52,7 @@ pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
     }
     let cpu = leaving;
     let tenant = Tenant {
-        cgroup: "hotplug".to_owned(),
+        cgroup: Some("hotplug".to_owned()),
         cpus: Some(vec![0]),
         flows,
         start_ms: START_MS,

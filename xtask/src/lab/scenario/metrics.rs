@@ -103,7 +103,7 @@ fn step(
         });
     }
     let tenant = Tenant {
-        cgroup: "metrics".to_owned(),
+        cgroup: Some("metrics".to_owned()),
         once: instances.iter().flat_map(|instance| traffic::everything(instance)).collect(),
         ..Tenant::default()
     };

@@ -118,7 +118,7 @@ impl<'a> Lab<'a> {
     /// All on the CPUs of one socket, with the same time each.
     fn tenants(&self) -> Vec<Tenant> {
         let tenant = |&(cgroup, counts, misses): &(&str, u64, u64)| Tenant {
-            cgroup: cgroup.to_owned(),
+            cgroup: Some(cgroup.to_owned()),
             cpus: Some(self.cpus.clone()),
             flows: self.flows(counts, misses),
             start_ms: 100,
@@ -161,7 +161,7 @@ impl<'a> Lab<'a> {
     fn both(&self) -> Result<Step> {
         let (spec, truth) = traffic::counted(self.core, MISS)?;
         let tenant = Tenant {
-            cgroup: "one".to_owned(),
+            cgroup: Some("one".to_owned()),
             cpus: Some(vec![0]),
             flows: self.flows(1000, 500),
             duration_ms: 500,

@@ -96,7 +96,7 @@ fn step(
         .collect();
     // On a CPU of its own, or its pace would not be steady.
     let tenant = Tenant {
-        cgroup: "steady".to_owned(),
+        cgroup: Some("steady".to_owned()),
         cpus: Some(vec![setting.machine.cpus() - 1]),
         flows,
         duration_ms,

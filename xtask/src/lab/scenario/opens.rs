@@ -13,8 +13,8 @@ const DURATION_MS: u32 = 500;
 #[expect(clippy::unnecessary_wraps, reason = "the type of every scenario")]
 pub(super) fn steps(_setting: &Setting<'_>) -> Result<Vec<Step>> {
     let tenant = Tenant {
-        cgroup: "opens".to_owned(),
-        threads: Some(1),
+        cgroup: Some("opens".to_owned()),
+        threads: 1,
         duration_ms: DURATION_MS,
         ..Tenant::default()
     };

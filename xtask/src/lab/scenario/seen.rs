@@ -29,10 +29,10 @@ pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
                     }
                 }
                 Ok(Tenant {
-                    cgroup: (*cgroup).to_owned(),
+                    cgroup: Some((*cgroup).to_owned()),
                     cpus: Some(vec![number as u32]),
                     flows,
-                    duty: Some(0.5),
+                    duty: 0.5,
                     duration_ms,
                     ..Tenant::default()
                 })

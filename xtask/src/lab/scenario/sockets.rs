@@ -69,7 +69,7 @@ pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
             })
             .collect();
         let tenant = Tenant {
-            cgroup: "sockets".to_owned(),
+            cgroup: Some("sockets".to_owned()),
             once: shown.iter().flat_map(|instance| traffic::everything(instance)).collect(),
             ..Tenant::default()
         };

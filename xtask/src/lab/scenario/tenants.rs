@@ -60,21 +60,21 @@ fn tenant(setting: &Setting<'_>, number: u32, moves: &[Vec<Move>]) -> Tenant {
     });
     let cgroup = ["a", "b", "c", "d"][number as usize % 4].to_owned();
     let mut tenant = Tenant {
-        cgroup,
+        cgroup: Some(cgroup),
         cpus: (number < 4).then(|| vec![number % setting.machine.cpus()]),
         flows: flows.collect(),
         duration_ms: DURATION_MS,
         ..Tenant::default()
     };
     match number / 2 {
-        0 => tenant.duty = Some(0.25),
+        0 => tenant.duty = 0.25,
         1 => {
             let (on, off) = (Phase { ms: 150, scale: 1.0 }, Phase { ms: 50, scale: 0.0 });
             tenant.phases = vec![on, off];
         }
-        2 => tenant.burst = Some(Burst { every: 10, factor: 20 }),
+        2 => tenant.burst = Some(Burst { every: 10, factor: 20.0 }),
         _ => {
-            tenant.threads = Some(2);
+            tenant.threads = 2;
             tenant.start_ms = 500;
             tenant.duration_ms = DURATION_MS - 1000;
         }

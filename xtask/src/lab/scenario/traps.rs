@@ -92,7 +92,7 @@ fn grouped(model: &str, instance: &Instance, events: &[&str]) -> Result<Step> {
         checks.push(Check::Exact { counter: counter as u32, pmu, event, truth });
     }
     let tenant = Tenant {
-        cgroup: "group".to_owned(),
+        cgroup: Some("group".to_owned()),
         once: traffic::everything(instance),
         ..Tenant::default()
     };

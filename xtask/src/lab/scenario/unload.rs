@@ -60,7 +60,8 @@ fn held(setting: &Setting<'_>) -> Result<Step> {
             let (pmu, event) = (instance.name.clone(), (*event).to_owned());
             checks.push(Check::Exact { counter, pmu, event, truth });
             counter += 1;
-            actions.extend(modules.iter().map(|module| Change::Held { module }));
+            actions
+                .extend(modules.iter().map(|module| Change::Held { module: (*module).to_owned() }));
         }
     }
     let after = |(number, change)| Action { after_ms: 800 + 20 * number as u32, change };
@@ -103,8 +104,9 @@ fn taken(
     let mut modules: Vec<(&str, &str)> = unbound.iter().filter_map(|(_, module)| *module).collect();
     modules.dedup();
     for (module, file) in modules {
-        actions.push(Action { after_ms: 1000, change: Change::Unload { module } });
-        actions.push(Action { after_ms: 2200, change: Change::Load { module: file } });
+        actions
+            .push(Action { after_ms: 1000, change: Change::Unload { module: module.to_owned() } });
+        actions.push(Action { after_ms: 2200, change: Change::Load { module: file.to_owned() } });
     }
     for (instance, _) in unbound.iter().filter(|(_, module)| module.is_none()) {
         let pmu = instance.name.clone();
@@ -130,7 +132,7 @@ fn record(
     checks: Vec<Check>,
 ) -> Step {
     let tenant = Tenant {
-        cgroup: "unload".to_owned(),
+        cgroup: Some("unload".to_owned()),
         cpus: Some(vec![0]),
         flows,
         start_ms: START_MS,

@@ -29,20 +29,11 @@ fn read(
         mono_ns,
         tick,
         counter,
-        cpu: 0,
         value,
         enabled: times.map(|its| its.0),
         running: times.map(|its| its.1),
-        width_ns: 0,
         trigger: "timer",
-        error: None,
-        pid: None,
-        tid: None,
-        cgroup_id: None,
-        owner: None,
-        process: None,
-        owner_cgroup_id: None,
-        number: None,
+        ..readings::Row::default()
     });
 }
 

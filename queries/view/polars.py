@@ -1,4 +1,4 @@
-"""The frame that the SQL here asks: all roll-ups below a directory or a bucket.
+"""The frame that the questions ask: all roll-ups below a directory or a bucket.
 
 Polars' SQL has `read_parquet('...')`, and no way to say which columns there may be. So the frame is made
 here, and `pl.SQLContext(rollup=rollup(root)).execute(query)` asks it.

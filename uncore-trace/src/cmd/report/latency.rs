@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::report::{Args, print};
+use super::{Args, print};
 use crate::catalog::metric::{self, Value};
 use crate::schema::metric::Planned;
 use crate::tables::reader::Recording;

@@ -1,6 +1,6 @@
 -- Which versions of the schema are there, and what do older files lack?
 --
--- {root} {files}  as in rollup.sql
+-- {root} {files}  as in view/duckdb.sql
 --
 -- rollup_version, tool_version  as the files say; null: they do not, as what Spark compacted
 -- files                         how many

@@ -1,4 +1,4 @@
--- The view that the other files here ask: all roll-ups below a directory.
+-- The view that the questions ask: all roll-ups below a directory.
 --
 -- {root}   /var/lib/uncore-trace/rollup. Of a bucket: s3('https://...', 'Parquet', ...) in place of file
 -- {files}  cluster=*/date=*/hour=*/*.parquet, or narrower

@@ -1,0 +1,336 @@
+//! Tables of text that fit the width of a terminal.
+//!
+//! Guarantee: without a width each row is one line with all its columns. With one, no line is wider, as long as
+//! the numbers that must stay have room.
+
+use std::cmp::Reverse;
+
+use crate::terminal::{cells, pieces, shorten_all, wrap};
+use crate::text::wrapped;
+
+/// Blanks between two columns.
+const GAP: usize = 2;
+/// Cells that a column of sentences has at least, before another column is left out for it.
+const SENTENCE: usize = 24;
+/// A name has at least this part of the width, if it needs that much, before a column is left out for it.
+const NAME_PART: usize = 3;
+/// Cells a name has at least, however narrow the terminal is.
+const NAME_LEAST: usize = 8;
+
+/// What becomes of a column for which there is no room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fit {
+    /// It stays as it is: a name to be typed.
+    Whole,
+    /// As [`Fit::Whole`], of numbers: their ends are below each other, and they are never broken.
+    Number,
+    /// It stays, in several lines.
+    Wrap,
+    /// It stays, and the middle of its texts is left out.
+    Shorten,
+    /// It is left out, the least number first.
+    Drop(u8),
+    /// As [`Fit::Drop`], of numbers.
+    Count(u8),
+}
+
+impl Fit {
+    /// How late the column goes; `None`: it stays.
+    const fn rank(self) -> Option<u8> {
+        match self {
+            Self::Drop(rank) | Self::Count(rank) => Some(rank),
+            _ => None,
+        }
+    }
+}
+
+/// A column of one table.
+#[derive(Debug, Clone)]
+pub struct Column {
+    /// Above the texts, in one or more lines.
+    pub head: String,
+    /// How it gives way.
+    pub fit: Fit,
+    /// Its text in each row.
+    pub cells: Vec<String>,
+}
+
+impl Column {
+    /// The least and the most cells that its texts need in a table of this width.
+    fn range(&self, width: usize) -> (usize, usize) {
+        let texts = || self.cells.iter().map(String::as_str).chain(self.head.lines());
+        let most = texts().map(cells).max().unwrap_or(0);
+        let least = match self.fit {
+            Fit::Wrap => {
+                let word = texts().flat_map(str::split_whitespace).map(cells).max().unwrap_or(0);
+                most.min(SENTENCE).max(word)
+            }
+            Fit::Shorten => most.min((width / NAME_PART).max(NAME_LEAST)),
+            _ => most,
+        };
+        (least, most)
+    }
+}
+
+/// Cells of each column's text, the same in all of these tables, which have the same columns; `None`: there is no
+/// room for the column.
+pub fn fit(width: Option<usize>, tables: &[Vec<Column>]) -> Vec<Option<usize>> {
+    let count = tables.first().map_or(0, Vec::len);
+    let of = |at: usize| tables.iter().filter_map(move |table| table.get(at));
+    let larger = |a: (usize, usize), b: (usize, usize)| (a.0.max(b.0), a.1.max(b.1));
+    let range = |at| of(at).map(|it| it.range(width.unwrap_or(usize::MAX))).fold((0, 0), larger);
+    let ranges: Vec<_> = (0..count).map(range).collect();
+    let Some(width) = width else {
+        return ranges.into_iter().map(|(_, most)| Some(most)).collect();
+    };
+    let rank = |at: usize| of(at).filter_map(|column| column.fit.rank()).max();
+    // A blank stands before the first column.
+    let taken = |shown: &[usize]| shown.iter().map(|at| GAP + ranges[*at].0).sum::<usize>() - 1;
+    let (mut optional, mut shown): (Vec<usize>, Vec<usize>) =
+        (0..count).partition(|at| rank(*at).is_some());
+    optional.sort_by_key(|at| Reverse(rank(*at)));
+    for at in optional {
+        shown.push(at);
+        if taken(&shown) > width {
+            shown.pop();
+        }
+    }
+    let mut widths = vec![None; count];
+    if shown.is_empty() {
+        return widths;
+    }
+    let (mut spare, mut lack) =
+        (width.saturating_sub(taken(&shown)), taken(&shown).saturating_sub(width));
+    for at in &shown {
+        widths[*at] = Some(ranges[*at].0);
+    }
+    // What is left goes to those that want more, in equal parts.
+    loop {
+        let wanting = widths.iter_mut().zip(&ranges);
+        let wanting = wanting.filter_map(|(now, (_, most))| Some((now.as_mut()?, *most)));
+        let wanting: Vec<_> = wanting.filter(|(now, most)| **now < *most).collect();
+        if spare == 0 || wanting.is_empty() {
+            break;
+        }
+        let part = (spare / wanting.len()).max(1);
+        for (now, most) in wanting {
+            let more = part.min(most - *now).min(spare);
+            *now += more;
+            spare -= more;
+        }
+    }
+    // Where even those that stay have no room, names are shortened further, and then texts are broken.
+    let shortened = |fit: Fit| fit == Fit::Shorten;
+    let broken = |fit: Fit| matches!(fit, Fit::Wrap | Fit::Whole);
+    let steps: [(&dyn Fn(Fit) -> bool, usize); 2] = [(&shortened, NAME_LEAST), (&broken, 1)];
+    for (gives, least) in steps {
+        while lack > 0 {
+            let giving = widths.iter_mut().zip(&tables[0]).filter(|(_, it)| gives(it.fit));
+            let Some(widest) = giving.filter_map(|(now, _)| now.as_mut()).max() else { break };
+            if *widest <= least {
+                break;
+            }
+            *widest -= 1;
+            lack -= 1;
+        }
+    }
+    widths
+}
+
+/// The columns as lines, in widths that [`fit`] found; `mark` stands for what was left out of a text.
+pub fn draw(columns: &[Column], widths: &[Option<usize>], mark: &str) -> String {
+    let shown = columns.iter().zip(widths).filter_map(|(column, width)| {
+        let width = (*width)?;
+        let texts: Vec<&str> = column.cells.iter().map(String::as_str).collect();
+        let texts = match column.fit {
+            Fit::Shorten => shorten_all(&texts, width, mark),
+            _ => column.cells.clone(),
+        };
+        Some((column, width, texts))
+    });
+    let shown: Vec<_> = shown.collect();
+    let mut out = String::new();
+    let mut row = |text: &dyn Fn(&Column, &[String]) -> String| {
+        let lines = |(column, width, texts): &(&Column, usize, Vec<String>)| {
+            (broken(&text(column, texts), *width), *width, column.fit)
+        };
+        let cells_of: Vec<_> = shown.iter().map(lines).collect();
+        for line in 0..cells_of.iter().map(|(lines, ..)| lines.len()).max().unwrap_or(0).max(1) {
+            let mut drawn = String::new();
+            for (lines, width, fit) in &cells_of {
+                let text = lines.get(line).map_or("", String::as_str);
+                let blanks = " ".repeat(width.saturating_sub(cells(text)));
+                let gap = if drawn.is_empty() { 1 } else { GAP };
+                drawn.push_str(&" ".repeat(gap));
+                drawn.push_str(&match fit {
+                    Fit::Number | Fit::Count(_) => blanks + text,
+                    _ => text.to_owned() + &blanks,
+                });
+            }
+            out.push_str(drawn.trim_end());
+            out.push('\n');
+        }
+    };
+    row(&|column, _| column.head.clone());
+    for at in 0..columns.first().map_or(0, |column| column.cells.len()) {
+        row(&|_, texts| texts.get(at).cloned().unwrap_or_default());
+    }
+    out
+}
+
+/// The lines of a text, none wider than `width`: words that are wider are broken.
+fn broken(text: &str, width: usize) -> Vec<String> {
+    let mut lines = Vec::new();
+    for line in text.lines() {
+        let wrapped = if cells(line) > width { wrap(line, width) } else { line.to_owned() };
+        lines.extend(wrapped.lines().flat_map(|line| pieces(line, width)).map(str::to_owned));
+    }
+    lines
+}
+
+/// A table that is filled row by row.
+#[derive(Debug)]
+pub struct Table {
+    columns: Vec<Column>,
+}
+
+impl Table {
+    /// An empty one.
+    pub fn new<H: Into<String>>(columns: impl IntoIterator<Item = (H, Fit)>) -> Self {
+        let column = |(head, fit): (H, Fit)| Column { head: head.into(), fit, cells: Vec::new() };
+        Self { columns: columns.into_iter().map(column).collect() }
+    }
+
+    /// An empty one whose columns stay as they are.
+    pub fn whole<H: Into<String>>(heads: impl IntoIterator<Item = H>) -> Self {
+        Self::new(heads.into_iter().map(|head| (head, Fit::Whole)))
+    }
+
+    /// Adds a row: one cell a column, safe to print.
+    pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        for (column, cell) in self.columns.iter_mut().zip(cells) {
+            column.cells.push(cell);
+        }
+    }
+
+    /// The text, in at most `width` cells a line if there is a width.
+    pub fn draw(&self, width: Option<usize>, mark: &str) -> String {
+        draw(&self.columns, &fit(width, std::slice::from_ref(&self.columns)), mark)
+    }
+
+    /// As [`Table::draw`], with what is the same in every row said once above it, and what there is no room for
+    /// named below it.
+    pub fn listed(&self, width: Option<usize>) -> String {
+        let Some(width) = width else { return self.draw(None, "") };
+        let (same, others): (Vec<_>, Vec<_>) =
+            self.columns.iter().cloned().partition(is_same_in_every_row);
+        let tables = [others];
+        let widths = fit(Some(width), &tables);
+        let [others] = &tables;
+        let mut text = String::new();
+        if !same.is_empty() {
+            let said = |column: &Column| match column.cells[0].as_str() {
+                "-" => format!("no {}", column.head),
+                text => format!("{} {text}", column.head),
+            };
+            let said: Vec<_> = same.iter().map(said).collect();
+            text.push_str(&wrapped("In every row: ", &said.join(", "), Some(width)));
+        }
+        text.push_str(&draw(others, &widths, ""));
+        let hidden = others.iter().zip(&widths).filter(|(_, width)| width.is_none());
+        let hidden: Vec<_> = hidden.map(|(column, _)| column.head.as_str()).collect();
+        if !hidden.is_empty() {
+            let names = format!("{} (see --wide)", hidden.join(", "));
+            text.push_str(&wrapped("Not shown: ", &names, Some(width)));
+        }
+        text
+    }
+}
+
+/// Whether a column may be left out and says the same in all of several rows.
+fn is_same_in_every_row(column: &Column) -> bool {
+    let is_same = column.cells.windows(2).all(|pair| pair[0] == pair[1]);
+    column.fit.rank().is_some() && column.cells.len() > 1 && is_same
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table() -> Table {
+        let mut table = Table::new([
+            ("name", Fit::Whole),
+            ("unit", Fit::Drop(2)),
+            ("formula", Fit::Drop(1)),
+            ("what it is", Fit::Wrap),
+        ]);
+        table.row(
+            ["mem_read_bandwidth", "GB/s", "cas_count_read / duration_ns", "-"].map(str::to_owned),
+        );
+        let about = "what the CPUs of this socket read from the memory of this socket";
+        table.row(["x", "%", "a / b", about].map(str::to_owned));
+        table
+    }
+
+    #[test]
+    fn without_a_width_an_item_is_a_line_with_all_columns() {
+        let text = table().listed(None);
+        assert_eq!(text.lines().count(), 3);
+        assert!(
+            text.contains("duration_ns") && text.ends_with("memory of this socket\n"),
+            "{text}"
+        );
+        assert_eq!(table().listed(Some(200)), text);
+    }
+
+    #[test]
+    fn columns_go_by_rank_and_sentences_are_wrapped() {
+        assert_eq!(
+            table().listed(Some(60)),
+            " name                unit  what it is\n\
+             \u{20}mem_read_bandwidth  GB/s  -\n\
+             \u{20}x                   %     what the CPUs of this socket\n\
+             \u{20}                          read from the memory of this\n\
+             \u{20}                          socket\n\
+             Not shown: formula (see --wide)\n"
+        );
+        let narrow = table().listed(Some(48));
+        let last = narrow.trim_end().lines().rev().take(2).collect::<String>();
+        assert!(last.contains("unit, formula"), "{narrow}");
+    }
+
+    #[test]
+    fn what_is_the_same_in_every_row_is_said_once() {
+        let mut table = Table::new([
+            ("name", Fit::Whole),
+            ("scale", Fit::Count(1)),
+            ("port", Fit::Drop(2)),
+            ("events", Fit::Count(3)),
+        ]);
+        for (name, events) in [("a", "1"), ("b", "10")] {
+            table.row([name, "64", "-", events].map(str::to_owned));
+        }
+        let text = "In every row: scale 64, no port\n name  events\n a          1\n b         10\n";
+        assert_eq!(table.listed(Some(60)), text);
+        assert_eq!(table.listed(None).lines().next(), Some(" name  scale  port  events"));
+    }
+
+    #[test]
+    fn names_in_a_list_are_not_broken_before_a_column_is_left_out() {
+        let name = "local_or_remote_socket_upstream_read_data_beats_io_0";
+        let mut table =
+            Table::new([("group", Fit::Whole), ("counters", Fit::Drop(1)), ("events", Fit::Wrap)]);
+        table.row(["pcie".to_owned(), "2".to_owned(), format!("{name}, {name}")]);
+        let text = table.listed(Some(64));
+        assert_eq!(text.matches(name).count(), 2, "{text}");
+        assert!(text.ends_with("Not shown: counters (see --wide)\n"), "{text}");
+    }
+
+    #[test]
+    fn no_line_is_wider_however_narrow_it_gets() {
+        for width in 20..120 {
+            let text = table().listed(Some(width));
+            assert!(text.lines().all(|line| cells(line) <= width), "{width}:\n{text}");
+        }
+    }
+}
