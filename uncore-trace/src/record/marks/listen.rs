@@ -1,8 +1,9 @@
-//! Where marks come from: the socket of `uncore-trace mark`, and the FIFO or socket of `record --marks`.
+//! Input of marks: the socket of `uncore-trace mark`, and the FIFO or socket of `record --marks`.
 //!
-//! Each is a task of the recorder's event loop. Guarantees: of a socket's senders only root and the
-//! recorder's own user are heard; no sender can make the recorder wait, nor keep it from draining; what
-//! is at a path is neither replaced nor removed, unless it is the socket that was made here.
+//! Each input is a task of the recorder's event loop. Guarantees: a socket accepts only root and
+//! the recorder's own user. No sender can make the recorder wait or keep it from draining. A file
+//! at the given path is neither replaced nor removed, unless it is the socket that was created
+//! here.
 
 use std::fs::{self, Permissions};
 use std::io;
@@ -25,32 +26,32 @@ use crate::clock::mono_ns;
 use crate::schema::marks::{COMMAND, FIFO, SOCKET};
 use crate::text::printable;
 
-/// How long `uncore-trace mark` may take to send its message; it does so at once.
+/// How long `uncore-trace mark` may take to send its message.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Connections of one socket that are served at a time; more wait in the kernel.
+/// Connections of one socket that are served at a time. More connections wait in the kernel.
 const MOST_CONNECTIONS: usize = 64;
 
-/// Bytes that are read at once, after which others have their turn.
+/// Bytes per read; other tasks run between two reads.
 const READ: usize = 4096;
 
-/// The book, which each task writes to.
+/// The book, shared by the tasks.
 pub(super) type Shared = Arc<Mutex<Book>>;
 
-/// The book; a task that panicked with it in its hands left it whole.
+/// Locks the book. A task that panicked while it held the lock left the book consistent.
 pub(super) fn lock(book: &Shared) -> MutexGuard<'_, Book> {
     book.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What is at the path of `record --marks`.
+/// The input at the path of `record --marks`.
 pub(super) enum Source {
-    /// A FIFO that was there.
+    /// An existing FIFO.
     Fifo(Receiver),
-    /// A socket that was made.
+    /// A socket that was created here.
     Socket(UnixListener, Made),
 }
 
-/// A socket's file, removed when dropped.
+/// The file of a socket, removed when dropped.
 #[derive(Debug)]
 pub(super) struct Made {
     path: PathBuf,
@@ -61,24 +62,24 @@ pub(super) struct Made {
 impl Drop for Made {
     fn drop(&mut self) {
         let found = fs::symlink_metadata(&self.path).map(|found| (found.dev(), found.ino()));
-        // What has taken its place is not ours to remove.
+        // Another file at this path belongs to somebody else.
         if found.is_ok_and(|found| found == self.identity) {
-            // Nobody is left to tell.
+            // Nobody is left who could handle an error.
             fs::remove_file(&self.path).ok();
         }
     }
 }
 
-/// Opens the FIFO at `path`, or makes a socket where nothing is.
+/// Opens the FIFO at `path`, or creates a socket if nothing exists there.
 ///
 /// # Errors
 ///
-/// Something else is there, or it cannot be opened or made.
+/// Another kind of file exists, or the input cannot be opened or created.
 pub(super) fn source(path: &Path) -> Result<Source> {
     let shown = path.display();
     match fs::metadata(path) {
         Ok(found) if found.file_type().is_fifo() => {
-            // Opened for writing too: it does not end with its last writer.
+            // It is opened for writing too, so that it does not end with its last writer.
             let opened = OpenOptions::new().read_write(true).open_receiver(path);
             Ok(Source::Fifo(opened.with_context(|| format!("cannot open {shown} for --marks"))?))
         }
@@ -105,22 +106,22 @@ fn made(path: &Path) -> Result<Source> {
     Ok(Source::Socket(listener, made))
 }
 
-/// The socket that `uncore-trace mark` finds.
+/// The socket of this recorder for `uncore-trace mark`.
 pub(super) fn own() -> Result<UnixListener> {
     Ok(UnixListener::bind(wire::path(std::process::id()))?)
 }
 
-/// Serves `uncore-trace mark`.
+/// Serves the connections of `uncore-trace mark`.
 pub(super) async fn commands(listener: UnixListener, book: Shared) {
     serve(listener, |stream| answer(stream, Arc::clone(&book))).await;
 }
 
-/// Takes lines from whoever connects.
+/// Reads lines from all connections of a socket.
 pub(super) async fn socket(listener: UnixListener, book: Shared) {
     serve(listener, |stream| read_lines(stream, Arc::clone(&book))).await;
 }
 
-/// Takes lines from a FIFO, for as long as it can be read.
+/// Reads lines from a FIFO until it fails.
 pub(super) async fn fifo(receiver: Receiver, book: Shared) {
     let mut lines = Lines::default();
     let mut bytes = [0; READ];
@@ -141,7 +142,7 @@ pub(super) async fn fifo(receiver: Receiver, book: Shared) {
     }
 }
 
-/// Accepts connections, and lets `talk` have each.
+/// Accepts connections, and runs `talk` for each.
 async fn serve<F>(listener: UnixListener, talk: impl Fn(UnixStream) -> F)
 where
     F: Future<Output = ()> + Send + 'static,
@@ -152,7 +153,7 @@ where
             accepted = listener.accept(), if connections.len() < MOST_CONNECTIONS => {
                 match accepted {
                     Ok((stream, _)) => drop(connections.spawn(talk(stream))),
-                    // Too many open files, or a sender that has gone.
+                    // There are too many open files, or the sender has gone.
                     Err(error) => {
                         log::debug!("cannot accept a connection for marks: {error}");
                         sleep(Duration::from_millis(100)).await;
@@ -164,11 +165,11 @@ where
     }
 }
 
-/// The process of the sender, if the kernel knows it here.
+/// The process of the sender, if it has a pid in this namespace.
 ///
 /// # Errors
 ///
-/// The sender may not mark; why.
+/// The sender is not allowed to send marks; the error says why.
 fn sender(stream: &UnixStream) -> Result<Option<i32>, String> {
     let own = geteuid().as_raw();
     match stream.peer_cred() {
@@ -179,12 +180,12 @@ fn sender(stream: &UnixStream) -> Result<Option<i32>, String> {
     }
 }
 
-/// Takes the one message of a connection of `uncore-trace mark`.
+/// Reads the message of a connection of `uncore-trace mark` and answers it.
 async fn answer(stream: UnixStream, book: Shared) {
     let taken = match sender(&stream) {
         Err(reason) => Err(reason),
         Ok(pid) => match timeout(PATIENCE, message(&stream)).await {
-            // Nobody is there to be answered.
+            // The sender has gone: there is nobody to answer.
             Ok(Err(_)) | Err(_) => return,
             Ok(Ok(bytes)) => take_message(&bytes, &book, pid),
         },
@@ -193,13 +194,13 @@ async fn answer(stream: UnixStream, book: Shared) {
         Ok(()) => TAKEN.to_owned(),
         Err(reason) => format!("{REFUSED}{reason}"),
     };
-    // The few bytes find room in an empty socket; a sender that has gone needs no answer.
+    // The answer fits into an empty socket buffer. A sender that has gone needs none.
     if timeout(PATIENCE, stream.writable()).await.is_ok() {
         stream.try_write(answer.as_bytes()).ok();
     }
 }
 
-/// What is sent up to the end of the line, or more than a message may have.
+/// Reads to the end of the line, or to one byte more than a message may have.
 async fn message(stream: &UnixStream) -> io::Result<Vec<u8>> {
     let mut message = Vec::new();
     let mut bytes = [0; READ];
@@ -227,7 +228,7 @@ fn take_message(bytes: &[u8], book: &Shared, pid: Option<i32>) -> Result<(), Str
     lock(book).take(wish, mono_ns()).map_err(Refusal::words)
 }
 
-/// Takes the lines of a connection until it ends.
+/// Reads the lines of a connection until it ends.
 async fn read_lines(stream: UnixStream, book: Shared) {
     let pid = match sender(&stream) {
         Ok(pid) => pid,
@@ -259,7 +260,7 @@ fn take_line(book: &Shared, line: &[u8], source: &'static str, pid: Option<i32>)
     if let Err(refusal) = taken
         && book.count_line(refusal)
     {
-        // The begin says which line it was.
+        // The begin of the line identifies it.
         let begin: String = String::from_utf8_lossy(line).chars().take(40).collect();
         log::warn!(
             "--marks: the line '{}' is not taken: {}; others like it are only counted (mark_lost)",
