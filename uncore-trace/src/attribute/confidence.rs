@@ -1,15 +1,16 @@
-//! What a share's uncertainty makes of its confidence.
+//! The confidence of a share, from the variance of its error.
 
 use std::f64::consts::PI;
 
-/// A share is right within this relative error.
+/// Largest relative error of a share that counts as correct.
 pub(super) const RIGHT: f64 = 0.1;
 
-/// The chance that a relative error of this variance is within 10 %, by the logistic distribution:
-/// a variance that is itself only estimated, and changes, makes more of the errors small and more
-/// of them large than the normal distribution has.
+/// The probability that a relative error of this variance is within 10 %, for a logistic
+/// distribution. It has more small and more large errors than the normal distribution, as expected
+/// when the variance is an estimate and changes over time.
 pub(super) fn within_tenth(variance: f64) -> f64 {
-    // tanh(x / 2s) of a logistic distribution is its part within x; its variance is (s pi)^2 / 3.
+    // A logistic distribution of scale s has tanh(x / 2s) of its mass within x; its variance is (s
+    // pi)^2 / 3.
     if variance > 0.0 { (RIGHT * PI / (12.0 * variance).sqrt()).tanh() } else { 1.0 }
 }
 
@@ -20,7 +21,7 @@ mod tests {
     #[test]
     fn it_is_the_logistic_distribution() {
         let within = |deviations: f64| within_tenth((RIGHT / deviations).powi(2));
-        // 1 - 2 / (1 + exp(d pi / sqrt(3))), for d deviations.
+        // 1 - 2 / (1 + exp(d pi / sqrt(3))), for d standard deviations.
         for (deviations, part) in [(0.5, 0.424_730_6), (1.0, 0.719_640_9), (2.0, 0.948_216_5)] {
             assert!(
                 (within(deviations) - part).abs() < 1e-6,

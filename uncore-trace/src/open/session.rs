@@ -1,4 +1,4 @@
-//! An open recording: every descriptor and link it holds, and the order in which they go.
+//! An open session: all its descriptors and links, and the order in which they are closed.
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd as _;
@@ -31,34 +31,35 @@ pub struct Unopened {
     pub reason: String,
 }
 
-/// Records and ticks that the BPF side had to drop, over all CPUs.
+/// What the BPF programs dropped, on all CPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Drops {
-    /// By record kind.
+    /// Records, by kind.
     pub records: [u64; KINDS],
-    /// Timers that could not be started again.
+    /// Timers that could not be restarted.
     pub timer: u64,
-    /// Readings that were due in the middle of another.
+    /// Readings that were due during another one.
     pub nested: u64,
     /// Timers that the kernel moved to another CPU because theirs went offline. Nothing was
-    /// dropped, but [`Session::follow`] has to look.
+    /// dropped, but [`Session::follow`] must be called.
     pub moved: u64,
-    /// Block requests that there was no room to remember the owner of.
+    /// Block requests whose owner could not be remembered for lack of room.
     pub unowned: u64,
-    /// Switches that were not seen: a thread left that was not seen to come.
+    /// Missed context switches: a thread left a CPU without having been seen to start there.
     pub switches: u64,
-    /// Requests, packets and reads that were not seen because the CPU was at one already.
+    /// Requests, packets and reads that were missed because the program was already running on the
+    /// CPU.
     pub missed: u64,
 }
 
-/// What devices move is recorded too.
+/// The programs for I/O, and their state.
 struct IoPrograms {
     kernel: io::Kernel,
     cpus: Array<MapData, IoState>,
 }
 
-/// An open recording. Fields are in the order in which they must be dropped: the sampler's thread
-/// before the programs it runs, the programs (and with them their links) before the counters.
+/// An open session. The fields are in the order in which they must be dropped: first the sampler's
+/// thread, then the programs that it runs (with their links), then the counters.
 pub struct Session {
     pub(super) running: Option<Running>,
     ring: RingBuf<MapData>,
@@ -68,14 +69,15 @@ pub struct Session {
     io: Option<IoPrograms>,
     logger: EbpfLogger<&'static dyn log::Log>,
     pub(super) ebpf: Ebpf,
-    /// Parsed, the kernel's BTF takes tens of MiB: gone once the programs are loaded.
+    /// The parsed BTF of the kernel. It takes tens of MiB and is dropped once the programs are
+    /// loaded.
     kernel: Option<Btf>,
     pub(super) layouts: BTreeMap<u32, Layout>,
     pub(super) opened: Vec<OpenCounter>,
     unopened: Vec<Unopened>,
     pub(super) follower: Follower,
     options: Options,
-    /// Two slots for each counter and one to try them in, see [`super::hotplug`].
+    /// Two slots for each counter, and one for the probe: see [`super::hotplug`].
     pub(super) counters: CounterArray,
 }
 
@@ -86,13 +88,13 @@ impl std::fmt::Debug for Session {
 }
 
 impl Session {
-    /// Opens the plan's counters, disabled, and loads and attaches the programs. `possible` is
-    /// one more than the highest CPU number, `online` the CPUs whose tasks are accounted, of the machine
-    /// whose sysfs is under `root`.
+    /// Opens the plan's counters, disabled, and loads and attaches the programs. `possible` is the
+    /// highest CPU number plus one, `online` the CPUs whose tasks are accounted. Sysfs is under
+    /// `root`.
     ///
     /// # Errors
     ///
-    /// No counter at all could be opened, or the kernel refuses the programs.
+    /// No counter could be opened, or the kernel refuses the programs.
     pub fn open(
         plan: &Plan,
         root: &Path,
@@ -144,7 +146,7 @@ impl Session {
             io.attach(&mut ebpf)?;
         }
         programs::attach(&mut ebpf, &kernel)?;
-        // A recorder that is confined loads no program.
+        // A recorder cannot load programs after it is confined.
         let probe: &mut RawTracePoint = programs::find(&mut ebpf, "probe")?;
         programs::loaded("probe", probe.load())?;
         let io = match io {
@@ -170,7 +172,8 @@ impl Session {
         })
     }
 
-    /// Starts the sampler and enables all counters, one right after the other.
+    /// Starts the sampler and enables all counters, one right after the other. Returns the timer in
+    /// use.
     pub fn start(&mut self) -> Result<Timer> {
         let readers: Vec<u32> = self.layouts.keys().copied().collect();
         let kernel = match self.kernel.take() {
@@ -194,8 +197,8 @@ impl Session {
         Ok(timer)
     }
 
-    /// Stops the sampler and the counters and detaches all programs. What is in the ring can still
-    /// be drained, and what the programs had not sent can still be looked at.
+    /// Stops the sampler and the counters, and detaches all programs. The ring and the programs'
+    /// state can still be read.
     pub fn stop(&mut self) -> Result<()> {
         let readers: Vec<u32> = self.layouts.keys().copied().collect();
         if let Some(mut running) = self.running.take() {
@@ -206,11 +209,11 @@ impl Session {
             let unloaded = match program {
                 Program::BtfTracePoint(program) => program.unload(),
                 Program::RawTracePoint(program) => program.unload(),
-                // The object has programs of these two types.
+                // The object has programs of these two types only.
                 _ => Ok(()),
             };
             match unloaded {
-                // Those of the other timer were never loaded.
+                // The programs of the other timer were never loaded.
                 Ok(()) | Err(ProgramError::NotLoaded) => {}
                 Err(error) => {
                     return Err(error).with_context(|| format!("cannot unload the program {name}"));
@@ -220,8 +223,8 @@ impl Session {
         Ok(())
     }
 
-    /// All that the counters counted that still do, or did until [`Session::stop`]. One that cannot
-    /// be read is left out.
+    /// The counts of all counters that are counting, or were until [`Session::stop`]. A counter
+    /// that cannot be read is left out.
     pub fn counts(&self) -> Vec<(u32, Count)> {
         let counting =
             self.opened.iter().filter(|counter| !counter.stopped && counter.reader.is_some());
@@ -236,7 +239,7 @@ impl Session {
         &self.layouts
     }
 
-    /// How many counters could be opened.
+    /// Number of open counters.
     pub const fn opened(&self) -> usize {
         self.opened.len()
     }
@@ -246,17 +249,17 @@ impl Session {
         &self.unopened
     }
 
-    /// The ring with everything that the programs send.
+    /// The ring that the programs write to.
     pub const fn ring(&mut self) -> &mut RingBuf<MapData> {
         &mut self.ring
     }
 
-    /// What cannot be seen of devices that move data, and why, where that is recorded.
+    /// If I/O is recorded: what cannot be seen of it, and why.
     pub fn unseen(&self) -> &[String] {
         self.io.as_ref().map_or(&[], |io| io.kernel.unseen())
     }
 
-    /// What the programs of `cpu` know and have not sent yet, and of devices if that is recorded.
+    /// The unsent state of `cpu`, and that of its I/O if it is recorded.
     pub fn cpu_state(&self, cpu: u32) -> Result<(CpuState, Option<IoState>)> {
         let state = self.cpus.get(&cpu, 0);
         let io = self.io.as_ref().map(|io| io.cpus.get(&cpu, 0)).transpose();
@@ -283,7 +286,7 @@ impl Session {
         Ok(sum)
     }
 
-    /// Hands on what the BPF programs had to say.
+    /// Passes on log messages of the BPF programs.
     pub fn flush_log(&mut self) {
         self.logger.flush();
     }

@@ -74,7 +74,7 @@ pub struct Options {
     pub witness_budget: Option<f64>,
     /// Record what block and network devices move, by owner.
     pub io: bool,
-    /// What makes the readings.
+    /// What triggers the readings.
     pub timer: Timer,
     /// Ring size in bytes.
     pub buffer: u32,

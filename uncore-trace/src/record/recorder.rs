@@ -271,8 +271,8 @@ impl Recorder<'_> {
     fn drain(&mut self) -> Result<bool> {
         let now = mono_ns() as u64;
         let online = self.online.look()?;
-        // A list is queued only if it differs from the last one: then a CPU that leaves and returns
-        // while the ring is behind is still seen as offline.
+        // Every change is queued, not only the latest list: a CPU that leaves and returns while the
+        // ring is behind was offline all the same.
         if self.looks.back().is_none_or(|(_, last)| last != online) {
             self.looks.push_back((now, online.to_vec()));
         }

@@ -46,7 +46,7 @@ pub(super) struct Watch<'a> {
     plan: &'a Plan,
     /// `--witness-budget`, in percent.
     budget: f64,
-    /// CPUs and counters of those that are left.
+    /// The remaining witnesses: CPU and counter.
     left: BTreeMap<u32, u32>,
     gone: BTreeSet<u32>,
     cost: Cost,
