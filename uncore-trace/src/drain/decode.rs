@@ -74,9 +74,9 @@ pub enum Reading {
     Counted {
         /// Raw count.
         value: u64,
-        /// Nanoseconds enabled.
+        /// Time enabled, ns.
         enabled: u64,
-        /// Nanoseconds counting.
+        /// Time running, ns.
         running: u64,
     },
     /// The kernel's errno.

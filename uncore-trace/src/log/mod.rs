@@ -18,7 +18,6 @@
 //! its tick is logged in a later tick ([`Reading::is_late`]): its count is kept, but it ends no
 //! window. Readings may be logged at any time before the end of their tick, so readings of later
 //! ticks may come first.
-//! ticks can come first.
 
 mod consumer;
 mod moved;

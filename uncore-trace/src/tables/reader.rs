@@ -1,10 +1,10 @@
 //! Opens recordings and scans their tables, a few columns at a time.
 //!
-//! Guarantees: memory is one batch whatever the file's length; a file that is not Parquet, is cut
-//! short, has a damaged footer, or is of another tool is an error of one line that says so. Each row
-//! group is verified before a row of it is decoded: most of the bits that may change in one would
-//! otherwise be read as other values. The Parquet decoder is not proof against everything that somebody
-//! may put into a file, so a panic inside it is caught here and becomes an error.
+//! Guarantees: memory is one batch, for files of any length. A file that is not Parquet, is
+//! truncated, has a damaged footer, or comes from another tool is an error in one line. Each row
+//! group is verified before a row is decoded: most bit errors would otherwise be read as other
+//! values. The Parquet decoder may panic on crafted files, so its panics are caught here and become
+//! errors.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
@@ -29,7 +29,7 @@ use super::writer::table_path;
 use super::{disk, place, series, stream};
 use crate::schema::{ALL, TableDef, fabric, metadata};
 
-/// Rows of a batch: at 200 bytes a row in memory under 2 MiB.
+/// Number of rows in a batch: at 200 bytes per row, below 2 MiB.
 const BATCH_ROWS: usize = 8192;
 
 /// A recording on disk.
@@ -40,7 +40,7 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// Opens a file or a dataset; its `fabric` table must be there and readable.
+    /// Opens a file or a dataset, whose table `fabric` must be readable.
     pub fn open(path: &Path) -> Result<Recording> {
         let dataset = path.is_dir();
         let recording = Recording { path: path.to_owned(), dataset };
@@ -73,17 +73,17 @@ impl Recording {
         Ok(recording)
     }
 
-    /// Whether it has the raw tables beside `fabric`.
+    /// Whether it has the raw tables besides `fabric`.
     pub fn is_dataset(&self) -> bool {
         self.dataset
     }
 
-    /// What was opened.
+    /// The path that was opened.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The tables there are.
+    /// The tables that exist.
     pub fn tables(&self) -> Vec<&'static TableDef> {
         if !self.dataset {
             return vec![&fabric::TABLE];
@@ -91,7 +91,7 @@ impl Recording {
         ALL.iter().copied().filter(|def| self.path_of(def).is_file()).collect()
     }
 
-    /// Opens one table.
+    /// Opens a table.
     pub fn table(&self, def: &'static TableDef) -> Result<Table> {
         Table::open(def, &self.path_of(def))
     }
@@ -101,7 +101,7 @@ impl Recording {
     }
 }
 
-/// One open table.
+/// An open table.
 #[derive(Debug)]
 pub struct Table {
     def: &'static TableDef,
@@ -113,7 +113,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// Opens `path` as a table of that kind.
+    /// Opens `path` as a table of this kind.
     pub fn open(def: &'static TableDef, path: &Path) -> Result<Table> {
         let file = disk::doing("open", path, File::open(path))?;
         let length = disk::doing("read", path, file.metadata())?.len();
@@ -127,7 +127,7 @@ impl Table {
                 path.display()
             );
         }
-        // Before anything is parsed: what the parser makes of a damaged footer is anybody's guess.
+        // The digest is checked before parsing, because the parser may misread a damaged footer.
         let digest = match disk::doing("read", path, digest::footer(&file))? {
             Footer::Sound(digest) => Some(digest),
             Footer::Damaged => {
@@ -152,7 +152,8 @@ impl Table {
         Ok(table)
     }
 
-    /// That the file is ours, of this version, and has the table's columns.
+    /// Checks that the file was written by a compatible version of this program and has the table's
+    /// columns.
     fn verify(&self) -> Result<()> {
         let path = self.path.display();
         metadata::require_version(&self.path, &self.pairs)?;
@@ -174,7 +175,7 @@ impl Table {
         self.def
     }
 
-    /// Where it is.
+    /// The path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -184,22 +185,22 @@ impl Table {
         &self.digest
     }
 
-    /// The numbers of the row groups whose bytes are not what was written; reads the whole file.
+    /// The numbers of the damaged row groups. Reads the whole file.
     pub fn damaged_groups(&self) -> Result<Vec<usize>> {
         let file = disk::doing("open", &self.path, File::open(&self.path))?;
         disk::doing("read", &self.path, self.groups.damaged(&file))
     }
 
-    /// Rows, as the footer has it.
+    /// Number of rows, from the footer.
     pub fn rows(&self) -> i64 {
         self.footer.metadata().file_metadata().num_rows()
     }
 
-    /// That no row group is damaged; reads the whole file.
+    /// Checks that no row group is damaged. Reads the whole file.
     ///
     /// # Errors
     ///
-    /// One is, or the file cannot be read.
+    /// A row group is damaged, or the file cannot be read.
     pub fn require_sound(&self) -> Result<()> {
         if let Some(group) = self.damaged_groups()?.first() {
             bail!("{} is damaged in row group {group}", self.path.display());
@@ -207,23 +208,23 @@ impl Table {
         Ok(())
     }
 
-    /// Rows of each row group.
+    /// Number of rows in each row group.
     pub fn group_rows(&self) -> Vec<i64> {
         self.footer.metadata().row_groups().iter().map(RowGroupMetaData::num_rows).collect()
     }
 
-    /// Row groups.
+    /// Number of row groups.
     pub fn row_groups(&self) -> usize {
         self.footer.metadata().num_row_groups()
     }
 
-    /// Key-value metadata of ours.
+    /// The file's metadata with [`metadata::PREFIX`](crate::schema::metadata::PREFIX).
     pub fn metadata(&self) -> &BTreeMap<String, String> {
         &self.pairs
     }
 
-    /// The least and greatest value of an `int64` column, by the row groups' statistics; none
-    /// where one has none.
+    /// Minimum and maximum of an `int64` column, from the statistics of the row groups; `None` if a
+    /// row group has none.
     pub fn bounds(&self, column: &str) -> Option<(i64, i64)> {
         let groups = self.footer.metadata().row_groups().iter();
         let bounds: Option<Vec<(i64, i64)>> =
@@ -231,19 +232,19 @@ impl Table {
         bounds?.into_iter().reduce(|(a, b), (c, d)| (a.min(c), b.max(d)))
     }
 
-    /// The least value of an `int64` column in a row group, by its statistics; `None` where the group
-    /// is empty or has none.
+    /// Minimum of an `int64` column in a row group, from its statistics; `None` if the group is
+    /// empty or has none.
     pub fn lowest(&self, group: usize, column: &str) -> Option<i64> {
         range(self.footer.metadata().row_groups().get(group)?, column).map(|(lowest, _)| lowest)
     }
 
-    /// Scans the named columns from the first row to the last.
+    /// Scans the named columns of all rows.
     pub fn scan(&self, columns: &[&str]) -> Result<Scan> {
         self.scan_groups(columns, (0..self.row_groups()).collect())
     }
 
-    /// Scans the named columns of every row group that may hold a row whose `int64` column
-    /// `within` is in the range; other rows come too.
+    /// Scans the named columns of every row group that may have a row whose `int64` column `within`
+    /// is in the range. Other rows of these groups are included.
     pub fn scan_within(
         &self,
         columns: &[&str],
@@ -259,8 +260,8 @@ impl Table {
         self.scan_groups(columns, groups.collect())
     }
 
-    /// Scans the named columns of one row group: of a table that is sorted, rows are sorted within
-    /// each.
+    /// Scans the named columns of one row group. In a sorted table, rows are sorted within each row
+    /// group.
     pub fn scan_group(&self, columns: &[&str], group: usize) -> Result<Scan> {
         self.scan_groups(columns, vec![group])
     }
@@ -298,7 +299,7 @@ impl Table {
     }
 }
 
-/// The least and greatest value of an `int64` column in a row group, if its statistics say.
+/// Minimum and maximum of an `int64` column in a row group, from its statistics.
 fn range(group: &RowGroupMetaData, column: &str) -> Option<(i64, i64)> {
     let chunk = group.columns().iter().find(|chunk| chunk.column_path().string() == column)?;
     match chunk.statistics()? {
@@ -315,7 +316,7 @@ pub struct Scan {
     expected: i64,
     file: File,
     groups: Arc<Groups>,
-    /// The row groups that are still to be verified, each with the number of rows before it.
+    /// The row groups that are not verified yet, each with the number of rows before it.
     unverified: VecDeque<(i64, usize)>,
 }
 
@@ -368,13 +369,13 @@ impl Iterator for Scan {
     }
 }
 
-/// Runs a piece of the Parquet decoder; a panic in it is an error.
+/// Runs a part of the Parquet decoder, and turns a panic into an error.
 fn guard<T>(path: &Path, decode: impl FnOnce() -> Result<T>) -> Result<T> {
     quiet::during(|| catch_unwind(AssertUnwindSafe(decode)))
         .unwrap_or_else(|_| Err(anyhow!("the data in {} is damaged", path.display())))
 }
 
-/// Keeps the panic hook from printing a panic that [`guard`] turns into an error.
+/// Keeps the panic hook from printing panics that [`guard`] turns into errors.
 mod quiet {
     use std::cell::Cell;
     use std::panic;
@@ -385,7 +386,7 @@ mod quiet {
     }
     static HOOK: Once = Once::new();
 
-    /// Runs `run` with this thread's panics unprinted; other threads' are printed as ever.
+    /// Runs `run` without printing this thread's panics; those of other threads are printed.
     pub(super) fn during<T>(run: impl FnOnce() -> T) -> T {
         HOOK.call_once(|| {
             let before = panic::take_hook();
