@@ -1,62 +1,62 @@
 //! The time of one CPU, in bins.
 //!
-//! A CPU tells its time in two ways: by records, and by a [`Peek`] at what it has not sent when a
-//! bin must be closed and it made no switch since. Both only ever add time after `accounted`, so
-//! what was peeked at and arrives later as a record is not counted twice, and a record that was
-//! lost shows as a gap.
+//! A CPU's time is known from its records, and from a [`Peek`] at its unsent state when a bin must
+//! be closed and the CPU has not switched since. Both add time only after `accounted`. So a record
+//! that arrives after a peek at the same time is not counted twice, and a lost record shows as a
+//! gap.
 //!
-//! Time adds up by construction: tasks (without their interrupts), interrupts, and what was not
-//! seen sum to the length of the bin.
+//! Times add up by construction: tasks (without their interrupts), interrupts, offline time and
+//! unknown time sum to the length of the bin.
 
 use std::collections::VecDeque;
 
 use crate::drain::{Context, Irq, IrqSlot, Peek, Run, Slot, Task};
 use crate::identity::names::Names;
 
-/// Owner used a CPU within one bin.
+/// Who used a CPU within one bin.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Bin {
     /// End of the bin, ns on `CLOCK_MONOTONIC`.
     pub end: u64,
     /// Length of the bin, ns.
     pub len: u64,
-    /// Tasks, without the interrupts that interrupted them; idle is tid 0. `irq_ns` is what was
-    /// taken out.
+    /// Tasks, without the interrupts that interrupted them; idle is tid 0. `irq_ns` is the
+    /// interrupt time that was subtracted.
     pub tasks: Vec<Slot>,
     /// Interrupts.
     pub irqs: Vec<IrqSlot>,
-    /// Nanoseconds of which nothing is known.
+    /// Nanoseconds for which no user is known.
     pub unknown: u64,
-    /// Those of them that interrupts took, as the slots of tasks tell, whose record was lost.
+    /// The part of `unknown` that interrupts took: the slots of tasks include it, but the interrupts'
+    /// own record was lost.
     pub untold: u64,
     /// Nanoseconds for which the CPU was offline.
     pub offline: u64,
-    /// Interrupt nanoseconds beyond what the bin has room for; they were cut off. What crosses the
-    /// end of a tick gives way first and is not counted: others that came in between make its
-    /// even spread wrong.
+    /// Interrupt nanoseconds that exceed the bin and were cut off. Interrupts that cross the end of
+    /// a tick are cut first and are not counted here: spreading them evenly is only an estimate.
     pub excess: u64,
 }
 
-/// One bin that is still filled.
+/// A bin that is still being filled.
 #[derive(Clone, Debug, Default)]
 struct Open {
-    /// Time whose interrupt part is known.
+    /// Slots whose interrupt time is known.
     slots: Vec<Slot>,
     irqs: Vec<IrqSlot>,
 }
 
 /// The bins of one CPU.
 ///
-/// Memory is that of the bins and slices that records told of, not of the time that passed: a recorder that
-/// was stopped for an hour finds bins for an hour to close, of which nothing is kept before.
+/// Memory is proportional to the records, not to the time that passed: after the recorder was
+/// stopped for an hour, an hour of empty bins must be closed, and none of them is stored.
 #[derive(Debug)]
 pub struct CpuTrack {
     bin_ns: u64,
     /// Start of the first open bin.
     base: u64,
-    /// The bins that have something in them, by their number, which is their begin in bin lengths.
+    /// The bins that hold something, by number: their begin divided by the bin length.
     bins: VecDeque<(u64, Open)>,
-    /// Slices that cross the end of a bin, in order of time, as far as their bins are open.
+    /// Slices that cross the end of a bin, in order of time; the parts in closed bins are removed.
     long: VecDeque<Long>,
     /// Interrupts that cross the end of a bin, in no order, as far as their bins are open.
     crossing: Vec<Crossing>,
@@ -65,14 +65,14 @@ pub struct CpuTrack {
     /// Everything before this is in a bin, or known to be lost.
     accounted: u64,
     irq_accounted: u64,
-    /// Interrupt time that was taken from a peek. Its record may still come.
+    /// Interrupt time taken from a peek. Its record may still arrive.
     peeked: Vec<Irq>,
-    /// Nothing after this counts.
+    /// Nothing after this time is counted.
     stop: u64,
     away: Option<Away>,
 }
 
-/// A slice, or the part of it that is in open bins.
+/// A slice that crosses the end of a bin, or the rest of it that lies in open bins.
 #[derive(Clone, Copy, Debug)]
 struct Long {
     task: Task,
@@ -112,13 +112,13 @@ impl Crossing {
 /// A CPU that is offline.
 #[derive(Clone, Copy, Debug, Default)]
 struct Away {
-    /// It made a switch, but the record of it may still be on its way.
+    /// The CPU has made a switch since it came back, but its record may not have been drained yet.
     stirs: bool,
 }
 
 impl CpuTrack {
-    /// A CPU whose time counts from `start`, a multiple of `bin_ns` only where that is not needed:
-    /// the first bin may be shorter.
+    /// A CPU whose time counts from `start`. If `start` is not a multiple of `bin_ns`, the first
+    /// bin is shorter.
     pub const fn new(start: u64, bin_ns: u64) -> Self {
         Self {
             bin_ns,
@@ -135,18 +135,18 @@ impl CpuTrack {
         }
     }
 
-    /// The recording ends here, in the middle of a bin maybe.
+    /// Ends the recording at this time, which may lie within a bin.
     pub const fn stop_at(&mut self, stop: u64) {
         self.stop = stop;
     }
 
-    /// Up to where the CPU's time is known.
+    /// The time up to which the CPU's use is known.
     pub const fn accounted(&self) -> u64 {
         self.accounted
     }
 
-    /// The CPU is offline since its last switch; `peek` is what it had not sent by then. Returns the time
-    /// before it that no record told of.
+    /// Takes the CPU offline since its last switch. `peek` is its state that was not sent. Returns
+    /// the span before that state for which no record exists.
     pub fn leave(&mut self, peek: Option<&Peek>) -> Option<(u64, u64)> {
         let mut gap = None;
         if let Some(peek) = peek {
@@ -169,7 +169,7 @@ impl CpuTrack {
         self.away.is_some()
     }
 
-    /// The CPU is offline until `end` at least. Returns what of that was new.
+    /// Counts the CPU as offline until `end`. Returns the span that was added.
     pub fn stay_away(&mut self, end: u64) -> Option<(u64, u64)> {
         let begin = self.accounted;
         let end = end.min(self.stop);
@@ -184,19 +184,19 @@ impl CpuTrack {
         Some((begin, end))
     }
 
-    /// The CPU is back, and makes its first switch at `time`. Returns the time it was offline since
-    /// that was last told.
+    /// Ends the CPU's offline time at `time`, its first switch. Returns the span that was added.
     pub fn come_back(&mut self, time: u64) -> Option<(u64, u64)> {
         self.away = None;
         self.stay_away(time)
     }
 
-    /// What an offline CPU has not sent: `true` if it must be waited for what it has.
+    /// Whether this is the first sign that an offline CPU has switched: `true` if its records must
+    /// be waited for.
     pub fn saw_switch(&mut self) -> bool {
         self.away.as_mut().is_some_and(|away| !std::mem::replace(&mut away.stirs, true))
     }
 
-    /// Adds a record. Returns the time before it that no record told of.
+    /// Adds a record. Returns the span before it for which no record exists.
     pub fn run(&mut self, run: &Run, names: &mut Names) -> Option<(u64, u64)> {
         if run.end <= self.accounted {
             return None;
@@ -215,7 +215,7 @@ impl CpuTrack {
         gap
     }
 
-    /// Adds interrupt time, but for what a peek has told of already.
+    /// Adds interrupt time, unless a peek has already added it.
     pub fn irq(&mut self, irq: Irq) {
         match self.peeked.iter().position(|peeked| is_same(peeked, &irq)) {
             Some(at) => drop(self.peeked.swap_remove(at)),
@@ -223,7 +223,7 @@ impl CpuTrack {
         }
     }
 
-    /// Adds interrupt time whose record may still come.
+    /// Adds interrupt time whose record may still arrive.
     fn peek_irq(&mut self, irq: &Irq) {
         if !self.peeked.iter().any(|peeked| is_same(peeked, irq)) {
             self.add_irq(irq.clone());
@@ -244,9 +244,9 @@ impl CpuTrack {
         }
     }
 
-    /// Adds what the CPU has not sent, up to `end`, which lies before the peek was taken.
-    /// `running` is the task that runs since the CPU's last switch. Returns the time before it that no
-    /// record told of.
+    /// Adds the CPU's unsent state up to `end`, which lies before the time of the peek. `running`
+    /// is the task that has run since the CPU's last switch. Returns the span before it for which
+    /// no record exists.
     pub fn peek(
         &mut self,
         peek: &Peek,
@@ -268,8 +268,8 @@ impl CpuTrack {
         gap
     }
 
-    /// Closes the first bin, which ends at `end`; the CPU must be accounted until then, or what is
-    /// missing is unknown.
+    /// Closes the first bin, which ends at `end`. Time that is not accounted by then becomes
+    /// unknown.
     pub fn close(&mut self, end: u64) -> Bin {
         let len = end - self.base;
         let number = self.base / self.bin_ns;
@@ -281,7 +281,8 @@ impl CpuTrack {
         self.base = end;
         self.accounted = self.accounted.max(end);
         self.irq_accounted = self.irq_accounted.max(end);
-        // Their records are not counted again: they are of bins that are closed.
+        // These bins are closed: `irq` ignores the records, because they end before
+        // `irq_accounted`.
         self.peeked.retain(|irq| irq.boundary > end);
         open.close(end, len, &pieces, spread, offline)
     }
@@ -326,9 +327,9 @@ impl CpuTrack {
         ns
     }
 
-    /// Slots that were combined from `begin` to `end`. The programs combine within one tick, so they are
-    /// wholly new or wholly known. Of others nobody knows which part lies in which bin: that time is
-    /// unknown.
+    /// Adds slots that were combined from `begin` to `end`. The programs combine within one tick
+    /// only, so the slots are either all new or all known. If they cross a bin, their division is
+    /// not known: that time stays unknown.
     fn combined(&mut self, slots: &[Slot], begin: u64, end: u64) {
         let is_new = begin >= self.accounted && begin < end && end <= self.stop;
         if is_new && self.number(begin) == self.number(end - 1) {
@@ -336,7 +337,7 @@ impl CpuTrack {
         }
     }
 
-    /// A whole slice: with its interrupt time if it lies in one bin, in pieces if not.
+    /// Adds one slice: with its own interrupt time if it lies in one bin, otherwise in pieces.
     fn slice(&mut self, slot: &Slot, begin: u64, end: u64, names: &mut Names) {
         let one_bin = self.number(begin) == self.number(end - 1) && end <= self.stop;
         let whole = end - begin == slot.wall_ns && one_bin;
@@ -405,20 +406,22 @@ impl Open {
         let inside_slots: u64 = slots.iter().map(|slot| slot.irq_ns.min(slot.wall_ns)).sum();
         let (certain, estimated) = (sum(&irqs), sum(&spread));
         let told = certain + estimated;
-        // Interrupts that the slots do not know of came in the pieces.
+        // Interrupts that no slot includes happened within the pieces, whose interrupt time is not
+        // known.
         let room = wall(pieces);
         let in_pieces = told.saturating_sub(inside_slots).min(room);
-        // Those that came after a CPU's last switch before it went offline, or before its first
-        // when it came back: its time begins and ends with a switch.
+        // Next, in the time offline: it is counted from the CPU's last switch to its first one, and
+        // the CPU took interrupts after the one and before the other.
         let around = told.saturating_sub(inside_slots + in_pieces).min(offline);
-        // Those that came in slices whose record was lost: they are of the time that nothing else is
-        // known of.
+        // Last, in slices whose record was lost, which is the time that nothing else covers.
         let lost = len.saturating_sub(covered + offline);
         offline -= around;
         let untold = inside_slots.saturating_sub(told);
         let in_lost = told.saturating_sub(inside_slots + in_pieces + around).min(lost);
         let fits = inside_slots + in_pieces + around + in_lost;
         let excess = certain.saturating_sub(fits);
+        // Estimates give way to measurements: `irqs` is scaled only if the measured time alone is
+        // too long, and `spread` gets what is left.
         if excess > 0 {
             scale(&mut irqs, fits, certain);
         }
@@ -433,12 +436,15 @@ impl Open {
         let mut rest = in_pieces;
         let mut rest_wall = room;
         for piece in pieces {
-            // What is left of the time is divided by what is left of the pieces: no remainder.
+            // The remaining time is divided by the remaining pieces, so that rounding leaves no
+            // remainder.
             let irq_ns = share(rest, piece.wall_ns, rest_wall);
             rest -= irq_ns;
             rest_wall -= piece.wall_ns;
             merge(&mut tasks, Slot { irq_ns, ..*piece });
         }
+        // `wall_ns` includes interrupts until here. Entries of one task are merged first, because
+        // the pieces got their `irq_ns` only above.
         for task in &mut tasks {
             task.wall_ns -= task.irq_ns;
         }
@@ -448,14 +454,14 @@ impl Open {
     }
 }
 
-/// Whether both are one record: the slots of a tick are complete when it is over, and each kind of interrupt
-/// has one record of them.
+/// Whether both are the same record. The slots of a tick are complete when the tick is over, and
+/// each kind of interrupt has one record for them.
 fn is_same(one: &Irq, other: &Irq) -> bool {
     let kind = |irq: &Irq| irq.slots.first().map(|slot| std::mem::discriminant(&slot.source));
     one.boundary == other.boundary && one.span == other.span && kind(one) == kind(other)
 }
 
-/// Brings the sources down to `to` of `from` nanoseconds in all.
+/// Scales the sources from `from` nanoseconds in total to `to`.
 fn scale(irqs: &mut [IrqSlot], to: u64, from: u64) {
     for irq in irqs {
         irq.ns = share(to, irq.ns, from);
@@ -466,7 +472,8 @@ fn share(whole: u64, part: u64, of: u64) -> u64 {
     if of == 0 { 0 } else { (u128::from(whole) * u128::from(part) / u128::from(of)) as u64 }
 }
 
-/// Adds to the entry of the same task; bins hold few tasks, a scan beats a hash.
+/// Adds to the entry of the same task. Bins hold few tasks, so a linear search is faster than a
+/// hash.
 fn merge(tasks: &mut Vec<Slot>, slot: Slot) {
     if let Some(known) = tasks.iter_mut().find(|known| known.task == slot.task) {
         known.wall_ns += slot.wall_ns;
@@ -491,7 +498,7 @@ fn merged(irqs: Vec<IrqSlot>) -> Vec<IrqSlot> {
 }
 
 impl Bin {
-    /// Nanoseconds in interrupts of a kind.
+    /// Nanoseconds in hardware interrupts, or in softirqs if `soft`.
     pub fn irq_ns(&self, soft: bool) -> u64 {
         let kind = |irq: &&IrqSlot| matches!(irq.source, Context::Softirq(_)) == soft;
         self.irqs.iter().filter(kind).map(|irq| irq.ns).sum()

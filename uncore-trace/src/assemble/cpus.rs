@@ -1,4 +1,4 @@
-//! States of the CPUs, as rows of `cpus`.
+//! The states of the CPUs, as rows of `cpus`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,18 +8,19 @@ use crate::discover::cpus::Place;
 use crate::open::{Change, Layout};
 use crate::schema::cpus;
 
-/// What the table has last said of each CPU.
+/// The last state that was written for each CPU.
 #[derive(Debug, Default)]
 pub(super) struct Cpus {
     places: BTreeMap<u32, Place>,
     online: BTreeSet<u32>,
     layouts: BTreeMap<u32, Layout>,
-    /// State and counters.
+    /// State and counters of each CPU.
     written: BTreeMap<u32, (&'static str, String)>,
 }
 
 impl Cpus {
-    /// CPUs at these places, those in `online` running, with these counters to read.
+    /// Starts with CPUs at these places. Those in `online` are running; `layouts` says which
+    /// counters each reads.
     pub(super) fn new(
         places: &BTreeMap<u32, Place>,
         online: &[u32],
@@ -44,14 +45,14 @@ impl Cpus {
         }
     }
 
-    /// Rows of what has changed until `time`, ns.
+    /// Writes a row at `time`, ns, for each CPU that has changed since the last call.
     pub(super) fn rows(&mut self, time: u64, sink: &mut Sink) {
         let cpus: BTreeSet<u32> = self.places.keys().chain(&self.online).copied().collect();
         for cpu in cpus {
             let is_online = self.online.contains(&cpu);
             let state = if is_online { cpus::ONLINE } else { cpus::OFFLINE };
             let layout = self.layouts.get(&cpu).filter(|_| is_online);
-            // A list of counters is written as a list of CPUs is.
+            // A list of counters is formatted like a list of CPUs.
             let counters: CpuList = layout.into_iter().flat_map(Layout::ids).collect();
             let new = (state, counters.to_string());
             if self.written.get(&cpu) == Some(&new) {

@@ -1,17 +1,17 @@
-//! How the time of each CPU divides over a whole recording: the metadata `uncore_trace.cpu_time`.
+//! How the time of each CPU is divided over a recording: the metadata `uncore_trace.cpu_time`.
 
 use std::collections::BTreeMap;
 
 use crate::assemble::cpu::Bin;
 
-/// How the time of one CPU divides over the owners, over the whole recording, ns.
+/// How the time of one CPU is divided over the owners in the whole recording. Times are in ns.
 #[derive(Clone, Copy, Debug, Default, serde::Serialize, serde::Deserialize)]
 pub struct CpuTime {
-    /// Which CPU.
+    /// The CPU.
     pub cpu: u32,
-    /// Start.
+    /// Begin of the accounted time, `CLOCK_MONOTONIC`.
     pub begin_ns: u64,
-    /// End.
+    /// End of the accounted time, `CLOCK_MONOTONIC`.
     pub end_ns: u64,
     /// Tasks, without interrupts.
     pub task_ns: u64,
@@ -21,11 +21,11 @@ pub struct CpuTime {
     pub softirq_ns: u64,
     /// Idle, without interrupts.
     pub idle_ns: u64,
-    /// Not seen.
+    /// Time for which no record exists.
     pub unattributed_ns: u64,
     /// Offline.
     pub offline_ns: u64,
-    /// The most interrupt time that a bin had no room for.
+    /// The largest [`Bin::excess`] of a bin.
     pub worst_window_error_ns: u64,
 }
 
@@ -34,7 +34,7 @@ pub struct CpuTime {
 pub(super) struct CpuTimes(BTreeMap<u32, CpuTime>);
 
 impl CpuTimes {
-    /// These CPUs, from `begin_ns` on.
+    /// Starts to count the time of `cpus` at `begin_ns`.
     pub(super) fn new(cpus: &[u32], begin_ns: u64) -> Self {
         let mut times = Self(BTreeMap::new());
         for &cpu in cpus {
@@ -43,7 +43,7 @@ impl CpuTimes {
         times
     }
 
-    /// A CPU whose time counts from `begin_ns`.
+    /// Adds a CPU whose time counts from `begin_ns`.
     pub(super) fn join(&mut self, cpu: u32, begin_ns: u64) {
         let time = CpuTime { cpu, begin_ns, end_ns: begin_ns, ..CpuTime::default() };
         self.0.entry(cpu).or_insert(time);

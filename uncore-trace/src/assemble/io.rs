@@ -1,4 +1,4 @@
-//! What devices moved for whom, tick by tick, and the rows of `io` that say it.
+//! Bytes that devices moved, by owner and tick, and the rows of `io` that hold them.
 
 use std::collections::HashMap;
 use std::fs;
@@ -15,19 +15,19 @@ use crate::identity::names::Names;
 use crate::plan::Direction;
 use crate::schema::io;
 
-/// Records of what happened this long before reach the time line only now, ns: a request is told of
-/// when it ends, and one that took less is still spread over all of its time.
+/// I/O is fed to the time line with this delay, ns. A request is reported when it ends; one that
+/// took less than this is still spread over its whole duration.
 pub(super) const LAG_NS: u64 = 50_000_000;
 
-/// Devices, and interfaces, whose names are kept: every container may bring an interface. The names of more
-/// are found again when they are needed.
+/// Devices and interfaces whose names are cached. Each container may bring an interface. Other
+/// names are looked up again when needed.
 const MOST_NAMES: usize = 4096;
 
 /// What is known of a device.
 #[derive(Debug)]
 struct Device {
     name: Rc<str>,
-    /// The PCI functions behind it, with commas.
+    /// The PCI functions behind the device, separated by commas.
     functions: Option<String>,
 }
 
@@ -40,17 +40,17 @@ pub(super) struct IoUse {
     tick_ns: u64,
     transfers: Transfers,
     devices: HashMap<String, Device>,
-    /// By namespace and number.
+    /// Names by network namespace and interface number.
     interfaces: HashMap<(u32, u32), String>,
-    /// The last combined record of each CPU that was looked at before it was sent.
+    /// By CPU: the last combined record that was read from its state before it was sent.
     peeked: HashMap<u32, u64>,
-    /// Reads from interfaces without a name yet, and the ends of their ticks: the CPU that received
-    /// what was read may send its record later than the reader's.
+    /// Reads from interfaces whose name is not known yet, with the ends of their ticks. The CPU
+    /// that received the data may send its record later than the reader's CPU.
     unnamed: Vec<(IoSlot, u64)>,
 }
 
 impl IoUse {
-    /// Before the tick that begins with `start`; `root` is where sysfs is.
+    /// Starts before the tick that begins at `start`; sysfs is under `root`.
     pub(super) fn new(root: &Path, tick_ns: u64, start: u64) -> Self {
         let netns = fs::metadata(root.join("proc/self/ns/net"));
         Self {
@@ -75,7 +75,7 @@ impl IoUse {
         }
     }
 
-    /// Takes what a CPU has not sent, if it is of a tick that ends by `end`.
+    /// Adds the unsent state of a CPU, if it belongs to a tick that ends by `end`.
     pub(super) fn peek(&mut self, io: &IoRecord, end: u64, names: &mut Names) {
         if io.boundary > end || io.slots.is_empty() {
             return;
@@ -111,14 +111,14 @@ impl IoUse {
         self.transfers.add(flow, &moved, boundary, span);
     }
 
-    /// The device of a slot; `None` where a reader's interface was not seen to receive yet.
+    /// The device of a slot; `None` if nothing was received yet on the interface that was read.
     fn device(&mut self, slot: &IoSlot) -> Option<Rc<str>> {
         let name = match slot.kind {
             IoKind::Taken => self.interfaces.get(&slot.interface)?.clone(),
             IoKind::Read | IoKind::Write => slot.device.clone(),
             IoKind::Sent | IoKind::Received => {
                 let (netns, _) = slot.interface;
-                // A kernel without namespaces has no number for them.
+                // A kernel without network namespaces reports no number.
                 let own = netns == 0 || self.netns.is_none_or(|own| own == u64::from(netns));
                 let name = &slot.device;
                 let name = if own { name.clone() } else { format!("{name}@{netns}") };
@@ -139,7 +139,8 @@ impl IoUse {
         Some(Rc::clone(&device.name))
     }
 
-    /// Closes the tick that ends at `end`; what happened in it has been fed. Returns what was moved.
+    /// Closes the tick that ends at `end`, after all its records have been fed. Returns what was
+    /// moved.
     pub(super) fn close(
         &mut self,
         end: u64,
@@ -151,7 +152,7 @@ impl IoUse {
         for (slot, boundary) in due {
             self.slot(&slot, boundary, None, names);
         }
-        // From where nothing was received there is nothing to give to readers.
+        // Nothing was received on these interfaces, so readers have nothing to take over.
         self.unnamed.retain(|(_, boundary)| *boundary > end);
         let all = self.transfers.close(end, is_last);
         if sink.wants(&io::TABLE) {

@@ -1,34 +1,35 @@
-//! Owner runs on a CPU that has not switched for a while.
+//! Which task runs on a CPU that has not switched for a while.
 //!
-//! A CPU's state tells which thread it switched to, and procfs what that thread is. One that leaves
-//! sends a record, so a thread that procfs no longer knows, or says to sleep, is waited for; but not
-//! when the programs are gone before it is, and not for ever: a switch may not have been seen.
+//! A CPU's state says which thread it switched to, and procfs describes that thread. A thread that
+//! leaves the CPU sends a record. So if procfs does not know the thread, or reports it as sleeping,
+//! its record is waited for. The wait is limited, because a switch may have been missed, and it is
+//! skipped once the programs are detached.
 
 use std::collections::HashMap;
 
 use crate::drain::{Peek, Task};
 use crate::identity::names::{self, Names};
 
-/// The last looks at each CPU before the programs went.
+/// The last task seen on each CPU before the programs were detached.
 #[derive(Debug, Default)]
 pub(super) struct Looks {
-    /// By CPU: since when it runs, and what.
+    /// By CPU: the time since which the task runs, and the task.
     last: HashMap<u32, (u64, Task)>,
 }
 
-/// What a look told.
+/// The result of a look.
 #[derive(Debug)]
 pub(super) struct Look {
-    /// What the CPU has not sent.
+    /// The CPU's unsent state.
     pub peek: Peek,
     /// The task that runs there.
     pub task: Task,
-    /// `false` for one that sleeps: it has left unseen, or its record is near.
+    /// `false` if the task sleeps: its switch was missed, or the record is about to arrive.
     pub surely: bool,
 }
 
 impl Looks {
-    /// Looks at a CPU; `None` while it switches, or if the task has gone.
+    /// Looks at a CPU; `None` while it switches, or if the task has exited.
     pub(super) fn look(
         &self,
         cpu: u32,
@@ -43,14 +44,14 @@ impl Looks {
             (_, Some(&(_, task))) => (task, true),
             (_, None) => {
                 let (task, runs) = names.running(tid)?;
-                // It may have left after the peek: until then it ran.
+                // The task may have left after the peek: it ran until then.
                 (task, runs || peek(cpu)?.run.end != since)
             }
         };
         Some(Look { peek: state, task, surely })
     }
 
-    /// Remembers who runs on `cpu` now; `false` if that cannot be said.
+    /// Remembers the task that runs on `cpu` now; `false` if it cannot be determined.
     pub(super) fn remember(
         &mut self,
         cpu: u32,

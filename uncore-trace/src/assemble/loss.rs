@@ -1,4 +1,4 @@
-//! What was not seen. Every loss is a row, and counts towards the exit message.
+//! Losses: each is a row, and counts in the exit message.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,18 +26,17 @@ pub struct Ledger {
     pending: Vec<Entry>,
     totals: BTreeMap<Cause, u64>,
     first: BTreeMap<Cause, u64>,
-    /// Counters that the recording can do without.
+    /// Counters whose loss does not make the recording incomplete.
     optional: BTreeSet<u32>,
 }
 
 impl Ledger {
-    /// The recording can do without these counters, which are witnesses: where they were not opened,
-    /// stopped or could not be read, only precision is lost.
+    /// Declares counters as optional: witnesses, whose failure costs precision only.
     pub fn set_optional(&mut self, counters: impl IntoIterator<Item = u32>) {
         self.optional.extend(counters);
     }
 
-    /// Enters a loss noticed at `time` that covers `span` nanoseconds before it.
+    /// Enters a loss noticed at `time`, covering the `span` nanoseconds before it.
     pub fn add(
         &mut self,
         cause: Cause,
@@ -50,8 +49,8 @@ impl Ledger {
         self.enter(Entry { cause, time, span, cpu, counter, count, detail: None });
     }
 
-    /// Enters that the counters of `cpu` are read on `reader` since `time`, after `missing` ticks of
-    /// `tick_ns` in which they were not.
+    /// Enters that the counters of `cpu` are read on `reader` from `time` on, after `missing` ticks
+    /// of `tick_ns` without a reading.
     pub fn moved(&mut self, time: u64, cpu: u32, reader: u32, missing: u64, tick_ns: u64) {
         self.enter(Entry {
             cause: Cause::ReaderOffline,
@@ -91,7 +90,7 @@ impl Ledger {
         });
     }
 
-    /// Enters `count` marks that were not taken, for the reason in `detail`.
+    /// Enters `count` marks that were rejected, for the reason in `detail`.
     pub fn not_marked(&mut self, time: u64, count: u64, detail: &str) {
         self.enter(Entry {
             cause: Cause::MarkLost,
@@ -104,8 +103,8 @@ impl Ledger {
         });
     }
 
-    /// Enters that a counter of `cpu` stopped, and why; with the time that it did not count, that it counts
-    /// again.
+    /// Enters that a counter of `cpu` stopped, and why. With `span`, the ns for which it did not
+    /// count, enters that it counts again.
     pub fn stopped(&mut self, time: u64, cpu: u32, counter: u32, why: Why, span: Option<u64>) {
         let detail = match (span, why) {
             (Some(_), _) => "it counts again",
@@ -118,13 +117,13 @@ impl Ledger {
             span: span.unwrap_or(0),
             cpu: Some(cpu),
             counter: Some(counter),
-            // One loss, however many rows tell of it.
+            // This is one loss, however many rows describe it.
             count: u64::from(span.is_none()),
             detail: Some(detail.to_owned()),
         });
     }
 
-    /// Enters that a window lacks a count.
+    /// Enters a window without a count.
     pub fn missing(&mut self, missing: &Missing) {
         let Missing { lack, counter, cpu, time, span_ns } = *missing;
         match lack {
@@ -145,7 +144,7 @@ impl Ledger {
         }
     }
 
-    /// Enters a loss with words.
+    /// Enters a loss with an explanation.
     pub fn explain(&mut self, cause: Cause, time: u64, counter: Option<u32>, detail: &str) {
         let detail = Some(detail.to_owned());
         self.enter(Entry { cause, time, span: 0, cpu: None, counter, count: 1, detail });
@@ -163,7 +162,7 @@ impl Ledger {
         self.pending.push(entry);
     }
 
-    /// Moves what was entered to the table, with what `sink` had to drop.
+    /// Moves all new entries to the table `loss`, including rows that `sink` dropped.
     pub fn rows(&mut self, sink: &mut Sink) {
         for dropped in sink.take_dropped() {
             self.dropped(dropped);
@@ -190,12 +189,12 @@ impl Ledger {
         &self.totals
     }
 
-    /// Begin of the first loss of each cause, `CLOCK_MONOTONIC` ns.
+    /// Begin of the first loss of each cause, ns on `CLOCK_MONOTONIC`.
     pub const fn first(&self) -> &BTreeMap<Cause, u64> {
         &self.first
     }
 
-    /// Totals in two lists: what cost precision, and what is missing.
+    /// Totals in two lists: losses of precision, and missing data.
     pub fn losses(&self) -> Losses {
         Losses::of(&self.totals)
     }

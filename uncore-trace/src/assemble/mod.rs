@@ -1,9 +1,9 @@
-//! Records of a live recording to entries of the log, and to the rows of the raw tables that keep
-//! them.
+//! Turns the records of a live recording into entries of the log, and into the rows of the raw
+//! tables that store them.
 //!
-//! The only state is what a tick needs: a recording of any length takes the same memory.
-//! [`Timeline::feed`] takes records as they come; [`Timeline::advance`] ends every tick that ended
-//! before a horizon up to which all records have been fed.
+//! State is kept for open ticks only, so memory does not depend on the length of the recording.
+//! [`Timeline::feed`] takes records in the order of the ring. [`Timeline::advance`] closes every
+//! tick that ended before a horizon up to which all records have been fed.
 
 pub mod cpu;
 mod cpus;
@@ -54,34 +54,36 @@ use crate::plan::Plan;
 use crate::schema::loss::Cause;
 use crate::schema::{runtime, slices, tasks};
 
-/// A boundary reading that has not come this long after its time is missing, ns: ten times the
-/// longest delay of a pinned timer seen under hackbench on two busy CPUs.
+/// A boundary reading is missing if it has not arrived after this time, ns: ten times the longest
+/// delay of a pinned timer measured under hackbench on two busy CPUs.
 const GRACE_NS: u64 = 25_000_000;
 
-/// Time that interrupts took in a tick and no record tells of is a gap above this, ns. It is what
-/// `uncore-trace check` allows a tick to differ by: times that are cut at its edges are less.
+/// Interrupt time without a record that counts as a gap if longer than this in a tick, ns.
+/// `uncore-trace check` has the same tolerance: times that are cut at the edges of a tick are
+/// shorter.
 const MOST_UNTOLD_NS: u64 = 50_000;
-/// Time of a CPU that no record and no look accounts for is a gap after this long, ns. The CPU may
-/// have been stopped by its hypervisor in the middle of a switch, so this is longer than the
-/// boundary readings' grace; where a record was dropped the next one tells of the gap at once.
+/// Time of a CPU without a record or a look counts as a gap after this wait, ns. It is longer than
+/// [`GRACE_NS`], because a hypervisor may stop the CPU in the middle of a switch. If a record was
+/// dropped, the next one reveals the gap without a wait.
 const GAP_NS: u64 = 1_000_000_000;
 
-/// Cgroups whose rows are made in one bin: each may take a file or two to name its container, and
-/// a machine can have thousands when a recording begins.
+/// Cgroups whose rows are made in one bin. Each may need a file or two to be read for the name of
+/// its container, and a machine can have thousands when a recording begins.
 const FRESH_AT_ONCE: usize = 32;
 
-/// What a bin that is not complete still waits for.
+/// What an incomplete bin still waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wait {
-    /// Records that the ring may hold.
+    /// Records that may be in the ring.
     ForRecords,
-    /// Switches that are under way: the ring was emptied since, so a record of an earlier one was dropped.
+    /// Switches in progress. The ring was emptied since the bin ended, so earlier records were
+    /// dropped.
     ForSwitches,
     /// Nothing: what is missing is a gap.
     Over,
 }
 
-/// What a recording is about.
+/// The parameters of a time line.
 #[derive(Debug)]
 pub struct Setup<'a> {
     /// The planned counters.
@@ -92,27 +94,27 @@ pub struct Setup<'a> {
     pub opened: &'a HashSet<u32>,
     /// CPUs whose time is accounted.
     pub cpus: &'a [u32],
-    /// Those of them that are offline.
+    /// Those of `cpus` that are offline.
     pub away: &'a [u32],
-    /// Where each possible CPU is.
+    /// The location of each possible CPU.
     pub places: &'a BTreeMap<u32, Place>,
-    /// First tick; everything before it is left out.
+    /// The first tick; earlier records are ignored.
     pub start_tick: u64,
-    /// Labels times.
+    /// Converts times to wall-clock time.
     pub clock: Snapshot,
     /// Where procfs and sysfs are.
     pub root: &'a Path,
-    /// Mount point of the v2 hierarchy.
+    /// Mount point of the cgroup v2 hierarchy.
     pub cgroup_mount: Option<&'a Path>,
-    /// Only these cgroups get owners of their own; empty: all.
+    /// Cgroups with owners of their own; empty: all.
     pub only_cgroups: Vec<String>,
-    /// Owners of deeper cgroups are given to their ancestor of this depth; 0 is the root.
+    /// Owners in deeper cgroups are replaced by their ancestor at this depth; 0 is the root.
     pub cgroup_depth: Option<usize>,
-    /// Whether I/O is seen.
+    /// Whether I/O is recorded.
     pub io: bool,
 }
 
-/// The stream so far.
+/// The state of a live recording.
 #[derive(Debug)]
 pub struct Timeline {
     tick_ns: u64,
@@ -128,24 +130,24 @@ pub struct Timeline {
     cpus: Cpus,
     offline: Offline,
     unnamed: Unnamed,
-    /// From the first tick to the last.
+    /// First and last tick.
     span: Span,
     /// End of the last closed bin.
     closed: u64,
     /// Latest time of a record so far.
     newest: u64,
-    /// A CPU's time was not known up to here, although the ring had been emptied.
+    /// Some CPU's time was unknown up to this time although the ring had been emptied.
     waited: u64,
     seen: Seen,
     raw: bool,
     every_slice: bool,
-    /// Losses, in the tables and in sum.
+    /// The losses, as rows and as totals.
     pub ledger: Ledger,
 }
 
 impl Timeline {
-    /// An empty time line whose log goes to `consumer`; what that and `sink` want decides how fine
-    /// the bins are.
+    /// An empty time line whose log goes to `consumer`. Bins are ticks if `consumer` or `sink`
+    /// needs ticks, otherwise windows.
     pub fn new(setup: &Setup<'_>, consumer: Box<dyn Consumer>, sink: &mut Sink) -> Self {
         let (tick_ns, window_ns) = (setup.plan.tick_ns, setup.plan.window_ns);
         let start = setup.start_tick * tick_ns;
@@ -199,7 +201,8 @@ impl Timeline {
             Record::Sample(sample) => sample.end,
             Record::Task(event) => event.time,
             Record::Cgroup(event) => event.time,
-            // Kept back until its CPU has something to send.
+            // The programs send these only when a slot is needed, so their time says nothing about
+            // the ring.
             Record::Irq(_) | Record::Io(_) => 0,
         });
         match record {
@@ -220,8 +223,9 @@ impl Timeline {
         }
     }
 
-    /// Whether the CPUs that are gone sent nothing after `fed`, up to where all has been fed. One that came
-    /// back and left again while the ring was behind sent more than it had when it first left.
+    /// Whether the CPUs for which `is_gone` is true have sent nothing after `fed`, the time up to
+    /// which all records were fed. A CPU that came back and left again while the ring was behind
+    /// has sent more than at its first departure.
     pub fn has_all_of(
         &self,
         is_gone: impl Fn(u32) -> bool,
@@ -232,8 +236,8 @@ impl Timeline {
         gone.all(|cpu| peek(cpu).is_none_or(|state| state.run.end <= fed))
     }
 
-    /// Takes what happened to the CPUs and the counters, at `now`; everything that was sent before
-    /// has been fed. `peek` tells what a CPU that is offline had not sent.
+    /// Applies a change of CPUs and counters at `now`. All records sent before the change must have
+    /// been fed. `peek` returns the unsent state of an offline CPU.
     pub fn follow(
         &mut self,
         change: &Change,
@@ -245,7 +249,7 @@ impl Timeline {
             if let Some(track) = self.tracks.get_mut(cpu) {
                 let state = peek(*cpu);
                 if let Some(state) = state.as_ref().filter(|_| track.is_away()) {
-                    // It came back and left again.
+                    // The CPU came back and left again between two looks.
                     let span = track.come_back(state.run.begin);
                     self.offline.back(*cpu, span, &mut self.ledger);
                 }
@@ -276,7 +280,7 @@ impl Timeline {
         readers.follow(change, now, ledger, &mut output);
     }
 
-    /// The readers, and where their entries go.
+    /// The readers, and the destination of their entries.
     fn output<'a>(
         &'a mut self,
         sink: &'a mut Sink,
@@ -302,7 +306,7 @@ impl Timeline {
         readers.sample(sample, owner, ledger, &mut output);
     }
 
-    /// The name of an owner must be in the log before the tick ends.
+    /// Requests the name of an owner, which must be in the log before the tick ends.
     fn need_name(&mut self, owner: Owner) {
         if let Owner::Task { cgroup_id, .. } = owner
             && !self.names.cgroups.is_logged(cgroup_id)
@@ -311,12 +315,12 @@ impl Timeline {
         }
     }
 
-    /// Whether a counter was not found counting where it was thought to be, since this was last asked.
+    /// Whether a counter did not count where it was expected to, since the last call.
     pub const fn take_is_astray(&mut self) -> bool {
         self.readers.take_is_astray()
     }
 
-    /// Ends the recording with this tick: windows are closed up to it, and no further.
+    /// Ends the recording with this tick: no later window is closed.
     pub fn stop_at(&mut self, tick: u64) {
         let stop = tick * self.tick_ns;
         self.span.stop = Some(stop);
@@ -326,13 +330,13 @@ impl Timeline {
         }
     }
 
-    /// The tick with which the recording ends, once that is known.
+    /// The last tick of the recording, once known.
     pub fn stop_tick(&self) -> Option<u64> {
         self.span.stop.map(|stop| stop / self.tick_ns)
     }
 
-    /// Remembers who runs on every CPU, for when the programs are gone and no record tells who left;
-    /// `false` if a CPU was just switching, which a record tells of.
+    /// Remembers which task runs on every CPU. After the programs are detached, no record says
+    /// which task left. `false` if a CPU was switching; its record will say.
     pub fn remember_running(&mut self, peek: &mut dyn FnMut(u32) -> Option<Peek>) -> bool {
         let mut all = true;
         for (&cpu, track) in &self.tracks {
@@ -341,15 +345,15 @@ impl Timeline {
         all
     }
 
-    /// What the counters counted until they were stopped, which was after the stop tick: it ends
-    /// the last window where that tick's reading did not come, so that no count is lost with it.
+    /// Takes the final counts of the counters, which were stopped after the stop tick. They end the
+    /// last window if the reading of the stop tick is missing, so that no count is lost.
     pub fn last_counts(&mut self, counts: &[(u32, Count)], now: u64, sink: &mut Sink) {
         let (readers, mut output, _) = self.output(sink);
         readers.last_counts(counts, now, &mut output);
     }
 
-    /// The latest time that a record told of; those of other CPUs are no further behind than the
-    /// ring is out of order.
+    /// The time of the latest record. Records of other CPUs are older by at most the disorder of
+    /// the ring.
     pub const fn newest(&self) -> u64 {
         self.newest
     }
@@ -364,8 +368,8 @@ impl Timeline {
         self.consumer.waits()
     }
 
-    /// Enters the time that was not closed when the recording ended, if any. Windows that were closed and wait
-    /// have their rows.
+    /// Enters the time that could not be closed before the recording ended as a loss. Rows of
+    /// windows that are closed and wait for later ones are written.
     pub fn give_up(&mut self, now: u64, sink: &mut Sink) {
         if let Some(stop) = self.span.stop
             && self.closed < stop
@@ -375,12 +379,12 @@ impl Timeline {
         }
     }
 
-    /// Closes all bins and windows that end by `horizon`; `false` if there is no room in `sink` for them
-    /// all: its rows must be handed over, and the same be asked again. `peek` tells what a CPU has not sent;
-    /// `emptied` says that everything sent before this call began has been fed.
+    /// Closes all bins and windows that end by `horizon`. Returns `false` if `sink` is full: hand
+    /// over its rows and call again. `peek` returns a CPU's unsent state. `emptied` says that
+    /// everything sent before this call has been fed.
     ///
-    /// A CPU that switches between that and the peek has sent what is missing, so time is given up
-    /// as a gap only when the next emptied ring did not have it either.
+    /// A CPU that switches between the drain and the peek has sent a record that is still in the
+    /// ring. So time becomes a gap only if the next emptied ring does not hold it either.
     pub fn advance(
         &mut self,
         horizon: u64,
@@ -388,8 +392,12 @@ impl Timeline {
         sink: &mut Sink,
         peek: &mut dyn FnMut(u32) -> Option<Peek>,
     ) -> bool {
+        // A request is reported when it ends, so the I/O of a tick arrives later than its other
+        // records.
         let lag = if self.io.is_some() { io::LAG_NS } else { 0 };
         let horizon = horizon.saturating_sub(lag);
+        // A peek shows the CPU after the horizon, so one peek serves every bin that is closed
+        // here.
         let mut peeked: BTreeMap<u32, Look> = BTreeMap::new();
         loop {
             if !self.consumer.more(&mut sink.rows.fabric) {
@@ -408,10 +416,18 @@ impl Timeline {
             let late = horizon > end + GRACE_NS;
             let tick = end / self.tick_ns;
             let is_last = self.span.stop == Some(end);
+            // self.consumer.needs_readings(tick)) || A window ends with the reading of its last
+            // tick. A reading that is still missing after the grace will not come: the window
+            // is closed without it.
             if (is_last || self.consumer.needs_readings(tick)) && !late && !self.readers.have(tick)
             {
                 return true;
             }
+            // Time becomes a gap in two steps. If an emptied ring leaves the bin incomplete, a
+            // switch may have happened between the drain and the peek, and `waited` notes the
+            // horizon. The next emptied ring holds that record. If it does not, only a CPU in
+            // the middle of a switch can still complete the bin, and that is waited for until
+            // `GAP_NS`.
             let wait = match emptied && self.waited >= end {
                 false => Wait::ForRecords,
                 true if horizon <= end + GAP_NS => Wait::ForSwitches,
@@ -435,6 +451,8 @@ impl Timeline {
         peeked: &mut BTreeMap<u32, Look>,
         peek: &mut dyn FnMut(u32) -> Option<Peek>,
     ) -> bool {
+        // Each CPU is tried in the order of trust: its records, a peek, a gap. What is entered
+        // as a gap cannot be changed by a record that comes later, so a gap is the last resort.
         let lost = wait == Wait::Over;
         for (&cpu, track) in &mut self.tracks {
             if track.accounted() >= end {
@@ -442,7 +460,7 @@ impl Timeline {
             }
             if track.is_away() {
                 match peek(cpu) {
-                    // It is back, and what it sent since then comes with the next drain.
+                    // The CPU is back: what it has sent since comes with the next drain.
                     Some(_) if track.saw_switch() && !lost => return false,
                     Some(state) if state.run.begin < end => {
                         let span = track.come_back(state.run.begin);
@@ -459,7 +477,7 @@ impl Timeline {
                     Some(found) => {
                         place.insert(found);
                     }
-                    // The CPU was just switching, or the task has just gone: its record is near.
+                    // The CPU is switching, or its task has exited: a record will come.
                     None if !lost => return false,
                     None => {}
                 }
@@ -467,6 +485,8 @@ impl Timeline {
             if let Some(look) = peeked.get(&cpu)
                 && look.peek.run.end < end
             {
+                // The peek covers its own span only. A record of the time before it may be in
+                // the ring.
                 let record_missing = look.peek.run.begin > track.accounted();
                 if !look.surely && !lost || record_missing && wait == Wait::ForRecords {
                     return false;
@@ -480,7 +500,7 @@ impl Timeline {
                 }
             }
             if track.accounted() < end {
-                // The CPU has switched since the ring was drained: its record is there.
+                // The CPU has switched since the drain: its record is in the ring.
                 if !lost {
                     return false;
                 }
@@ -491,7 +511,7 @@ impl Timeline {
         true
     }
 
-    /// Closes the bin of every CPU that ends at `end`: its entries are complete.
+    /// Closes the bin of every CPU that ends at `end`. All its entries have been made.
     fn close(&mut self, end: u64, sink: &mut Sink) {
         let (tick, is_last) = (end / self.tick_ns, self.span.stop == Some(end));
         let cpus: Vec<u32> = self.tracks.keys().copied().collect();
@@ -507,6 +527,8 @@ impl Timeline {
                     .entry(entries::Entry::Moved(&moved));
             }
         }
+        // The attributor names its rows at the end of a tick, so names follow the owners of the
+        // tick and come before its end.
         self.name_cgroups(end, is_last, sink);
         self.closed = end;
         self.offline.report(is_last, &mut self.ledger);
@@ -518,7 +540,7 @@ impl Timeline {
         self.ledger.rows(sink);
     }
 
-    /// Logs who used a CPU in a bin.
+    /// Logs who used a CPU in a bin, as one entry.
     fn usage(&mut self, cpu: u32, bin: &Bin, sink: &mut Sink) {
         let owner = |slot: &Slot| self.names.owner(&slot.task, bin.end);
         let owners: Vec<Owner> = bin.tasks.iter().map(owner).collect();
@@ -549,7 +571,7 @@ impl Timeline {
         output.entry(entries::Entry::Usage { cpu, parts: &parts });
     }
 
-    /// Logs the paths of cgroups: at once for owners, as there is time for the others.
+    /// Logs the paths of cgroups: those of owners at once, the others a few per bin.
     fn name_cgroups(&mut self, end: u64, is_last: bool, sink: &mut Sink) {
         let cgroups = &mut self.names.cgroups;
         let mut output = Output { consumer: self.consumer.as_mut(), sink, raw: self.raw };
@@ -570,7 +592,7 @@ impl Timeline {
         }
     }
 
-    /// How each CPU's time divides over the owners, so far.
+    /// How each CPU's time is divided over the owners so far.
     pub fn cpu_time(&self) -> Vec<CpuTime> {
         self.times.all()
     }

@@ -1,9 +1,9 @@
-//! What devices moved, by tick and owner.
+//! Bytes that devices moved, by tick and owner.
 //!
-//! Guarantee: whatever is spread over ticks sums to the bytes that were told of, to the byte. A
-//! request that began in a tick which is closed already has that part in the first open one. What
-//! an interface received is its reader's once somebody reads it, in the tick of the reading; what
-//! nobody has read after [`UNREAD_NS`] is the device's own.
+//! Guarantee: whatever is spread over ticks sums to the reported bytes exactly. The part of a
+//! request that lies in closed ticks goes to the first open tick. Bytes that an interface received
+//! belong to the task that reads them, in the tick of the read. Bytes that nobody has read after
+//! [`UNREAD_NS`] belong to the device.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::rc::Rc;
@@ -11,34 +11,34 @@ use std::rc::Rc;
 use crate::entries::{Moved, Owner, Sum};
 use crate::plan::Direction;
 
-/// Received bytes that nobody has read after this long are the device's own, ns. Readers that are
-/// slower find their bytes given away; what is forwarded, or read without a copy, is reported this
-/// much late.
+/// Received bytes that nobody has read after this time belong to the device, ns. A slower reader
+/// loses its bytes to the device. Traffic that is forwarded, or read without a copy, is reported
+/// this much later.
 pub(super) const UNREAD_NS: u64 = 100_000_000;
 
-/// How bytes came to be counted.
+/// How the owner of bytes is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flow {
-    /// They are their owner's.
+    /// The bytes belong to the given owner.
     Direct,
-    /// An interface received them: whose they are shows when they are read.
+    /// An interface received the bytes; their owner is known when they are read.
     Received,
-    /// The owner read what the interface had received.
+    /// The owner read bytes that the interface had received.
     Taken,
 }
 
-/// What was received and not read yet, the oldest first: tick, bytes, packets.
+/// Received and unread data, oldest first: tick, bytes, packets.
 type Unread = VecDeque<(u64, u64, u64)>;
 
-/// The ticks that are still filled.
+/// The open ticks.
 #[derive(Debug)]
 pub(super) struct Transfers {
     tick_ns: u64,
-    /// What was moved before is not counted.
+    /// Transfers before this time are not counted.
     start: u64,
     /// End of the last closed tick.
     closed: u64,
-    /// By end of the tick.
+    /// By the end of the tick.
     open: BTreeMap<u64, Open>,
     unread: BTreeMap<Rc<str>, Unread>,
 }
@@ -51,13 +51,13 @@ struct Open {
 }
 
 impl Transfers {
-    /// Ticks from `start` on, a multiple of `tick_ns`.
+    /// Starts with the tick that begins at `start`, a multiple of `tick_ns`.
     pub(super) const fn new(tick_ns: u64, start: u64) -> Self {
         Self { tick_ns, start, closed: start, open: BTreeMap::new(), unread: BTreeMap::new() }
     }
 
-    /// Adds what was moved in the tick that ends with `boundary`, or evenly from the begin to the end
-    /// of `span`. What was moved before the start is left out.
+    /// Adds a transfer: to the tick that ends at `boundary`, or spread evenly over `span`. The part
+    /// before the start is ignored.
     pub(super) fn add(
         &mut self,
         flow: Flow,
@@ -74,7 +74,7 @@ impl Transfers {
         let mut from = begin.max(self.start);
         let mut given = portion(moved.bytes, from.min(end) - begin, end - begin);
         while from < end {
-            // All that lies before the first open tick's end is one part.
+            // The part in closed ticks goes to the first open tick.
             let until = self.tick_after(from.max(self.closed)).min(end);
             let bytes = portion(moved.bytes, until - begin, end - begin) - given;
             given += bytes;
@@ -87,7 +87,7 @@ impl Transfers {
         }
     }
 
-    /// End of the tick in which `time` lies.
+    /// End of the tick that contains `time`.
     const fn tick_after(&self, time: u64) -> u64 {
         (time / self.tick_ns + 1) * self.tick_ns
     }
@@ -105,7 +105,8 @@ impl Transfers {
         }
     }
 
-    /// Closes the tick that ends here; with the last one nothing is kept for a reader.
+    /// Closes the tick that ends at `tick`. With the last tick, unread data goes to the device at
+    /// once.
     pub(super) fn close(&mut self, tick: u64, is_last: bool) -> Vec<Moved> {
         self.closed = tick;
         let mut open = self.open.remove(&tick).unwrap_or_default();
@@ -136,14 +137,14 @@ impl Transfers {
         open.direct.take()
     }
 
-    /// Devices of which something was received and not read.
+    /// Number of devices with received and unread data.
     #[cfg(test)]
     pub(super) fn waiting(&self) -> usize {
         self.unread.len()
     }
 }
 
-/// Takes up to `wanted` bytes, the oldest first; returns how many there were.
+/// Takes up to `wanted` bytes, oldest first. Returns how many there were.
 fn read(unread: &mut Unread, wanted: u64) -> u64 {
     let mut left = wanted;
     while left > 0

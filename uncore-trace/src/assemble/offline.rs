@@ -1,20 +1,20 @@
-//! When CPUs were offline, as rows of `loss`: no owner gets that time, so it is reported.
+//! Spans in which CPUs were offline, as rows of `loss`: that time has no owner.
 
 use std::collections::BTreeMap;
 
 use super::loss::Ledger;
 use crate::schema::loss::Cause;
 
-/// A CPU that stays offline is reported of this often, ns, so that a recording which is killed has it.
+/// How often the time of an offline CPU is reported, ns. A recording that is killed then has it.
 const REPORT_NS: u64 = 1_000_000_000;
 
-/// A CPU's time offline.
+/// An offline CPU.
 #[derive(Debug)]
 struct Away {
-    /// Reported up to here.
+    /// Time up to which it is reported.
     reported: u64,
     until: u64,
-    /// Nothing of it was reported yet.
+    /// Whether nothing of it was reported yet.
     is_new: bool,
 }
 
@@ -23,7 +23,7 @@ struct Away {
 pub(super) struct Offline(BTreeMap<u32, Away>);
 
 impl Offline {
-    /// `cpu` was offline for this time, and still is.
+    /// Adds `span` to the time of `cpu`, which stays offline.
     pub(super) fn stay(&mut self, cpu: u32, span: Option<(u64, u64)>) {
         if let Some((begin, end)) = span {
             let away =
@@ -32,7 +32,7 @@ impl Offline {
         }
     }
 
-    /// `cpu` was offline for this time, and is back.
+    /// Adds `span` to the time of `cpu`, which is back online.
     pub(super) fn back(&mut self, cpu: u32, span: Option<(u64, u64)>, ledger: &mut Ledger) {
         self.stay(cpu, span);
         if let Some(mut away) = self.0.remove(&cpu) {
@@ -40,7 +40,7 @@ impl Offline {
         }
     }
 
-    /// Enters what is due, or all at the end.
+    /// Enters the losses that are due, or all of them at the end.
     pub(super) fn report(&mut self, all: bool, ledger: &mut Ledger) {
         for (&cpu, away) in &mut self.0 {
             if all || away.is_new || away.until - away.reported >= REPORT_NS {
@@ -53,7 +53,7 @@ impl Offline {
 impl Away {
     fn report(&mut self, cpu: u32, ledger: &mut Ledger) {
         if self.until > self.reported {
-            // Once a CPU is offline once, however many rows it takes.
+            // A CPU is offline once, however many rows describe it.
             let (span, count) = (self.until - self.reported, u64::from(self.is_new));
             ledger.add(Cause::CpuOffline, self.until, span, Some(cpu), None, count);
             (self.reported, self.is_new) = (self.until, false);

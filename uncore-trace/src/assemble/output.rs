@@ -1,4 +1,4 @@
-//! Where entries of a live recording go: to the consumer of the log, and to the raw tables that keep them.
+//! The destination of the entries of a live recording: the consumer of the log, and the raw tables.
 
 use std::sync::Arc;
 
@@ -11,25 +11,25 @@ use crate::schema::readings;
 /// The consumer and the tables.
 #[derive(Debug)]
 pub(super) struct Output<'a> {
-    /// Makes `fabric`.
+    /// Makes `fabric` from the entries.
     pub consumer: &'a mut dyn Consumer,
-    /// The rows.
+    /// The rows of the raw tables.
     pub sink: &'a mut Sink,
-    /// Whether the raw tables are kept.
+    /// Whether the raw tables are written.
     pub raw: bool,
 }
 
 impl Output<'_> {
-    /// Hands an entry to the consumer.
+    /// Gives an entry to the consumer.
     pub(super) fn entry(&mut self, entry: Entry<'_>) {
         if let Err(error) = self.consumer.take(entry, &mut self.sink.rows.fabric) {
-            // The order of entries is made here, so this is a mistake of the program.
+            // The order of entries is made in this module, so an error here is a bug.
             log::error!("{error}");
             debug_assert!(false, "{error}");
         }
     }
 
-    /// The path of a cgroup is known from the bin on that ends at `end`.
+    /// Logs the path of a cgroup, known from the bin that ends at `end`.
     pub(super) fn cgroup(&mut self, id: u64, place: &Arc<Place>, end: u64) {
         self.entry(Entry::Cgroup { id, place });
         if self.raw {
@@ -57,7 +57,8 @@ impl readers::Log for Output<'_> {
     }
 }
 
-/// A reading as a row of the table; `owner` is that of the readings of its sample that have one.
+/// A reading as a row of the table. `owner` is the owner of those readings of the sample that have
+/// one.
 fn table_row<'a>(
     reading: &Reading,
     owner: &'a Columns<'_>,

@@ -8,8 +8,8 @@ use crate::entries::{Columns, Owner, softirq};
 use crate::identity::irqs::IrqNames;
 use crate::schema::{irqs, owner, runtime, slices};
 
-/// Rows for one bin of one CPU; `owners` are those of its tasks. Their times sum to the length of
-/// the bin.
+/// Writes the rows of one bin of one CPU. `owners` are those of the bin's tasks, in order. The
+/// times of the rows sum to the length of the bin.
 pub(super) fn rows(
     cpu: u32,
     bin: &Bin,
@@ -77,8 +77,8 @@ pub(super) fn rows(
     }
 }
 
-/// Rows of every slice in a record that ends within `span`. A record of slices that was not combined
-/// follows without a gap from its begin to its end.
+/// Writes a row for each slice of a record that ends within `span`. Slices that were not combined
+/// follow one another without gaps from the record's begin to its end.
 pub(super) fn slice_rows(run: &Run, span: &Span, builder: &mut slices::Builder) {
     let mut begin = run.begin;
     for slot in &run.slots {

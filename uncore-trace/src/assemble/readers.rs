@@ -1,8 +1,8 @@
-//! The reader CPUs: which counters each reads, which ticks came, and their samples as entries of the
-//! log.
+//! The reader CPUs: which counters each reads, which ticks arrived, and their samples as entries of
+//! the log.
 //!
-//! A counter is not tied to a CPU: when its reader goes offline, another CPU reads it. Each sample
-//! says by its first slot which counters it is of.
+//! A counter is not tied to a CPU: when its reader goes offline, another CPU reads it. The first
+//! slot of a sample identifies its counters.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::mem;
@@ -17,16 +17,16 @@ use crate::plan::{Counter, Plan};
 use crate::schema::loss::Cause;
 use crate::schema::readings;
 
-/// The counters of a sample, and what to add to each reading.
+/// The counters of a sample, and the count to add to each reading.
 type Slots = Rc<[(u32, Count)]>;
 
-/// The counters that a CPU reads.
+/// A set of counters that a CPU reads or has read.
 #[derive(Debug)]
 struct Known {
     /// The first slot.
     first: u32,
     slots: Slots,
-    /// How many of them, the first ones, are read at every context switch.
+    /// How many of the counters are read at every context switch; these come first.
     at_switch: usize,
 }
 
@@ -34,30 +34,30 @@ struct Known {
 #[derive(Debug, Default)]
 struct Reader {
     cpu: u32,
-    /// By first slot: those of now and those before the last change.
+    /// The current set of counters, and the set before the last change.
     layouts: Vec<Known>,
-    /// Whether it reads any now.
+    /// Whether the CPU reads counters now.
     active: bool,
-    /// The tick after the last one it read.
+    /// The tick after its last reading.
     next_tick: Option<u64>,
-    /// Number of its last sample.
+    /// Sequence number of its last sample.
     sequence: Option<u64>,
-    /// CPUs whose counters it was given, with the first tick that they did not read.
+    /// CPUs whose counters it took over, with the first tick that they did not read.
     inherited_from: Vec<(u32, u64)>,
 }
 
-/// A counter, and where its entries have got to.
+/// A counter and its latest entry.
 #[derive(Debug)]
 struct Progress {
     /// The CPU on which the plan reads it.
     cpu: u32,
-    /// Whether it counts that CPU and nothing else.
+    /// Whether it counts that CPU only.
     per_cpu: bool,
-    /// Time and tick of its last entry.
+    /// Time and tick of its latest entry.
     newest: (u64, u64),
-    /// When it stopped, ns, and why, if it has not started again.
+    /// Time, ns, at which it stopped and why, unless it has started again.
     stopped: Option<(u64, Why)>,
-    /// Tick and time enabled of the timer's last reading that the kernel gave.
+    /// Tick and time enabled of the timer's last successful reading.
     read: Option<(u64, u64)>,
 }
 
@@ -65,7 +65,7 @@ struct Progress {
 #[derive(Debug)]
 pub(super) struct Readers {
     cpus: BTreeMap<u32, Reader>,
-    /// By the id of the counter; `None` for one that could not be opened.
+    /// By the counter's id; `None` if it could not be opened.
     counters: Vec<Option<Progress>>,
     tick_ns: u64,
     start_tick: u64,
@@ -73,31 +73,31 @@ pub(super) struct Readers {
     is_astray: bool,
 }
 
-/// Where entries of the readers go.
+/// The destination of entries.
 pub(super) trait Log {
     /// The first tick that has not ended.
     fn open_tick(&self) -> u64;
-    /// Logs the readings of one sample. All that have an owner have the same.
+    /// Logs the readings of one sample. Those that have an owner have the same one.
     fn readings(&mut self, readings: &[Reading], row: &Row<'_>);
 }
 
-/// What the table `readings` has beside the entry.
+/// Columns of `readings` that the entry does not have.
 #[derive(Debug, Default)]
 pub(super) struct Row<'a> {
-    /// Word for what caused the reading.
+    /// Name of what triggered the reading.
     pub trigger: &'static str,
-    /// How long the sample took, ns.
+    /// Duration of the sample, ns.
     pub width_ns: u64,
-    /// Who was on the CPU.
+    /// The task that was on the CPU.
     pub task: Option<&'a Task>,
 }
 
-/// Where the next entry may stand.
+/// Limits on the time and tick of the next entry.
 #[derive(Clone, Copy, Debug)]
 struct Next {
     /// The first tick that has not ended.
     open_tick: u64,
-    /// Whether its time is that of a sample. Other entries come after what is there.
+    /// Whether its time is that of a sample. Other entries are moved behind the latest entry.
     is_sample: bool,
 }
 
@@ -123,7 +123,7 @@ impl Readers {
             is_astray: false,
         };
         readers.lay_out(layouts);
-        // Ticks count from the first.
+        // Ticks count from the first one.
         for cpu in readers.cpus.values_mut() {
             cpu.next_tick = Some(start_tick);
         }
@@ -132,7 +132,7 @@ impl Readers {
 
     fn lay_out(&mut self, layouts: &BTreeMap<u32, Layout>) {
         for reader in self.cpus.values_mut() {
-            // Samples from before the change before this one have long been read.
+            // Only two sets are kept: all samples from before the previous change have been read.
             let old = reader.layouts.len().saturating_sub(1);
             reader.layouts.drain(..old);
             reader.active = layouts.contains_key(&reader.cpu);
@@ -149,24 +149,24 @@ impl Readers {
         }
     }
 
-    /// The recording ends with this tick.
+    /// Ends the recording with this tick.
     pub(super) const fn stop_at(&mut self, tick: u64) {
         self.stop_tick = Some(tick);
     }
 
-    /// Whether every reader CPU has got past this tick.
+    /// Whether every reader CPU has read this tick or a later one.
     pub(super) fn have(&self, tick: u64) -> bool {
         let mut active = self.cpus.values().filter(|reader| reader.active);
         active.all(|reader| reader.next_tick.is_some_and(|next| next > tick))
     }
 
-    /// Whether a counter was not found counting where it was thought to be, since this was last asked.
+    /// Whether a counter did not count where it was expected to, since the last call.
     pub(super) const fn take_is_astray(&mut self) -> bool {
         mem::replace(&mut self.is_astray, false)
     }
 
-    /// Logs what all counters had counted when the recording stopped them, at `now`: all samples
-    /// have been taken.
+    /// Logs the final counts of all counters, which the recording stopped at `now`. All samples
+    /// have been fed.
     pub(super) fn last_counts(&mut self, counts: &[(u32, Count)], now: u64, log: &mut impl Log) {
         let tick = self.stop_tick.unwrap_or(now / self.tick_ns);
         let readers: HashMap<u32, u32> = self.placed().collect();
@@ -178,7 +178,8 @@ impl Readers {
         }
     }
 
-    /// Takes a change of who reads what, at `now`; all samples from before have been taken.
+    /// Applies a change of who reads what, at `now`. All samples from before the change have been
+    /// fed.
     pub(super) fn follow(
         &mut self,
         change: &Change,
@@ -204,12 +205,13 @@ impl Readers {
             self.place(id, before.get(&id).copied(), cpu, now, ledger, log);
         }
         for reader in self.cpus.values_mut().filter(|reader| !reader.active) {
-            // When it comes back its ticks count from there.
+            // The CPU's ticks count anew when it comes back.
             reader.next_tick = None;
         }
     }
 
-    /// A counter that `reader` read, if any, stopped with its CPU or its PMU.
+    /// Logs that a counter stopped with its CPU or its PMU; `reader` is the CPU that read it, if
+    /// any.
     fn stopped(
         &mut self,
         &Stopped { id, count, why }: &Stopped,
@@ -225,14 +227,14 @@ impl Readers {
         let cpu = reader.unwrap_or(planned);
         let tick = next_tick.unwrap_or(now / self.tick_ns);
         self.stop((id, count, why), cpu, (tick, now), log);
-        // A counter that was read at the end of the recording has counted all of it.
+        // A counter that was read at the end of the recording has no missing time.
         let is_over = next_tick.zip(self.stop_tick).is_some_and(|(next, stop)| next > stop);
         if !is_over {
             ledger.stopped(now, cpu, id, why, None);
         }
     }
 
-    /// A counter that `reader` read, if any, was stopped on purpose.
+    /// Logs that a counter was stopped on purpose; `reader` is the CPU that read it, if any.
     fn retired(
         &mut self,
         &Stopped { id, count, why }: &Stopped,
@@ -260,7 +262,7 @@ impl Readers {
         }
     }
 
-    /// A counter that `old` read, if any, is read by `cpu` now.
+    /// Logs that `cpu` reads a counter from now on; `old` is the CPU that read it before, if any.
     fn place(
         &mut self,
         id: u32,
@@ -286,7 +288,7 @@ impl Readers {
             ledger.stopped(now, cpu, id, why, Some(now.saturating_sub(since)));
             return;
         }
-        // A counter that nobody could read for a while was read by the CPU of its plan.
+        // A counter that had no reader for a while continues from the CPU of its plan.
         let old = old.unwrap_or(planned);
         let next_tick = self.cpus.get(&old).and_then(|old| old.next_tick);
         let since = next_tick.unwrap_or(tick);
@@ -320,14 +322,14 @@ impl Readers {
         (len == known.slots.len() || part).then_some(known)
     }
 
-    /// Whether it matters who owns the counts before this sample; `None` if nobody knows what the
-    /// sample is of.
+    /// Whether the owner of the counts before this sample is needed; `None` if the sample's
+    /// counters are unknown.
     pub(super) fn wants_owner(&self, sample: &Sample) -> Option<bool> {
         self.known(sample).map(|known| known.at_switch > 0)
     }
 
-    /// Takes a sample; the counts of counters that are read at every context switch since the sample
-    /// before it are `owner`'s.
+    /// Logs a sample. Counts of counters that are read at every context switch, since the previous
+    /// sample, belong to `owner`.
     pub(super) fn sample(
         &mut self,
         sample: &Sample,
@@ -345,7 +347,7 @@ impl Readers {
         };
         let is_past = |stop| tick > stop && reader.next_tick.is_some_and(|next| next > stop);
         if self.stop_tick.is_some_and(is_past) {
-            // The last tick has been read.
+            // This reader has read the last tick.
             return;
         }
         let lost = reader.sequence.map_or(0, |last| sample.sequence.saturating_sub(last + 1));
@@ -379,7 +381,7 @@ impl Readers {
                 }
                 drain::Reading::Failed(errno) => {
                     let per_cpu = self.counter(id).is_some_and(|counter| counter.per_cpu);
-                    // How a counter fails that is on another CPU: `perf_event_read_local`,
+                    // The errors of a counter that is on another CPU: `perf_event_read_local`,
                     // kernel/events/core.c, Linux 6.18.
                     self.is_astray |= is_tick && !per_cpu && errno == libc::EINVAL;
                     Err(errno)
@@ -392,8 +394,8 @@ impl Readers {
         log.readings(&readings, &row);
     }
 
-    /// Whether the counter did not count since the tick before: the time enabled of one that does goes
-    /// on, also while others have its hardware.
+    /// Whether the counter did not count since the tick before. The time enabled of a counter that
+    /// counts increases, also while the counter is multiplexed out.
     fn stands_still(&mut self, id: u32, tick: u64, enabled: u64) -> bool {
         let Some(counter) = self.counter(id).filter(|counter| !counter.per_cpu) else {
             return false;
@@ -402,7 +404,7 @@ impl Readers {
         enabled > 0 && before.is_some_and(|(last, before)| last < tick && before == enabled)
     }
 
-    /// Logs that a counter stops or starts; `word` is the trigger of its row.
+    /// Logs that a counter stops or starts; `word` is the trigger of the row.
     fn mark(
         &mut self,
         counter: u32,
@@ -416,8 +418,8 @@ impl Readers {
         log.readings(reading.as_slice(), &Row { trigger: word, ..Row::default() });
     }
 
-    /// The entry of a reading, in a tick that has not ended; `None` where a newer entry has all that this one
-    /// counts.
+    /// The entry of a reading, in a tick that has not ended; `None` if a newer entry includes all
+    /// of its count.
     fn reading(
         &mut self,
         counter: u32,
@@ -428,7 +430,7 @@ impl Readers {
     ) -> Option<Reading> {
         let progress = self.counter(counter)?;
         let (last_time, last_tick) = progress.newest;
-        // `readings` is sorted by time, so no two entries of a counter are of one time.
+        // `readings` is sorted by time, so two entries of a counter need different times.
         let time = if next.is_sample { time } else { time.max(last_time + 1) };
         if time <= last_time || progress.stopped.is_some() {
             return None;
@@ -439,14 +441,15 @@ impl Readers {
     }
 }
 
-/// A count as the log has it: the low bits of equal times are noise of the kernel's clock.
+/// A count as it is logged. Where enabled and running are almost equal they are made equal: the low
+/// bits are noise of the kernel's clock.
 fn value(count: Count) -> Value {
     let times = readings::times(count.enabled, count.running);
     Value { value: count.value, times: times.0.zip(times.1) }
 }
 
 impl Reader {
-    /// A tick came. Enters those that did not.
+    /// Notes that a tick arrived, and enters the missing ticks before it.
     fn tick(
         &mut self,
         tick: u64,

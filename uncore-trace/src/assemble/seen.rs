@@ -1,31 +1,31 @@
-//! Which threads were seen, so that each has one row that says since when.
+//! Threads that were seen, so that each has one row with the time of its first appearance.
 //!
-//! The record of an exit comes before the record of the last slice, which ends at the switch after it. So an
-//! exit is remembered until that slice has come.
+//! The record of an exit arrives before the record of the last slice, which ends at the switch
+//! after the exit. So an exit is remembered until that slice has arrived.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-/// How long after an exit its last slice may come, ns: longer than a recorder lags behind.
+/// How long after an exit its last slice may arrive, ns: longer than a recorder lags behind.
 const KEEP_NS: u64 = 30_000_000_000;
 
-/// The threads that live, and those that have just exited.
+/// The live threads, and those that have exited recently.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     live: HashSet<u32>,
     exited: HashMap<u32, u64>,
-    /// Time and thread of each exit, the oldest first.
+    /// Time and thread of each exit, oldest first.
     order: VecDeque<(u64, u32)>,
 }
 
 impl Seen {
-    /// Whether a thread is seen for the first time, in a record that begins at `begin`.
+    /// Whether this is the first record of a thread; the record begins at `begin`.
     pub(super) fn is_first(&mut self, tid: u32, begin: u64) -> bool {
-        // What begins after the exit is of another thread with the same number.
+        // A record that begins after the exit belongs to another thread with the same number.
         let is_over = self.exited.get(&tid).is_some_and(|exit| begin <= *exit);
         !is_over && self.live.insert(tid)
     }
 
-    /// A thread has exited.
+    /// Notes that a thread has exited.
     pub(super) fn exit(&mut self, tid: u32, time: u64) {
         self.live.remove(&tid);
         self.exited.insert(tid, time);

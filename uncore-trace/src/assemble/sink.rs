@@ -1,7 +1,7 @@
-//! Rows of every table, on their way to the writer.
+//! Rows of every table, before they go to the writer.
 //!
-//! Guarantee: what waits for the writer is bounded ([`BATCH_ROWS`] and one drain of each table here,
-//! what the [`Store`] holds), whatever the machine does.
+//! Guarantee: the rows that wait for the writer are bounded, whatever the machine does:
+//! [`BATCH_ROWS`] and the rows of one drain for each table here, and the limit of the [`Store`].
 
 use anyhow::Result;
 use arrow::array::{AsArray, RecordBatch};
@@ -14,34 +14,34 @@ use crate::schema::cgroups::Place;
 use crate::schema::origin::Origin;
 use crate::schema::{Builders, Store, TableDef, cgroups, fabric, slices, tasks};
 
-/// Rows of a table that go to the writer at once: a batch of `fabric` of 4 MB. Every batch may become
-/// a segment, and many small segments cost the writer more time than few.
+/// Rows of a table that go to the writer together: 4 MB of `fabric`. Every batch may become a
+/// segment, and many small segments cost the writer more time than few large ones.
 ///
-/// More rows than this wait here only if they come between two calls of [`Sink::hand_over`]: those of
-/// one tick, or of the slices of one drain of the ring.
+/// More rows than this wait here only between two calls of [`Sink::hand_over`]: those of one tick,
+/// or the slices of one drain.
 pub(super) const BATCH_ROWS: usize = ROWS_AT_ONCE;
 
 /// Collects rows of every table.
 #[derive(Debug, Default)]
 pub struct Sink {
     wanted: Vec<&'static str>,
-    /// Where the recording is made.
+    /// The origin of the recording.
     pub origin: Origin,
-    /// The rows that the writer has not got.
+    /// Rows that were not handed to the writer yet.
     pub rows: Builders,
-    /// Rows of `fabric` that it has.
+    /// Rows of `fabric` that were handed to the writer.
     handed: u64,
     dropped: Vec<Dropped>,
 }
 
-/// Rows of `slices` that were dropped, because they came faster than they were written.
+/// Rows of `slices` that were dropped because they came faster than they could be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dropped {
-    /// How many.
+    /// Number of rows.
     pub rows: u64,
-    /// Begin of the first, `CLOCK_MONOTONIC`, ns.
+    /// Begin of the first one, ns on `CLOCK_MONOTONIC`.
     pub begin_ns: i64,
-    /// End of the last, likewise.
+    /// End of the last one, ns on `CLOCK_MONOTONIC`.
     pub end_ns: i64,
 }
 
@@ -73,7 +73,7 @@ impl Sink {
         self.wanted.contains(&table.name)
     }
 
-    /// Whether a table has rows enough for [`Sink::hand_over`].
+    /// Whether a table has enough rows for [`Sink::hand_over`].
     pub(super) fn is_full(&self) -> bool {
         self.rows.most() >= BATCH_ROWS
     }
@@ -88,7 +88,8 @@ impl Sink {
         self.hand(writer, 1)
     }
 
-    /// Hands all rows to the writer when nothing is drained any more: waits for room.
+    /// Hands all rows to the writer and waits for room. For the end of a recording, when the ring
+    /// is no longer drained.
     pub fn finish(&mut self, writer: &mut dyn Store) -> Result<()> {
         self.handed += self.rows.fabric.len() as u64;
         self.rows.finish(1, |table, batch| writer.write(table, batch))
@@ -103,8 +104,8 @@ impl Sink {
             if table.name != slices::TABLE.name {
                 return writer.write(table, batch);
             }
-            // To wait for room would let the ring fill, and lose what all other tables are made of.
-            // Nothing is made of slices.
+            // Slices are dropped rather than waited for: during a wait the ring would fill, and all
+            // other tables would lose records. No other table is made from slices.
             let these = Dropped::of(&batch);
             if !writer.offer(table, batch)? {
                 dropped.push(these);
@@ -113,7 +114,7 @@ impl Sink {
         })
     }
 
-    /// How many rows of `fabric` there were so far.
+    /// Number of rows of `fabric` so far.
     pub fn fabric_rows(&self) -> u64 {
         self.handed + self.rows.fabric.len() as u64
     }

@@ -1,6 +1,6 @@
-//! From the first tick of a time line to its last.
+//! The time span of a time line, from its first tick to its last.
 
-/// The time that a time line is of: ticks end within it.
+/// The time span of a time line; its ticks end within it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Span {
     /// Begin of the first tick, ns.
@@ -10,13 +10,13 @@ pub(super) struct Span {
 }
 
 impl Span {
-    /// Whether what happened at `time` belongs to it. The time line that begins where this one stops has
-    /// the rest: nothing is in both.
+    /// Whether an event at `time` belongs to this time line. An event at a boundary belongs to
+    /// exactly one of the time lines that meet there.
     pub(super) fn has(&self, time: u64) -> bool {
         self.start < time && self.stop.is_none_or(|stop| time <= stop)
     }
 
-    /// Whether what went on from `begin` to `end` has a part in it.
+    /// Whether a part of `begin` to `end` lies in the span.
     pub(super) fn overlaps(&self, begin: u64, end: u64) -> bool {
         self.start < end && self.stop.is_none_or(|stop| begin < stop)
     }

@@ -1,40 +1,42 @@
 //! Cgroups that own something and have no path in the log yet.
 //!
-//! Most paths are known before their first owner. A path that is not is looked for with pauses that double:
-//! the record of a new cgroup may have been lost, and a look is a walk of the whole hierarchy.
+//! Most paths are known before the first owner. Others are looked up with pauses that double each
+//! time: the record of a new cgroup may have been lost, and a lookup walks the whole hierarchy.
 
 use std::collections::HashMap;
 
-/// The first pause between two looks for a path, ns.
+/// The first pause between two lookups of a path, ns.
 const SHORTEST_NS: u64 = 1_000_000;
 
-/// A path that was not found after a pause of this length is given up, ns. It is looked for again when its
-/// cgroup owns something after that.
+/// A path that was not found after a pause of this length is given up, ns. It is looked up again
+/// when its cgroup owns something later.
 const LONGEST_NS: u64 = 60_000_000_000;
 
-/// Cgroups that are looked for at the same time; more are left without a path until there is room.
+/// Cgroups that are looked up at the same time. Others stay without a path until there is room.
 const MOST: usize = 1 << 16;
 
-/// When a path is looked for again, and the pause after that.
+/// The time of the next lookup, and the pause after it.
 #[derive(Clone, Copy, Debug)]
 struct Next {
     time: u64,
     pause: u64,
 }
 
-/// The cgroups whose paths are looked for.
+/// The cgroups whose paths are looked up.
 #[derive(Debug, Default)]
 pub(super) struct Unnamed(HashMap<u64, Next>);
 
 impl Unnamed {
-    /// This cgroup needs a path. The kernel gives no cgroup the id 0: it stands for one that is not known.
+    /// Adds a cgroup that needs a path. The kernel assigns no cgroup the id 0, which stands for an
+    /// unknown one.
     pub(super) fn add(&mut self, id: u64) {
         if id != 0 && (self.0.len() < MOST || self.0.contains_key(&id)) {
             self.0.entry(id).or_insert(Next { time: 0, pause: SHORTEST_NS });
         }
     }
 
-    /// Calls `find` for those whose turn it is at `now`, or for all; `true` from it ends the search.
+    /// Calls `find` for those that are due at `now`, or for all. If it returns `true`, the search
+    /// ends.
     pub(super) fn look(&mut self, now: u64, all: bool, mut find: impl FnMut(u64) -> bool) {
         self.0.retain(|&id, next| {
             if !all && now < next.time {

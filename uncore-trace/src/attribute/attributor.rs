@@ -1,7 +1,7 @@
-//! Entries of the log to rows of `fabric`.
+//! Turns entries of the log into rows of `fabric`.
 //!
-//! The only state is what windows need that wait and what the methods have learnt: a log of any length
-//! takes the same memory.
+//! State is kept for the windows that wait and for what the methods have learnt, so memory does not
+//! depend on the length of the log.
 
 use super::counter::{self, Close, Track};
 use super::history::Histories;
@@ -19,25 +19,25 @@ use crate::plan::Plan;
 use crate::schema::fabric;
 use crate::schema::origin::Origin;
 
-/// What is known of a recording before its first entry.
+/// The parameters of a recording.
 #[derive(Clone, Copy, Debug)]
 pub struct RecordingFacts<'a> {
     /// The planned counters.
     pub plan: &'a Plan,
-    /// Those that have rows in `fabric`, in the order of their rows: see [`order`].
+    /// The counters that have rows in `fabric`, in the order of [`order`].
     pub counters: &'a [u32],
-    /// How counts are divided.
+    /// The methods of attribution.
     pub methods: Methods,
-    /// The tick with which the recording begins.
+    /// The tick at which the recording begins.
     pub start_tick: u64,
-    /// Gives times of `CLOCK_MONOTONIC` their wall clock time.
+    /// Converts times of `CLOCK_MONOTONIC` to wall-clock time.
     pub clock: Snapshot,
     /// Where the recording was made.
     pub origin: &'a Origin,
 }
 
-/// The counters of a plan that could be opened, in the order of their rows: by CPU, those that are
-/// read at every context switch first.
+/// The counters of a plan that could be opened, in the order of their rows: by CPU, and per CPU
+/// those that are read at every context switch first.
 pub fn order(plan: &Plan, failed: impl Fn(u32) -> bool) -> Vec<u32> {
     let mut opened: Vec<_> = plan.counters.iter().filter(|counter| !failed(counter.id)).collect();
     opened.sort_by_key(|counter| (counter.cpu, !counter.at_switch));
@@ -51,7 +51,7 @@ pub struct Attributor {
     wall: Snapshot,
     origin: Origin,
     tracks: Vec<Track>,
-    /// Place in `tracks`, by the id of the counter.
+    /// Index in `tracks`, by counter id.
     index_of: Vec<Option<usize>>,
     /// The sets of CPUs that the counters see.
     sets: Vec<CpuSet>,
@@ -59,21 +59,22 @@ pub struct Attributor {
     witnesses: Witnesses,
     pools: Pools,
     moved: Sum,
-    /// What was used of each set of CPUs, where a counter that sees it learns from that.
+    /// The use of each set of CPUs, if a counter that sees the set learns from it.
     histories: Vec<Option<Histories>>,
     schedule: Schedule,
     waiting: Waiting,
     making: Option<Making>,
     names: Names,
     missing: Vec<Missing>,
-    /// The last tick that ended.
+    /// The last tick that has ended.
     ended: u64,
 }
 
 impl Consumer for Attributor {
-    /// At the end of a window its rows go to `fabric`.
+    /// Takes an entry. At the end of a window, rows go to `fabric`.
     fn take(&mut self, entry: Entry<'_>, fabric: &mut fabric::Builder) -> Result<(), Disorder> {
-        // Rows have the names of when their window was divided.
+        // Rows are made before the entry is applied: they have the names that were known when their
+        // window was divided.
         if self.making.is_some() {
             self.append(fabric, usize::MAX);
         }
@@ -115,7 +116,7 @@ impl Consumer for Attributor {
         self.learns()
     }
 
-    /// A window ends with the tick, or methods learn then.
+    /// Whether a window ends or methods learn at the end of this tick.
     fn needs_readings(&self, tick: u64) -> bool {
         self.clock.ends_window(tick) || self.learns_at(tick)
     }
@@ -131,7 +132,7 @@ impl Consumer for Attributor {
 }
 
 impl Attributor {
-    /// Before the first entry.
+    /// The state before the first entry.
     pub fn new(facts: &RecordingFacts<'_>) -> Self {
         let &RecordingFacts { plan, counters, methods, start_tick, clock: wall, origin } = facts;
         let clock = Clock { tick_ns: plan.tick_ns, window_ns: plan.window_ns, start_tick };
@@ -186,7 +187,7 @@ impl Attributor {
         track.series.push(reading, open_tick)
     }
 
-    /// Whether a method learns from ticks.
+    /// Whether any method learns from ticks.
     fn learns(&self) -> bool {
         self.histories.iter().any(Option::is_some)
     }
@@ -211,7 +212,7 @@ impl Attributor {
         }
     }
 
-    /// Takes all entries up to the end of `tick`.
+    /// Applies all entries up to the end of `tick`.
     fn settle(&mut self, tick: u64, is_last: bool) {
         for track in &mut self.tracks {
             track.settle(tick, is_last);
@@ -220,7 +221,7 @@ impl Attributor {
         self.count(&ticks);
     }
 
-    /// Gives the methods the ticks since they last had them: what was used, and what was counted.
+    /// Gives the methods the use and the counts of the ticks since the last call.
     fn count(&mut self, ticks: &[TickUse]) {
         for TickUse { tick, times } in ticks {
             self.witnesses.take(*tick, &mut self.tracks);
@@ -237,7 +238,7 @@ impl Attributor {
         }
     }
 
-    /// The methods whose turn it is learn, and divide what need not wait any longer.
+    /// Has the methods learn whose turn it is, and divides windows that need not wait any longer.
     fn learn(&mut self, tick: u64, is_last: bool) {
         self.histories.iter_mut().flatten().for_each(Histories::review);
         let learners = self.tracks.iter_mut().enumerate().filter(|(_, track)| track.learns);
@@ -266,7 +267,7 @@ impl Attributor {
         }
     }
 
-    /// Closes the window that ends with `tick`. Counters whose methods need not wait divide it.
+    /// Closes the window that ends at `tick`. Counters whose methods do not wait divide it now.
     fn close(&mut self, tick: u64, is_last: bool) {
         let times = self.usage.take();
         let moved = self.moved.take();
@@ -300,8 +301,8 @@ impl Attributor {
         self.waiting.push(Ended { tick, slots });
     }
 
-    /// Appends rows of the windows that all counters have divided, until `fabric` has `most`; `true` if none
-    /// is left.
+    /// Appends rows of the windows that all counters have divided, until `fabric` has `most` rows.
+    /// `true` if no such row is left.
     fn append(&mut self, fabric: &mut fabric::Builder, most: usize) -> bool {
         let (origin, names, tracks) = (&self.origin, &self.names, &self.tracks);
         let rows = Rows { tick_ns: self.clock.tick_ns, wall: self.wall, origin, names };

@@ -1,23 +1,25 @@
-//! Misses as learners take them: without the errors of witnesses.
+//! Regression calibration: removes the measurement error of witnesses from the misses that learners
+//! use.
 //!
-//! What a witness counts is not exact: lines are prefetched or evicted by others, and readings are some ten
-//! microseconds apart. These errors are in no count of the fabric. To learn from them would move traffic
-//! to the baseline (regression dilution). So learners are given the misses that are expected of what was
-//! counted (regression calibration; Carroll, Ruppert, Stefanski, Crainiceanu, "Measurement Error in
-//! Nonlinear Models", 2006, chapter 4): the mean of misses per time of an owner in some ticks, times its
-//! time in each. Time is exact, and its errors have nothing to do with those of witnesses.
+//! A witness has measurement errors: other tasks prefetch or evict lines, and readings are some ten
+//! microseconds apart. The counts of the fabric do not have these errors. Learning from the raw
+//! misses would move traffic to the baseline (regression dilution). So learners get the expected
+//! misses given the measured ones (regression calibration; Carroll, Ruppert, Stefanski,
+//! Crainiceanu, "Measurement Error in Nonlinear Models", 2006, chapter 4): an owner's mean misses
+//! per time over some ticks, times its time in each tick. Time is exact, and its errors are
+//! independent of those of the witnesses.
 
 use std::collections::BTreeMap;
 
 use super::history::Source;
 
-/// Ticks whose mean is taken. Chosen between 2, 5, 10 and 20 on mixes of the lab.
+/// Number of ticks in the mean. Chosen among 2, 5, 10 and 20 on mixes of the lab.
 const TICKS: usize = 10;
 
-/// What each source used in a tick: CPU time and misses.
+/// CPU time and misses of each source in a tick.
 pub(super) type Used = BTreeMap<Source, (f64, f64)>;
 
-/// Calibrates the misses of some ticks. Misses of sources without time stay as they are.
+/// Calibrates the misses of some ticks. Misses of sources without time are not changed.
 pub(super) fn calibrate(ticks: &mut [Used]) {
     for ticks in ticks.chunks_mut(TICKS) {
         let mut sums = Used::new();

@@ -1,12 +1,12 @@
-//! What a share's uncertainty makes of its confidence.
+//! The confidence of a share, from the variance of its error.
 
 use std::f64::consts::PI;
 
 use crate::schema::fabric::RIGHT_WITHIN;
 
-/// The chance that a relative error of this variance is within 10 %, by the logistic distribution:
-/// a variance that is itself only estimated, and changes, makes more of the errors small and more
-/// of them large than the normal distribution has.
+/// The probability that a relative error of this variance is within 10 %, for a logistic
+/// distribution. It has more small and more large errors than the normal distribution, as expected
+/// when the variance is an estimate and changes over time.
 pub(super) fn within_tenth(variance: f64) -> f64 {
     // tanh(x / 2s) of a logistic distribution is its part within x; its variance is (s pi)^2 / 3.
     if variance > 0.0 { (RIGHT_WITHIN * PI / (12.0 * variance).sqrt()).tanh() } else { 1.0 }

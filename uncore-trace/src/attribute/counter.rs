@@ -1,4 +1,4 @@
-//! One counter: what it counted in each window, and whose it was.
+//! One counter: its count in each window, and how it is divided.
 
 use std::collections::{BTreeMap, HashMap};
 use std::mem;
@@ -13,62 +13,63 @@ use crate::plan::{Counter, Plan};
 /// One counter of a recording.
 #[derive(Debug)]
 pub(super) struct Track {
-    /// What the plan says of it.
+    /// The counter in the plan.
     pub counter: Counter,
     /// Index of the set of CPUs that it sees.
     pub set: usize,
     /// Its readings.
     pub series: Series,
-    /// The method that divides it, where that can.
+    /// The method that divides it, if it can.
     pub kind: Method,
     /// Whether the method learns from ticks.
     pub learns: bool,
-    /// Tick and count with which its window began.
+    /// Tick and count at the begin of its window.
     last: (u64, Count),
-    /// The count of the last tick that was learnt from.
+    /// The count at the last tick that the method has learnt from.
     last_tick: Option<Count>,
-    /// Raw counts by owner since then.
+    /// Raw counts by owner since that tick.
     tick_counts: HashMap<Owner, u64>,
-    /// Time and raw counts by owner of the earlier intervals of the window, where it goes on.
+    /// Time and raw counts by owner in the earlier intervals of a window that was extended.
     time: HashMap<Owner, u64>,
     counts: HashMap<Owner, u64>,
-    /// Bytes by owner on the devices that it is for, likewise.
+    /// Bytes by owner on its devices, in the same intervals.
     io: BTreeMap<Owner, u64>,
     method: Box<dyn Attribution>,
-    /// A failed read was reported, and no read was successful since.
+    /// Whether a failed read was reported and no read was successful since.
     is_failing: bool,
 }
 
 /// How a window of a counter ended.
 #[derive(Debug)]
 pub(super) enum Ended {
-    /// It goes on, or there is nothing to tell of it.
+    /// It is extended, or there is nothing to report.
     No,
-    /// The recording is over, and there was no reading.
+    /// The recording ended without a reading.
     Unread,
-    /// With a reading.
+    /// It ended with a reading.
     Read(Span),
 }
 
-/// What a counter counted in a window, and who was there.
+/// A counter's count in a window, and the use of its CPUs and devices.
 #[derive(Debug)]
 pub(super) struct Span {
-    /// The tick with which it began.
+    /// The tick at which it began.
     pub from: u64,
     /// The count.
     delta: Count,
     /// Nanoseconds by owner, sorted.
     time: Rc<[(Owner, u64)]>,
-    /// Raw counts by owner, sorted, where the counter is read at every context switch.
+    /// Raw counts by owner, sorted, if the counter is read at every context switch.
     counts: Vec<(Owner, u64)>,
     /// Bytes by owner on the devices below it, sorted.
     io: Vec<(Owner, f64)>,
-    /// The part of the traffic of these devices that this counter counted, 0 to 1.
+    /// The part of these devices' traffic that this counter counted, 0 to 1.
     io_part: f64,
 }
 
 impl Span {
-    /// Leaves it this part, 0 to 1, of what was moved on its devices: other counters have the rest.
+    /// Keeps this part, 0 to 1, of the bytes moved on its devices. The rest belongs to other
+    /// counters.
     pub(super) fn keep_part(&mut self, part: f64) {
         self.io_part = part;
         for (_, bytes) in &mut self.io {
@@ -80,38 +81,38 @@ impl Span {
 /// A window of a counter, divided.
 #[derive(Debug)]
 pub(super) struct Divided {
-    /// The tick with which it began.
+    /// The tick at which it began.
     pub from: u64,
-    /// The tick with which it ended.
+    /// The tick at which it ended.
     pub to: u64,
-    /// The whole count in the counter's unit; `None` if it was not read or never ran.
+    /// The count in the counter's unit; `None` if the counter was not read or never ran.
     pub total: Option<f64>,
     /// Time running / time enabled, 0 to 1.
     pub running: f32,
     /// How the shares were made.
     pub method: Method,
-    /// The parts of the total; empty where there is nothing to divide.
+    /// The shares of the total; empty if there is nothing to divide.
     pub shares: Vec<Share>,
 }
 
 /// The window that ends.
 #[derive(Debug)]
 pub(super) struct Close<'a> {
-    /// The tick with which it ends.
+    /// The tick at which it ends.
     pub tick: u64,
     /// Length of a tick, ns.
     pub tick_ns: u64,
     /// Whether the recording ends with it.
     pub is_last: bool,
-    /// What devices moved in it, by device, direction and owner.
+    /// Bytes that devices moved in it, by device, direction and owner.
     pub moved: &'a [Moved],
 }
 
 impl Track {
     /// A counter that sees the set of CPUs with this index, before its first reading.
     ///
-    /// It was enabled within a tick before the start tick with a count of 0. That stands for the
-    /// reading of the start tick until it comes: if it never does, nothing is lost with it.
+    /// It was enabled with a count of 0 within a tick before the start tick. That count is used
+    /// until the reading of the start tick arrives, so no count is lost if it never does.
     pub(super) fn new(
         plan: &Plan,
         counter: Counter,
@@ -139,7 +140,7 @@ impl Track {
         }
     }
 
-    /// Takes the entries up to the end of `tick`.
+    /// Applies the entries up to the end of `tick`.
     pub(super) fn settle(&mut self, tick: u64, is_last: bool) {
         self.series.settle(tick, is_last);
         if let Some(begin) = self.series.take_begin() {
@@ -152,7 +153,7 @@ impl Track {
         }
     }
 
-    /// Ends its window, or goes on with it where there is no reading.
+    /// Ends its window, or extends it if there is no reading.
     pub(super) fn close(
         &mut self,
         window: &Close<'_>,
@@ -203,8 +204,8 @@ impl Track {
         errno: Option<i32>,
         missing: &mut Vec<Missing>,
     ) {
-        // The driver moves the counter to another CPU: the next reading has all of its count. Of one that
-        // has stopped the loss is told with that.
+        // While the driver moves the counter to another CPU, no loss is entered: the next reading
+        // includes the count. For a counter that has stopped, the loss is entered with its stop.
         let moves = !self.counter.per_cpu
             && errno.is_some_and(|errno| [libc::EINVAL, STANDS_STILL].contains(&errno));
         if let Some(errno) = errno
@@ -227,12 +228,12 @@ impl Track {
         Missing { lack, counter: id, cpu, time: window.tick * window.tick_ns, span_ns }
     }
 
-    /// What it counted in a window, in its unit; `None` if it never ran.
+    /// Its count in a window, in its unit; `None` if it never ran.
     pub(super) fn total(&self, span: &Span) -> Option<f64> {
         Some(span.delta.value as f64 * self.counter.scale * span.delta.factor()?)
     }
 
-    /// Divides a window that ended with a reading in tick `to`, the first of those that are not divided.
+    /// Divides a window that ended with a reading in tick `to`. Windows are divided in order.
     pub(super) fn divide(
         &mut self,
         to: u64,
@@ -276,7 +277,7 @@ impl Track {
         Divided { from, to, total, running, method, shares }
     }
 
-    /// The last window of a recording, if its reading never came.
+    /// The last window of a recording if its reading never arrived.
     pub(super) const fn unread(&self, window: &Close<'_>) -> Divided {
         Divided {
             from: self.last.0,
@@ -288,7 +289,7 @@ impl Track {
         }
     }
 
-    /// Adds what was moved on the devices that it is for, in its direction.
+    /// Adds bytes that were moved on its devices, in its direction.
     fn add_io(&mut self, moved: &[Moved]) {
         let Some(io) = &self.counter.io else {
             return;
@@ -309,8 +310,8 @@ impl Track {
         self.method.tick(tick, count, histories);
     }
 
-    /// Raw counts by owner since the last tick that gave any, and their factor for multiplexing; `None`
-    /// where there is no count at the end of this one.
+    /// Raw counts by owner since the last tick with a reading, and the factor for multiplexing;
+    /// `None` if there is no reading at the end of this tick.
     pub(super) fn by_owner(&mut self, tick: u64) -> Option<(HashMap<Owner, u64>, f64)> {
         let (count, by_owner) = self.series.of_tick(tick)?;
         add(&mut self.tick_counts, by_owner);
@@ -318,8 +319,8 @@ impl Track {
         Some((mem::take(&mut self.tick_counts), factor))
     }
 
-    /// The count since the last tick that gave one, and its factor for multiplexing; `None` if it did not
-    /// run since.
+    /// The count since the last tick with a reading, and the factor for multiplexing; `None` if the
+    /// counter did not run since.
     fn since_tick(&mut self, count: Count) -> Option<(u64, f64)> {
         let before = self.last_tick.unwrap_or_default();
         let after = count.not_below(before);
@@ -329,23 +330,23 @@ impl Track {
         Some((delta.value, factor))
     }
 
-    /// The method learns from the ticks so far.
+    /// Has the method learn from the ticks so far.
     pub(super) fn solve(&mut self, histories: &Histories) {
         self.method.solve(histories);
     }
 
-    /// The method divides the ticks up to `to`.
+    /// Has the method divide the ticks up to `to`.
     pub(super) fn advance(&mut self, histories: &Histories, to: u64) {
         self.method.advance(histories, to);
     }
 
-    /// The oldest tick whose history the method needs.
+    /// The oldest tick whose history the method still needs.
     pub(super) fn needs(&self) -> u64 {
         self.method.needs()
     }
 }
 
-/// Adds up by owner.
+/// Adds parts to the sums of their owners.
 fn add(sum: &mut HashMap<Owner, u64>, parts: impl IntoIterator<Item = (Owner, u64)>) {
     for (owner, part) in parts {
         *sum.entry(owner).or_default() += part;

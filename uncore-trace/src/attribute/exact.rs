@@ -1,5 +1,5 @@
-//! `exact`: a counter of the CPU itself, read whenever the CPU changes hands. The count between
-//! two readings belongs to who ran between them; nothing is estimated.
+//! `exact`: a per-CPU counter that is read at every context switch. The count between two readings
+//! belongs to the task that ran between them. Nothing is estimated.
 //!
 //! # Confidence
 //!
@@ -8,7 +8,7 @@
 use super::{Attribution, Method, Share, Window};
 use crate::entries::Owner;
 
-/// The method: it learns nothing.
+/// The method. It learns nothing.
 #[derive(Debug)]
 pub(super) struct Exact;
 
@@ -18,8 +18,8 @@ impl Attribution for Exact {
     }
 }
 
-/// Turns raw counts by owner into shares; `factor` scales a raw count to its unit, multiplexing
-/// included.
+/// Turns raw counts by owner into shares. `factor` converts a raw count to the unit, including the
+/// correction for multiplexing.
 fn exact(counts: &[(Owner, u64)], factor: f64, running: f32) -> Vec<Share> {
     counts
         .iter()

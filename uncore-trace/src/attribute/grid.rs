@@ -1,33 +1,34 @@
-//! Shares with the digits that they are known to.
+//! Rounds shares to the digits that are significant.
 //!
-//! A share is known to a few percent at best. Written with all bits of a double, most of them are noise that
-//! no compression removes. Here the shares of a window become whole multiples of a step, and one of them
-//! has the rest, so that they sum to the total as before, in any order.
-//!
+//! The relative error of a share is a few percent at best. In a double, most of its bits are noise
+//! that no compression removes. So the shares of a window are rounded to multiples of a step, and
+//! the largest share takes the remainder, so that the shares still sum to the total exactly, in any
+//! order.
 //! # The step
 //!
-//! A power of two, from 1/2048 to 1/1024 of the total. A share changes by less than a step, which is below
-//! the 0.1 % that a reader may see, and is a number with few bits: doubles of one step differ in their first 20
-//! bits only, and the others are 0.
+//! A power of two between 1/2048 and 1/1024 of the total. A share changes by less than a step,
+//! which is below the 0.1 % that readers see. Its double has few significant bits: only the first
+//! 20 differ, the others are 0.
 //!
 //! # Rounding
 //!
-//! It is the running sum of the shares that is rounded, in the order of their cgroups: a share is the
-//! difference of two rounded sums. So the sum of a cgroup's processes is within a step of what it was, however
-//! many they are. Rounding each share by itself, or by largest remainder, would take the same side for all
-//! small shares of a cgroup. The largest share has what is left. All numbers are multiples of the last bit of the
-//! total and at most as large, so every sum of them is exact (IEEE 754).
+//! The running sum of the shares is rounded, in the order of their cgroups, and a share is the
+//! difference of two rounded sums. So the sum of a cgroup's processes changes by less than a step,
+//! however many there are. Rounding each share by itself, or by largest remainder, would round all
+//! small shares of a cgroup in the same direction. All numbers are multiples of the last bit of the
+//! total and at most as large, so all their sums are exact (IEEE 754).
 
 use super::Share;
 use crate::entries::Owner;
 
-/// Steps of a total, at least.
+/// Smallest number of steps in a total.
 const STEPS: f64 = 1024.0;
 
-/// Rounds the shares of a window whose total is positive; they sum to it, but for rounding of doubles.
+/// Rounds the shares of a window with a positive total. Before rounding, they sum to it up to
+/// floating-point errors.
 pub(super) fn round(total: f64, shares: &mut [Share]) {
     let step = step(total);
-    // What is smaller than that has no bits for a grid; and a share below 0 is not a part.
+    // A smaller total has too few bits for a grid, and a negative share cannot be rounded.
     if !step.is_normal() || shares.len() < 2 || shares.iter().any(|share| !is_part(share, total)) {
         return;
     }
@@ -35,7 +36,7 @@ pub(super) fn round(total: f64, shares: &mut [Share]) {
     let Some((largest, _)) = shares.iter().enumerate().max_by(by_value) else { return };
     let mut order: Vec<usize> = (0..shares.len()).filter(|place| *place != largest).collect();
     order.sort_unstable_by_key(|place| (cgroup(&shares[*place].who), *place));
-    // Sums are rounded to the nearest step. The largest share must not become negative by that.
+    // Sums are rounded to the nearest step, which must not make the largest share negative.
     let half = if shares[largest].value >= step { step / 2.0 } else { 0.0 };
     let (mut sum, mut given) = (0.0, 0.0);
     for place in order {
@@ -47,7 +48,7 @@ pub(super) fn round(total: f64, shares: &mut [Share]) {
     shares[largest].value = total - given;
 }
 
-/// What shares are summed by: their cgroup, or none.
+/// The group of a share: its cgroup, or none.
 const fn cgroup(who: &Owner) -> Option<u64> {
     match who {
         Owner::Task { cgroup_id, .. } => Some(*cgroup_id),
@@ -55,9 +56,9 @@ const fn cgroup(who: &Owner) -> Option<u64> {
     }
 }
 
-/// The step of a total.
+/// The step for a total.
 fn step(total: f64) -> f64 {
-    // A power of two, by the exponent of the total alone.
+    // A power of two, from the exponent of the total alone.
     f64::from_bits((total / STEPS).to_bits() & (0x7ff << 52))
 }
 
@@ -65,7 +66,7 @@ fn is_part(share: &Share, total: f64) -> bool {
     (0.0..=total * (1.0 + 1e-9)).contains(&share.value)
 }
 
-/// A confidence in hundredths: it is not known better (docs/accuracy.md).
+/// A confidence in hundredths, which is as precise as it is known (docs/accuracy.md).
 pub(super) fn hundredths(confidence: f32) -> f32 {
     (confidence * 100.0).round() / 100.0
 }
@@ -90,7 +91,8 @@ mod tests {
         assert_eq!([shares[0].value, shares[1].value], [333.5, 666.625]);
     }
 
-    /// The step of 2048 is 2. In steps the shares are 1.25, 500.75 and 522, and the sums 1.25 and 502.
+    /// The step of 2048 is 2. In steps, the shares are 1.25, 500.75 and 522, and the sums are 1.25
+    /// and 502.
     #[test]
     fn sums_are_rounded_to_the_nearest_step() {
         let mut shares = shares(&[2.5, 1001.5, 1044.0]);
@@ -101,7 +103,7 @@ mod tests {
         );
     }
 
-    /// In steps of 2: 64 processes have 0.3 each, 64 have 0.6.
+    /// In steps of 2: 64 processes have 0.3 each, and 64 have 0.6.
     #[test]
     fn many_small_shares_of_a_cgroup_keep_their_sum() {
         let task = |pid, cgroup_id, value| Share {
@@ -119,7 +121,7 @@ mod tests {
         assert!((sum(1) - 38.4).abs() < 2.0 && (sum(2) - 76.8).abs() < 2.0);
     }
 
-    /// 3000 shares of a third of a step: no share may become negative.
+    /// 3000 shares of a third of a step each: no share may become negative.
     #[test]
     fn the_largest_of_many_small_shares_stays_positive() {
         let mut shares = shares(&vec![1.0; 3000]);

@@ -1,96 +1,96 @@
-//! Who used the CPUs of one set in each tick: what learners explain counts by.
+//! The use of one set of CPUs in each tick: the predictors from which learners explain counts.
 //!
-//! What an owner uses is CPU time or, where witnesses are read, misses ([`Use`]). One [`History`] of each
-//! serves all counters that see the same CPUs ([`Histories`]). It holds the last ticks only. Memory is
-//! bounded by their number and by [`OWN`], the sources that have a rate of their own; all others share
-//! one rate for near and one for far CPUs.
+//! The use of an owner is CPU time or, if witnesses are read, misses ([`Use`]). One [`History`] of each
+//! serves all counters that see the same CPUs ([`Histories`]). It holds the last ticks only. Memory
+//! is bounded by their number and by [`OWN`], the number of sources with a rate of their own. All
+//! other sources share one rate for near and one for far CPUs.
 
 use std::collections::{HashMap, VecDeque};
 
 use super::calibration::{Used, calibrate};
 use crate::entries::Owner;
 
-/// The column of what is always there, whatever runs: devices, refresh, systems that are not seen.
+/// The column of constant traffic: devices, refresh, systems that are not seen.
 pub(super) const BASELINE: u32 = 0;
 
-/// The column of all sources on near CPUs that have none of their own.
+/// The column shared by all other sources on near CPUs.
 pub(super) const REST: u32 = 1;
 
-/// The same for far CPUs.
+/// The column shared by all other sources on far CPUs.
 pub(super) const FAR_REST: u32 = 2;
 
-/// Sources with a column of their own, at most.
+/// Largest number of sources with a column of their own.
 const OWN: usize = 128;
 
-/// Part of a source's use that is left after a review, each 100 ms: the memory is about 2 s.
+/// Forgetting factor for a source's use, per review of 100 ms: the memory is about 2 s.
 const LEFT: f64 = 0.95;
 
-/// A source gets a column of its own from this part of the use of all on.
+/// A source gets its own column at this part of the total use.
 const LEAST_PART: f64 = 2e-3;
 
-/// The same for time, in ticks of one CPU.
+/// The same threshold for time, in ticks of one CPU.
 const LEAST_TIME: f64 = 2.0;
 
-/// A source that uses less than this part of what it needs for a column has none any longer.
+/// A source loses its column below this part of the threshold.
 const GONE_PART: f64 = 0.025;
 
-/// How fast mean and variance of a source's use follow, per tick.
+/// Gain per tick of the moving averages of a source's use.
 const SPREAD_GAIN: f64 = 0.002;
 
-/// What can cause traffic: an owner, on near or on far CPUs.
+/// A possible cause of traffic: an owner, on near or on far CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Source {
-    /// Who.
+    /// The owner.
     pub owner: Owner,
-    /// On CPUs of another socket.
+    /// Whether it ran on CPUs of another socket.
     pub is_far: bool,
 }
 
-/// What counts are explained by.
+/// The predictor of counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
-    /// CPU time, in ticks of one CPU. What an owner makes in a tick is not known before.
+    /// CPU time, in ticks of one CPU. The rate of an owner is not known in advance.
     Time,
-    /// What witnesses count, such as misses of the last cache. An owner is expected to make about as much
-    /// of each as others do.
+    /// Counts of witnesses, such as last-level cache misses. The rates of owners are expected to be
+    /// similar.
     Misses,
 }
 
-/// What a source used in a tick.
+/// The use of a source in a tick.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     /// Number of the source.
     pub source: u32,
     /// Its column: its own number, [`REST`] or [`FAR_REST`].
     pub column: u32,
-    /// How much.
+    /// The amount.
     pub amount: f32,
 }
 
-/// What is known of a source.
+/// The state of a source.
 #[derive(Clone, Debug)]
 struct Known {
     number: u32,
-    /// Use in the last 2 s or so.
+    /// Use in about the last 2 s.
     used: f64,
-    /// The last tick it ran in.
+    /// The last tick in which it ran.
     last: u64,
     has_column: bool,
     spread: Spread,
 }
 
-/// Mean and mean square of a source's use in a tick, moving averages.
+/// Moving averages of a source's use per tick and of its square.
 #[derive(Clone, Debug, Default)]
 struct Spread {
     ticks: f64,
     mean: f64,
     square: f64,
-    /// The tick they were last brought up to.
+    /// The tick of the last update.
     at: u64,
 }
 
 impl Spread {
-    /// Takes the use of `tick`; in the ticks since the last one there was none.
+    /// Adds the use of `tick`. The use of the ticks between the last update and `tick` was 0.
     fn take(&mut self, tick: u64, amount: f64) {
         if self.ticks > 0.0 {
             let idle = tick.saturating_sub(self.at + 1) as f64;
@@ -116,24 +116,24 @@ impl Spread {
     }
 }
 
-/// What was used of one set of CPUs.
+/// The use of one set of CPUs.
 #[derive(Debug)]
 pub struct Histories {
     /// CPU time.
     pub time: History,
-    /// Misses, where each CPU has a witness and a method learns from them.
+    /// Misses, if each CPU has a witness and a method learns from them.
     pub misses: Option<History>,
 }
 
 impl Histories {
-    /// Before the first tick, all of this length, ns.
+    /// Empty histories for ticks of `tick_ns`.
     pub fn new(tick_ns: u64, has_misses: bool) -> Self {
         let misses = has_misses.then(|| History::new(Use::Misses, tick_ns));
         Self { time: History::new(Use::Time, tick_ns), misses }
     }
 
-    /// Adds a tick: nanoseconds and, where they are used, misses by source, each at most once. With the misses
-    /// comes whether they are all; if not, some of the tick come with the next.
+    /// Adds a tick: nanoseconds and, if used, misses by source, each source at most once. The flag
+    /// with the misses says whether they are complete; if not, the rest comes with the next tick.
     pub(super) fn push(
         &mut self,
         tick: u64,
@@ -149,7 +149,7 @@ impl Histories {
         }
     }
 
-    /// That of a kind of use, where there is one.
+    /// The history of a kind of use, if there is one.
     pub(super) const fn of(&self, kind: Use) -> Option<&History> {
         match kind {
             Use::Time => Some(&self.time),
@@ -157,7 +157,7 @@ impl Histories {
         }
     }
 
-    /// Gives columns to the sources that use most, and calibrates misses.
+    /// Assigns columns to the sources with the largest use, and calibrates misses.
     pub(super) fn review(&mut self) {
         if let Some(misses) = &mut self.misses {
             let first = misses.reviewed;
@@ -182,14 +182,14 @@ impl Histories {
         self.time.review();
     }
 
-    /// Drops the ticks before this one.
+    /// Drops the ticks before `before`.
     pub(super) fn forget(&mut self, before: u64) {
         self.time.forget(before);
         self.misses.iter_mut().for_each(|misses| misses.forget(before));
     }
 }
 
-/// The ticks of one set of CPUs, by one kind of use.
+/// The ticks of one set of CPUs, for one kind of use.
 #[derive(Debug)]
 pub struct History {
     kind: Use,
@@ -200,16 +200,16 @@ pub struct History {
     /// The tick of the first row.
     first: u64,
     rows: VecDeque<Box<[Entry]>>,
-    /// Ticks whose use is not known as a whole: the rest is in a later one. Ascending.
+    /// Ticks whose use is incomplete: the rest is in a later tick. Ascending.
     parts: VecDeque<u64>,
-    /// The same of all sources together.
+    /// Use in about the last 2 s of all sources together.
     used: f64,
-    /// Rows before this tick have their columns.
+    /// Columns are assigned in the rows before this tick.
     reviewed: u64,
 }
 
 impl History {
-    /// Before the first tick, all of this length, ns.
+    /// An empty history for ticks of `tick_ns`.
     fn new(kind: Use, tick_ns: u64) -> Self {
         Self {
             kind,
@@ -225,7 +225,7 @@ impl History {
         }
     }
 
-    /// What it is of.
+    /// The kind of use.
     pub const fn kind(&self) -> Use {
         self.kind
     }
@@ -235,7 +235,7 @@ impl History {
         self.tick_ns
     }
 
-    /// The source with this number, while one of the ticks has it.
+    /// The source with this number, as long as a stored tick refers to it.
     pub(super) fn source(&self, number: u32) -> Option<Source> {
         self.sources.get(&number).copied()
     }
@@ -245,19 +245,19 @@ impl History {
         (self.first + self.rows.len() as u64).saturating_sub(1)
     }
 
-    /// Who ran in a tick; empty for a tick that was forgotten.
+    /// The use in a tick, by source; empty if the tick was dropped.
     pub(super) fn row(&self, tick: u64) -> &[Entry] {
         let at = tick.checked_sub(self.first).and_then(|at| self.rows.get(at as usize));
         at.map_or(&[], |row| row)
     }
 
-    /// What each source used in a tick.
+    /// The use of each source in a tick.
     fn used(&self, tick: u64) -> impl Iterator<Item = (Source, f64)> {
         let row = self.row(tick).iter();
         row.filter_map(|entry| Some((self.source(entry.source)?, f64::from(entry.amount))))
     }
 
-    /// Takes other amounts for a tick that was not reviewed yet.
+    /// Replaces the amounts of a tick that was not reviewed yet.
     fn replace(&mut self, tick: u64, used: impl Iterator<Item = (Source, f64)>) {
         let known = &self.known;
         let entry = |(source, amount): (Source, f64)| {
@@ -271,20 +271,20 @@ impl History {
         }
     }
 
-    /// The part of how a source's use differs from tick to tick that may be nothing but the edges of
-    /// ticks, where it is not known better than by `edge`; 0 to 1.
+    /// The part of the variance of a source's use between ticks that the uncertainty of tick
+    /// boundaries can explain, if each is known to `edge`; 0 to 1.
     pub(super) fn of_edges(&self, source: Source, edge: f64) -> f64 {
         let variance = self.known.get(&source).map_or(0.0, |known| known.spread.variance());
         if variance > 0.0 { (edge * edge / variance).min(1.0) } else { 1.0 }
     }
 
-    /// Adds a tick: nanoseconds or misses by source, each at most once. Idle time explains nothing; misses
-    /// of an idle CPU do.
+    /// Adds a tick: nanoseconds or misses by source, each source at most once. Idle time is left
+    /// out, because it explains nothing; misses of an idle CPU are kept.
     fn push(&mut self, tick: u64, used: &[(Source, u64)]) {
         if self.rows.is_empty() {
             (self.first, self.reviewed) = (tick, tick);
         }
-        // Ticks that were not seen.
+        // Ticks without data.
         while self.first + (self.rows.len() as u64) < tick {
             self.rows.push_back(Box::default());
         }
@@ -301,7 +301,7 @@ impl History {
         self.rows.push_back(row);
     }
 
-    /// A part of the use of the last tick is not known yet, and will be in a later tick.
+    /// Notes that the use of the last tick is incomplete; the rest comes in a later tick.
     fn leave_part(&mut self) {
         self.parts.push_back(self.last());
     }
@@ -333,8 +333,8 @@ impl History {
         Entry { source: known.number, column, amount: amount as f32 }
     }
 
-    /// Gives columns to the sources that use most; learners see ticks after this only. A source that
-    /// has one keeps it until another uses twice as much.
+    /// Assigns columns to the sources with the largest use. Learners see ticks only after this. A
+    /// source keeps its column until another one uses twice as much.
     pub(super) fn review(&mut self) {
         let least = self.least();
         self.used *= LEFT;
@@ -379,7 +379,7 @@ impl History {
         self.reviewed = self.first + self.rows.len() as u64;
     }
 
-    /// The use from which on a source gets a column.
+    /// The smallest use for a column.
     fn least(&self) -> f64 {
         let least = match self.kind {
             Use::Time => LEAST_TIME,
@@ -394,7 +394,7 @@ impl History {
         }
     }
 
-    /// Drops the ticks before this one.
+    /// Drops the ticks before `before`.
     pub(super) fn forget(&mut self, before: u64) {
         while self.first < before && self.rows.pop_front().is_some() {
             self.first += 1;
@@ -452,7 +452,7 @@ mod tests {
         run(&mut history, 1001, &all);
         let first = own(&history, 900);
         assert_eq!(first.len(), OWN);
-        // A little more is no reason to learn anew, much more is.
+        // A slightly larger use does not justify learning anew; a much larger one does.
         let more: Vec<_> = (0..200).map(|at| (near(at), TICK / 4 + 200 - u64::from(at))).collect();
         run(&mut history, 5000, &more);
         assert_eq!(own(&history, 5900), first);

@@ -1,29 +1,29 @@
-//! `io`: traffic of PCIe devices by the bytes that each owner moved on the disks and interfaces
-//! below the counter's root ports.
+//! `io`: divides the traffic of PCIe devices by the bytes that each owner moved on the disks and
+//! network interfaces below the counter's root ports.
 //!
-//! A device moves memory long after the task that asked for it left the CPU, and takes no CPU time
-//! for it: what it was asked for says whose it is, time does not. Owner moved `x` of the `X` bytes
-//! of all gets `x` of the count `Y`, or its part `x Y / X` if less was counted than moved (memory of
-//! other sockets, which another counter has; what a device had in its own memory). What was counted
-//! beyond `X` is the devices' own, owner `device`: queues, descriptors, packets that nobody took,
-//! and devices that are neither disk nor interface, as GPUs.
+//! A device moves memory long after the task that requested it has left the CPU. So its requests
+//! say whose traffic it is, and CPU time does not. An owner that moved `x` of the `X` bytes of all
+//! owners gets `x` of the count `Y`, or `x Y / X` if less was counted than moved (traffic to
+//! another socket's memory, which another counter counts; data that a device had in its own
+//! memory). The count beyond `X` belongs to owner `device`: queues, descriptors, packets that
+//! nobody read, and devices that are neither disk nor interface, such as GPUs.
 //!
 //! # Confidence
 //!
-//! The chance that a share is within 10 % of the truth is the product of three:
+//! The probability that a share is within 10 % of the truth is the product of three factors:
 //!
-//! - that the count of a window agrees with what was moved: in how many of the last 50 windows
-//!   `ln(Y / X)` was within `0.1 / (1 - x / X)` of its mean. Bytes are moved up to a request's time
-//!   before or after the window that has its completion, so most windows agree and few are far off:
-//!   what they differ by has no normal distribution, and is counted. `1 - x / X` is the part that
-//!   others moved, in this window or the one before, whichever is more: where one owner alone moves,
-//!   what is counted is his, whenever that was;
-//! - that no more than a tenth is given to the devices although it was of the owners' requests: of
-//!   `o = Y / X - 1` a part from none to all, each as likely as the other;
-//! - the part of the window in which the counter ran.
+//! - The count of a window agrees with the bytes moved: the part of the last 50 windows in which
+//!   `ln(Y / X)` was within `0.1 / (1 - x / X)` of its mean. A request's bytes may move in the
+//!   window before or after that of its completion, so most windows agree and a few are far off;
+//!   this is not a normal distribution, so the windows are counted. `1 - x / X` is the part that
+//!   other owners moved, in this window or the previous one, whichever is larger: if one owner
+//!   moved everything, the whole count is its own, whenever it was moved.
+//! - At most a tenth of the owners' traffic was given to the devices: of `o = Y / X - 1`, any part
+//!   may belong to the owners, with equal probability.
+//! - The part of the window in which the counter ran.
 //!
-//! Of what is the devices' own the same holds, with all windows' differences in proportion to what
-//! the owners have.
+//! The same holds for the share of the devices, with the differences of all windows scaled by the
+//! owners' part.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -33,17 +33,17 @@ use crate::catalog::source::Cause;
 use crate::entries::Owner;
 use crate::schema::fabric::RIGHT_WITHIN;
 
-/// Windows that are remembered.
+/// Number of windows in the memory.
 const MEMORY: usize = 50;
 
-/// What it has learnt of one counter.
+/// What the method has learnt about one counter.
 #[derive(Debug, Default)]
 pub(super) struct Io {
-    /// Of `ln(Y / X)`, over the windows in which both counted.
+    /// Mean of `ln(Y / X)` over the windows with both a count and bytes.
     mean: Option<f64>,
-    /// How far the last of them were from the mean before.
+    /// Deviations of the last windows from the mean at that time.
     off: VecDeque<f64>,
-    /// The part `x / X` of each in the last window in which anything was moved.
+    /// Each owner's part `x / X` in the last window with bytes.
     before: HashMap<Owner, f64>,
 }
 
@@ -106,8 +106,9 @@ impl Io {
         *mean += off / (self.off.len() + 1) as f64;
     }
 
-    /// The chance that what windows differ by, times `by`, leaves a share right: how many of those
-    /// before would have. Of no windows half would, which counts as one window.
+    /// The probability that a share is correct despite the difference between count and bytes,
+    /// scaled by `by`: the part of earlier windows for which it would be. A prior of one half
+    /// counts as one window.
     fn agree(&self, by: f64) -> f64 {
         if by <= 0.0 {
             return 1.0;
@@ -117,7 +118,7 @@ impl Io {
     }
 }
 
-/// The chance that of `rest` a part that may be any leaves a share right.
+/// The probability that a share is correct if an unknown part of `rest` belongs to it.
 fn within_rest(rest: f64) -> f64 {
     if rest > RIGHT_WITHIN { RIGHT_WITHIN / rest } else { 1.0 }
 }

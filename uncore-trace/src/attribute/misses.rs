@@ -1,34 +1,35 @@
-//! `misses`: shares of what CPUs cause, by their misses of the last cache.
+//! `misses`: divides traffic caused by CPUs by their last-level cache misses.
 //!
-//! A miss of the last cache that a core counts goes to the fabric, so it is a better measure of what CPUs
-//! cause than time is, and less differs between owners: bytes of a miss, as they store and prefetch. The
-//! method is that of [`super::regression`] with misses in place of time, and with a prior that is much
-//! tighter (`learner/prior.rs`). Traffic without misses is the baseline and `unattributed`.
+//! A last-level cache miss of a core is a transfer on the fabric, so misses predict the traffic of
+//! CPUs better than time does. The bytes per miss also differ less between owners; they depend on
+//! stores and prefetches. The method is that of [`super::regression`] with misses in place of time,
+//! and with a much tighter prior (`learner/prior.rs`). Traffic without misses is the baseline,
+//! `unattributed`.
 //!
-//! Misses of interrupt handlers are counted for the task that they interrupted, those of an idle CPU
-//! (what handlers and prefetchers make there) are idle's, and those of nobody known are
-//! `unattributed`. Where the misses of a CPU are not known at either end of a window, `regression` decides.
+//! Misses in interrupt handlers count for the interrupted task. Misses of an idle CPU (from
+//! handlers and prefetchers) are idle's, and those of an unknown task are `unattributed`. If the
+//! misses of a CPU are unknown at the begin or the end of a window, `regression` divides it.
 
 use super::history::{Histories, Use};
 use super::learner::Effort;
 use super::regression::Regression;
 use super::{Attribution, Method, Share, Window, trust};
 
-/// The method, with what it has learnt of one counter.
+/// The method, with what it has learnt about one counter.
 #[derive(Debug)]
 pub(super) struct Misses {
-    /// Decides where misses are not known.
+    /// Divides windows whose misses are unknown.
     timed: Regression,
     witnessed: Regression,
-    /// Whether time decides too where it is trusted more.
+    /// Whether regression by time divides a window if its confidence is higher.
     compare: bool,
-    /// What was counted since misses were last known.
+    /// The count since misses were last known.
     carried: f64,
 }
 
 impl Misses {
-    /// For ticks of this length, ns. It divides wherever misses are known or, with `compare`, unless
-    /// rates of time are trusted more.
+    /// A method for ticks of `tick_ns`. It divides a window if its misses are known and, with
+    /// `compare`, if its confidence is not lower than that of regression by time.
     pub(super) fn new(tick_ns: u64, effort: Effort, compare: bool) -> Self {
         Self {
             timed: Regression::new(Use::Time, tick_ns, effort),
@@ -74,7 +75,7 @@ impl Attribution for Misses {
     }
 
     fn divide(&mut self, window: &Window<'_>) -> (Method, Vec<Share>) {
-        // Each takes every window, whichever divides it.
+        // Both learn from every window, whichever divides it.
         let other = self.timed.divide(window);
         let misses = window.histories.and_then(|histories| histories.misses.as_ref());
         let is_known = misses.is_some_and(|misses| {
@@ -99,10 +100,10 @@ mod tests {
     const TICK_NS: u64 = 1_000_000;
     const TICKS: u64 = 3000;
 
-    /// Ticks of two owners that pause now and then, and miss more or less for 100 ms: the second makes `factor` times as many
-    /// bytes a miss, and `rest` bytes come without misses. `mixed` says whether they miss by themselves;
-    /// misses of the ticks `unknown` come with the next. Returns the misses of the last window, and its
-    /// shares.
+    /// Ticks of two owners that pause now and then, with more or fewer misses for 100 ms at a time.
+    /// The second moves `factor` times as many bytes per miss, and `rest` bytes come without
+    /// misses. `mixed` says whether their misses vary independently; misses of the ticks `unknown`
+    /// come with the next tick. Returns the misses of the last window, and its shares.
     fn learnt(
         (factor, rest): (f64, f64),
         mixed: bool,

@@ -1,8 +1,8 @@
-//! Stage 5b, ATTRIBUTE: whose part of a counter's count is how large. Pure functions.
+//! Attribution: divides the count of a counter among owners. Pure functions.
 //!
-//! A method divides one window of one counter among owners. Whatever the method, the parts sum
-//! to the whole: what cannot be given to anybody is given to [`Owner::Unattributed`]. Adding a method
-//! adds a file, and its lines in [`Method`], [`Choice`] and [`Methods`].
+//! A method divides one window of one counter among owners. With every method the shares sum to the
+//! count: what cannot be attributed goes to [`Owner::Unattributed`]. A new method is a file, and
+//! its lines in [`Method`], [`Choice`] and [`Methods`].
 
 mod attributor;
 mod calibration;
@@ -43,24 +43,24 @@ use crate::plan::{Counter, Plan};
 /// How a share was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
-    /// Read at every switch of the counter's own CPU.
+    /// A per-CPU counter was read at every context switch.
     Exact,
-    /// Not divided: the hardware counts what devices or other systems cause, and nothing else.
+    /// Not divided: by its hardware, the counter counts only traffic of devices or other systems.
     Source,
     /// By time on the CPUs whose traffic the counter sees.
     Residency,
-    /// By the bytes moved on the devices that the counter is for.
+    /// By the bytes moved on the counter's devices.
     Io,
-    /// By what each owner makes per miss of its CPUs' witnesses, learnt from ticks.
+    /// By each owner's traffic per miss, learnt from ticks.
     Misses,
-    /// By what each owner makes per unit of time, learnt from ticks.
+    /// By each owner's traffic per CPU time, learnt from ticks.
     Regression,
     /// Not divided: the counter did not run, or its count is 0.
     None,
 }
 
 impl Method {
-    /// All there are.
+    /// All methods.
     pub const ALL: [Self; 7] = [
         Self::Exact,
         Self::Source,
@@ -71,7 +71,7 @@ impl Method {
         Self::None,
     ];
 
-    /// The word for the `method` column.
+    /// The value in the column `method`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Exact => "exact",
@@ -85,8 +85,8 @@ impl Method {
     }
 }
 
-/// Which method was asked for. Counters that are read at every switch are exact whatever it is, and
-/// those of traffic that no CPU causes are not divided by what CPUs do.
+/// The requested method. Counters that are read at every switch are always `exact`, and traffic
+/// that no CPU causes is never divided by the use of CPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Choice {
     /// io for PCIe root ports, misses for traffic of CPUs if misses are counted anyway, regression for
@@ -105,7 +105,7 @@ pub enum Choice {
 }
 
 impl Choice {
-    /// The word on the command line.
+    /// The value on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Auto => "auto",
@@ -116,12 +116,12 @@ impl Choice {
         }
     }
 
-    /// Whether counters of PCIe devices are divided by what was moved on them.
+    /// Whether counters of PCIe devices are divided by the bytes moved on them.
     pub const fn wants_io(self) -> bool {
         matches!(self, Self::Auto | Self::Io | Self::Misses)
     }
 
-    /// Whether I/O must be seen for a counter of the plan.
+    /// Whether the method needs I/O to be recorded for a counter of the plan.
     pub fn sees_io(self, plan: &Plan) -> bool {
         self.wants_io() && plan.counters.iter().any(|counter| counter.io.is_some())
     }
@@ -130,13 +130,13 @@ impl Choice {
 /// Which method divides which counter of a recording, and how.
 #[derive(Clone, Copy, Debug)]
 pub struct Methods {
-    /// What was asked for.
+    /// The requested method.
     pub choice: Choice,
-    /// Whether I/O is seen.
+    /// Whether I/O is recorded.
     pub io: bool,
-    /// Windows are divided by what was learnt up to this long after their end, ns; see [`waiting`].
+    /// A window is divided with what was learnt up to this long after its end, ns; see [`waiting`].
     pub lag_ns: u64,
-    /// How much work a solution is worth.
+    /// How thoroughly rates are solved.
     pub effort: Effort,
 }
 
@@ -156,13 +156,13 @@ impl Methods {
         }
     }
 
-    /// Whether the method for a counter learns from ticks; where misses are not known, regression
-    /// does.
+    /// Whether the method for a counter learns from ticks. `misses` does, because it falls back to
+    /// `regression`.
     pub fn learns(self, plan: &Plan, counter: &Counter) -> bool {
         matches!(self.kind(plan, counter), Method::Misses | Method::Regression)
     }
 
-    /// What divides a counter, where that can.
+    /// The method that divides a counter, if it can.
     pub fn kind(self, plan: &Plan, counter: &Counter) -> Method {
         let Self { choice, io, .. } = self;
         if counter.at_switch {
@@ -182,88 +182,87 @@ impl Methods {
     }
 }
 
-/// One owner's part.
+/// The share of one owner.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Share {
-    /// Whose.
+    /// The owner.
     pub who: Owner,
-    /// How much of the count.
+    /// Its part of the count, in the counter's unit.
     pub value: f64,
-    /// How far to trust it, 0 to 1.
+    /// The probability that the value is within 10 % of the truth, 0 to 1.
     pub confidence: f32,
 }
 
-/// What a counter counted in a window, and who was there.
+/// A counter's count in a window, and the use of its CPUs and devices.
 #[derive(Clone, Copy, Debug)]
 pub struct Window<'a> {
     /// The count in its unit, scaled for multiplexing; above 0.
     pub total: f64,
-    /// Factor from a raw count to the unit, multiplexing included.
+    /// Factor from a raw count to the unit, including the correction for multiplexing.
     pub factor: f64,
     /// The part of the window in which the counter ran, 0 to 1.
     pub running: f32,
-    /// Whether the counter sees nothing but one CPU.
+    /// Whether the counter sees one CPU only.
     pub own_cpu: bool,
     /// Length, ns.
     pub len_ns: u64,
-    /// The tick with which it ends.
+    /// The tick at which it ends.
     pub to: u64,
     /// Nanoseconds by owner on the CPUs that it sees, sorted.
     pub time: &'a [(Owner, u64)],
-    /// Raw counts by owner, where it is read at every switch, sorted.
+    /// Raw counts by owner, sorted, if it is read at every context switch.
     pub counts: &'a [(Owner, u64)],
     /// Bytes by owner on the devices below the counter's root ports, in its direction, sorted;
-    /// `None` where I/O is not seen.
+    /// `None` if I/O is not recorded.
     pub io: Option<&'a [(Owner, f64)]>,
-    /// What was used in each of its ticks; `None` where no counter of these CPUs learns from them.
+    /// The use in each of its ticks; `None` if no counter of these CPUs learns from ticks.
     pub histories: Option<&'a Histories>,
 }
 
 impl Window<'_> {
-    /// The tick with which it begins.
+    /// The tick at which it begins.
     fn from(&self, tick_ns: u64) -> u64 {
         self.to.saturating_sub(self.len_ns / tick_ns)
     }
 }
 
-/// A method, with what it has learnt of one counter.
+/// A method, with what it has learnt about one counter.
 pub trait Attribution: std::fmt::Debug {
-    /// Takes the count of a tick; `None` where there is no reading at its end: the next count is of
-    /// both. Ticks come one after the other.
+    /// Takes the count of a tick; `None` if there is no reading at its end, so that the next count
+    /// covers both. Ticks come in order.
     fn tick(&mut self, _tick: u64, _count: Option<f64>, _histories: &Histories) {}
 
-    /// The counter starts again: its next count is of a time in which it did not count, too.
+    /// Notes that the counter was restarted: its next count covers time in which it did not count.
     fn restart(&mut self) {}
 
     /// Learns from the ticks so far.
     fn solve(&mut self, _histories: &Histories) {}
 
-    /// Divides the ticks up to `to` by what it has learnt: parts of a window that goes on.
+    /// Divides the ticks up to `to` with the current rates, for a window that is not over.
     fn advance(&mut self, _histories: &Histories, _to: u64) {}
 
-    /// The oldest tick whose history it still needs.
+    /// The oldest tick whose history is still needed.
     fn needs(&self) -> u64 {
         u64::MAX
     }
 
-    /// Leaves out a window that there is nothing to divide of, and that ends with the tick `to`.
+    /// Skips a window that ends at the tick `to` and has nothing to divide.
     fn skip(&mut self, _histories: Option<&Histories>, _to: u64) {}
 
-    /// Divides a window, the next of those that are not divided: the shares sum to its total, and
-    /// none is negative.
+    /// Divides the next window. The shares sum to its total, and none is negative.
     fn divide(&mut self, window: &Window<'_>) -> (Method, Vec<Share>);
 }
 
-/// Gives what the shares leave of `total` to nobody, so that they sum to it.
+/// Gives the rest of `total` to nobody, so that the shares sum to it.
 fn leave_rest(shares: &mut Vec<Share>, total: f64) {
     let rest = total - shares.iter().map(|share| share.value).sum::<f64>();
-    // Less is rounding.
+    // A smaller difference is a rounding error.
     if rest > total * 1e-12 {
         shares.push(Share { who: Owner::Unattributed, value: rest, confidence: 0.0 });
     }
 }
 
-/// How much of the count is said with confidence.
+/// Sum of value x confidence.
 fn trust(shares: &[Share]) -> f64 {
     shares.iter().map(|share| share.value * f64::from(share.confidence)).sum()
 }
@@ -274,7 +273,7 @@ mod tests {
     use crate::catalog::source::Cause;
     use crate::schema::fabric::METHODS;
 
-    /// Of a counter with a cause and CPUs to see, with each choice.
+    /// The method for each choice, for a counter with this cause that sees these CPUs.
     fn kinds(cause: &str, sees: &str) -> Vec<Method> {
         let plan: Plan = serde_json::from_value(serde_json::json!({
             "tick_ns": 1, "window_ns": 1, "metrics": [], "notes": [], "counters": [{

@@ -1,4 +1,4 @@
-//! Names of cgroups and interrupts, as the log tells them.
+//! Names of cgroups and interrupts from the log.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -7,34 +7,34 @@ use std::sync::Arc;
 
 use crate::schema::cgroups::Place;
 
-/// Cgroups that are kept: short-lived ones may come by the million.
+/// Largest number of cgroups in memory: there may be millions of short-lived ones.
 const MOST_CGROUPS: usize = 1 << 17;
 
 /// A cgroup.
 #[derive(Debug)]
 struct Known {
     place: Arc<Place>,
-    /// Whether it was asked for since it last had its turn to go.
+    /// Whether it was looked up since its last turn.
     used: Cell<bool>,
 }
 
-/// All names so far.
+/// The known names.
 ///
-/// At most [`MOST_CGROUPS`] cgroups are kept. For a new one the oldest is removed, unless it was asked for since its
-/// last turn: then it has another turn (second chance, or CLOCK: Corbató, 1968). This depends on the log only, so a
-/// replay keeps the same cgroups.
+/// At most [`MOST_CGROUPS`] cgroups are kept. For a new one the oldest is removed, unless it was
+/// looked up since its last turn; then it gets another turn (second chance, or CLOCK: Corbató,
+/// 1968). This depends on the log only, so a replay keeps the same cgroups.
 #[derive(Debug, Default)]
 pub(super) struct Names {
     cgroups: HashMap<u64, Known>,
     /// Their ids, in the order of their turns.
     order: VecDeque<u64>,
     interrupts: HashMap<u32, String>,
-    /// A cgroup had to go though all were in use.
+    /// Whether a cgroup in use had to be removed.
     is_short: bool,
 }
 
 impl Names {
-    /// A cgroup has this path from now on.
+    /// Sets the path of a cgroup from now on.
     pub(super) fn cgroup(&mut self, id: u64, place: &Arc<Place>) {
         let known = Known { place: Arc::clone(place), used: Cell::new(false) };
         if self.cgroups.insert(id, known).is_none() {
@@ -55,7 +55,7 @@ impl Names {
             }
             self.order.push_back(id);
         }
-        // All are in use, and had their turn.
+        // All are in use, and each has had its turn.
         if let Some(id) = self.order.pop_front() {
             self.cgroups.remove(&id);
         }
@@ -64,19 +64,19 @@ impl Names {
         }
     }
 
-    /// Where a cgroup is, if the log has told.
+    /// The path of a cgroup, if the log has it.
     pub(super) fn place(&self, id: u64) -> Option<&Place> {
         let known = self.cgroups.get(&id)?;
         known.used.set(true);
         Some(&known.place)
     }
 
-    /// An interrupt has this name.
+    /// Sets the name of an interrupt.
     pub(super) fn interrupt(&mut self, number: u32, name: &str) {
         self.interrupts.entry(number).or_insert_with(|| name.to_owned());
     }
 
-    /// The name of an interrupt; `irq:NUMBER` if the log has not told it.
+    /// The name of an interrupt; `irq:NUMBER` if the log does not have it.
     pub(super) fn irq(&self, number: u32) -> Cow<'_, str> {
         let known = self.interrupts.get(&number);
         known.map_or_else(|| format!("irq:{number}").into(), |name| name.as_str().into())
@@ -95,7 +95,7 @@ mod tests {
             names.cgroup(id, &place);
         }
         assert!(names.place(0).is_some());
-        // The first is in use, and short-lived ones come and go.
+        // The first one is in use, and short-lived ones come and go.
         for id in 0..3 * MOST_CGROUPS as u64 {
             names.cgroup(id + MOST_CGROUPS as u64, &place);
             assert!(names.place(0).is_some(), "{id}");

@@ -1,8 +1,9 @@
-//! Counters of the same devices: which of them counts which device is not known.
+//! Counters that share devices, if it is not known which of them counts which device.
 //!
-//! What owners moved is compared with the sum of such counters, and each counter gets its part of
-//! it. The sum is divided as one counter would be; of one counter a share is right as far as the
-//! traffic of all went through it, so that its confidence is multiplied by that part.
+//! The bytes of owners are compared with the sum of these counters, and each counter gets a part of
+//! them. The sum is divided like the count of one counter. A share of one counter is correct only
+//! to the extent that the traffic of all owners went through it in the same proportion, so its
+//! confidence is multiplied by the counter's part.
 
 use std::collections::HashMap;
 
@@ -12,12 +13,12 @@ use super::counter::{Ended, Track};
 /// The pool of each counter.
 #[derive(Debug)]
 pub(super) struct Pools {
-    /// Index of the first counter of its pool, for each counter; `None` for one that is alone.
+    /// For each counter, the index of the first counter of its pool; `None` if it is alone.
     first: Vec<Option<usize>>,
 }
 
 impl Pools {
-    /// The pools of the counters.
+    /// Finds the pools of the counters.
     pub(super) fn new(tracks: &[Track]) -> Self {
         let pooled = |track: &&Track| track.kind == Method::Io;
         let first = |track: &Track| {
@@ -34,7 +35,7 @@ impl Pools {
         }
     }
 
-    /// Leaves each counter its part of what was moved on the devices of its pool.
+    /// Leaves each counter its part of the bytes moved on the devices of its pool.
     pub(super) fn divide(&self, tracks: &[Track], ended: &mut [Ended]) {
         let mut sums: HashMap<(usize, u64), f64> = HashMap::new();
         let members = || self.first.iter().zip(tracks);
@@ -88,7 +89,7 @@ mod tests {
         .unwrap()
     }
 
-    /// What the interrupt has of each counter, if these count 300 and 100 bytes while it moves 200.
+    /// The interrupt's share of each counter, if these count 300 and 100 bytes while it moves 200.
     fn shares(is_shared: bool) -> Vec<f64> {
         let plan = plan(is_shared);
         let mut attributor = Attributor::new(&RecordingFacts {
@@ -133,7 +134,7 @@ mod tests {
     #[test]
     fn what_is_moved_is_divided_among_the_counters_of_its_devices() {
         assert_eq!(shares(true), [150.0, 50.0]);
-        // Each counter is taken for the only one.
+        // Each counter is treated as the only one.
         assert_eq!(shares(false), [200.0, 100.0]);
     }
 }

@@ -1,32 +1,33 @@
-//! `regression` and `misses`: what each owner makes per unit of CPU time or per miss, learnt from how the
-//! counts of ticks differ when others run or miss ([`super::learner`]).
+//! `regression` and `misses`: traffic per CPU time or per miss of each owner, learnt from how the
+//! counts of ticks vary with the owners' use ([`super::learner`]).
 //!
-//! The count of each tick of a window is divided by the rates of its use: each owner gets what its
-//! rate makes expect, and of the difference to the count what is expected of it given the count: in
-//! proportion to the covariance of its traffic with all. So the parts and the baseline sum to the count; the baseline is `unattributed`. An owner
-//! has one rate on near CPUs and one on far CPUs, and its share is the sum of both.
+//! The count of each tick of a window is divided by the rates of its use. Each owner gets the
+//! traffic that its rate predicts, and a part of the residual: the expected part given the count,
+//! which is proportional to the covariance of its traffic with the total. So the shares and the
+//! baseline sum to the count; the baseline is `unattributed`. An owner has one rate on near CPUs
+//! and one on far CPUs, and its share is the sum of both.
 //!
 //! # Confidence
 //!
-//! The chance that a share `s` is within 10 % of the truth, `tanh(0.1 pi / sqrt(12 v))` (errors have
-//! a logistic distribution), times the part of the window in which the counter ran, times [`CALIBRATION`].
-//! `v`, the variance of the relative error, is the sum of
+//! The probability that a share `s` is within 10 % of the truth, `tanh(0.1 pi / sqrt(12 v))`
+//! (errors are logistic), times the part of the window in which the counter ran, times
+//! [`CALIBRATION`]. `v`, the variance of the relative error, is the sum of
 //!
-//! - what rates are uncertain by: `g' C g`, with `C` their covariance and `g` the derivative of `ln s` by the
-//!   rates. Owners that always run together have large ones, since only their sum is known, and so has
-//!   one whose rate changed just now. `C` is the sum of that of steps and that of the shift, each with a
-//!   weight ([`Weights`]);
-//! - `w (1 - p) / p`, with `p` the part of the count that the share is: errors of the whole count that are
+//! - the uncertainty of rates: `g' C g`, with `C` their covariance and `g` the gradient of `ln s`.
+//!   It is large for owners that always run together, since only their sum is known, and for an
+//!   owner whose rate has just changed. `C` is the sum of the covariance of steps and that of the
+//!   shift, each with a weight ([`Weights`]);
+//! - `w (1 - p) / p`, with `p` the share's part of the count: errors of the whole count that are
 //!   given to one owner;
-//! - what traffic differs by from rate x use within the window: of the variance of the count, the
-//!   part that this owner's traffic and that of the others have in common;
-//! - of misses, one over their number in the window;
-//! - of time, `(e / t)^2`, with `t` the time it ran in the window and `e` twice [`EDGE_NS`], for a time
-//!   has two ends;
-//! - of time, `(e^2 / U)^2`, with `U` the variance of its time from tick to tick, and at most 1: where that
-//!   is no more than what the edges of ticks make of it, as for who has a CPU without a pause, a rate
-//!   is learnt from errors, and nobody knows what it is (regression dilution; Fuller, "Measurement
-//!   Error Models", 1987, 1.1).
+//! - the variation of traffic around rate x use in the window: the part of the count's variance
+//!   that this owner's traffic and that of the others share;
+//! - for misses, one over their number in the window;
+//! - for time, `(e / t)^2`, with `t` the owner's time in the window and `e` twice [`EDGE_NS`],
+//!   because a span has two ends;
+//! - for time, `(e^2 / U)^2`, at most 1, with `U` the variance of the owner's time between ticks.
+//!   If `U` is no larger than what the uncertainty of tick boundaries causes, as for an owner that
+//!   has a CPU without a pause, the rate is learnt from noise (regression dilution; Fuller,
+//!   "Measurement Error Models", 1987, 1.1).
 
 use std::collections::BTreeMap;
 
@@ -37,24 +38,26 @@ use super::residency::residency;
 use super::{Attribution, Method, Share, Window, leave_rest, trust};
 use crate::entries::Owner;
 
-/// Of the shares that the model is sure of, this part is right: causes may move in step.
+/// The part of shares that are correct if the model is certain of them: hidden causes may
+/// correlate.
 const CALIBRATION: f64 = 0.96;
 
-/// How much larger errors are than what they are computed from. `docs/accuracy.md` says how it was fitted.
+/// Factors from model variances to actual errors. `docs/accuracy.md` says how they were fitted.
 #[derive(Clone, Copy, Debug)]
 struct Weights {
-    /// Of the covariance of rates that step from block to block: blocks err together.
+    /// For the covariance of rates that change from block to block: the errors of blocks are
+    /// correlated.
     steps: f64,
-    /// Of the covariance of what counts cannot tell.
+    /// For the covariance of what the counts do not determine.
     shift: f64,
-    /// Of the noise of ticks: it is alike in ticks that follow each other.
+    /// For the noise of ticks, which is correlated between neighbouring ticks.
     noise: f64,
     /// Variance of errors of the whole count that one owner gets, as a part of the count.
     whole: f64,
 }
 
 impl Weights {
-    /// For rates of this kind of use. A prior binds rates of misses in each block.
+    /// The weights for this kind of use. For misses, the prior constrains rates in each block.
     const fn of(by: Use) -> Self {
         match by {
             Use::Time => Self { steps: 6.0, shift: 1.6, noise: 4.0, whole: 0.001 },
@@ -63,14 +66,14 @@ impl Weights {
     }
 }
 
-/// Owners with less of the count are not said more of.
+/// Shares below this part of the count are treated as if they had this part.
 const LEAST_PART: f64 = 0.01;
 
-/// Counts are read some ten microseconds after the tick that time is divided at: what an owner ran
-/// for is not known better, ns.
+/// Counts are read some ten microseconds after the tick boundary at which time is divided. This is
+/// the uncertainty of an owner's time, ns.
 const EDGE_NS: f64 = 15_000.0;
 
-/// One counter's rates.
+/// The rates of one counter.
 #[derive(Debug)]
 pub(super) struct Regression {
     by: Use,
@@ -78,12 +81,12 @@ pub(super) struct Regression {
 }
 
 impl Regression {
-    /// For ticks of this length, ns.
+    /// A method for ticks of `tick_ns`.
     pub(super) fn new(by: Use, tick_ns: u64, effort: Effort) -> Self {
         Self { by, learner: Learner::new(by, tick_ns, effort) }
     }
 
-    /// The parts of a window's count; `None` where nothing was learnt that divides it.
+    /// The shares of a window's count; `None` if nothing was learnt to divide it.
     pub(super) fn learnt(&mut self, window: &Window<'_>) -> Option<Vec<Share>> {
         let history = window.histories?.of(self.by)?;
         self.learner.advance(history, window.to);
@@ -134,23 +137,23 @@ impl Attribution for Regression {
     }
 }
 
-/// Variances of the relative error of a share, by what they come from.
+/// Variances of the relative error of a share, by cause.
 #[derive(Clone, Copy, Debug, Default)]
 struct Uncertain {
-    /// Rates are not known better.
+    /// Uncertainty of the rates.
     rates: f64,
-    /// Traffic differs from rate x use.
+    /// Variation of traffic around rate x use.
     noise: f64,
-    /// What was used is not known better.
+    /// Uncertainty of the use.
     measure: f64,
-    /// It hardly differs from tick to tick.
+    /// The use hardly varies between ticks.
     unseen: f64,
-    /// Errors of the whole count are its own.
+    /// Errors of the whole count.
     whole: f64,
 }
 
 impl Uncertain {
-    /// With what `amount`, used by a source in the window, is uncertain by.
+    /// Adds the uncertainty of `amount`, the use of a source in the window.
     fn with_measure(self, history: &History, source: Source, amount: f64) -> Self {
         match history.kind() {
             Use::Time => {
@@ -162,14 +165,14 @@ impl Uncertain {
         }
     }
 
-    /// The chance that the share is within 10 %.
+    /// The probability that the share is within 10 %.
     fn confidence(self) -> f64 {
         let all = self.rates + self.noise + self.measure + self.unseen + self.whole;
         CALIBRATION * within_tenth(all)
     }
 }
 
-/// What a source has of a window.
+/// The share of a source in a window.
 struct Found {
     source: u32,
     place: usize,
@@ -193,7 +196,7 @@ impl Regression {
             return None;
         }
         let uncertain = self.uncertain(&found, parts.at);
-        // By owner: value, and the sum over its sources of value x confidence.
+        // By owner: the value, and the sum of value x confidence over its sources.
         let mut owners: BTreeMap<Owner, (f64, f64)> = BTreeMap::new();
         for (one, variance) in found.iter().zip(uncertain) {
             if one.part.value <= 0.0 {
@@ -207,7 +210,7 @@ impl Regression {
             let mut confidence =
                 variance.with_measure(history, source, one.part.amount).confidence();
             if one.part.column != one.source {
-                // Among those without a column of their own it is residency again.
+                // Among owners without a column of their own, this is residency again.
                 let all: f64 = found
                     .iter()
                     .filter(|other| other.part.column == one.part.column)
@@ -241,7 +244,7 @@ impl Regression {
         let value: f64 = found.iter().map(|found| found.part.value).sum();
         let weights = Weights::of(self.by);
         let covariances = self.learner.covariances(block);
-        // Of each: what varies by itself, and with all.
+        // For each: its own variance, and its covariance with the total.
         let varies: Vec<(f64, f64)> = found
             .iter()
             .map(|one| {

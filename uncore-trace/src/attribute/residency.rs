@@ -1,18 +1,18 @@
-//! `residency`: by time on the CPUs whose traffic the counter can see. Idle time has its share
-//! too: traffic that nobody's CPU time explains is not pushed onto those who happened to run.
+//! `residency`: divides by time on the CPUs whose traffic the counter sees. Idle time gets a share
+//! too, so that traffic which no task explains is not given to the tasks that happened to run.
 //!
 //! # Confidence
 //!
-//! Where one owner had all the time of a counter that sees its own CPU only, the count is its
-//! count: 1. Else time says nothing of how much traffic an owner makes per unit of it. With no
-//! other knowledge than that the true part lies anywhere between nothing and the whole, the
-//! chance that it is within 10 % of the share `s` is the width of that interval, `0.2 s`.
-//! Multiplied by the part of the window in which the counter ran.
+//! 1 if one owner had all the time of a counter that sees one CPU only. Otherwise time does not say
+//! how much traffic an owner causes per unit of it. If the true part is equally likely anywhere
+//! between nothing and the whole, the probability that it is within 10 % of the share `s` is the
+//! width of that interval, `0.2 s`. It is multiplied by the part of the window in which the counter
+//! ran.
 
 use super::{Attribution, Method, Share, Window};
 use crate::entries::Owner;
 
-/// The method: it learns nothing.
+/// The method. It learns nothing.
 #[derive(Debug)]
 pub(super) struct Residency;
 
@@ -23,8 +23,8 @@ impl Attribution for Residency {
     }
 }
 
-/// Divides `total` by nanoseconds. `own_cpu` says that the counter sees nothing but the one CPU
-/// whose time is given; `running` is the part of the window in which the counter ran.
+/// Divides `total` by nanoseconds. `own_cpu` says that the counter sees only the one CPU whose time
+/// is given; `running` is the part of the window in which the counter ran.
 pub(super) fn residency(
     total: f64,
     time: &[(Owner, u64)],

@@ -1,4 +1,4 @@
-//! A divided window as rows of `fabric`.
+//! The rows of `fabric` for a divided window.
 
 use std::borrow::Cow;
 
@@ -12,7 +12,7 @@ use crate::plan::Counter;
 use crate::schema::fabric;
 use crate::schema::origin::Origin;
 
-/// Names of an owner, beside its kind and ids.
+/// The names of an owner, besides its kind and ids.
 #[derive(Debug, Default)]
 struct Label<'a> {
     comm: Option<Cow<'a, str>>,
@@ -45,7 +45,7 @@ impl<'a> Label<'a> {
     }
 }
 
-/// What all rows of a recording have in common.
+/// What all rows of a recording share.
 #[derive(Debug)]
 pub(super) struct Rows<'a> {
     pub tick_ns: u64,
@@ -54,19 +54,19 @@ pub(super) struct Rows<'a> {
     pub names: &'a Names,
 }
 
-/// A row to be: which of the counters, and which of its shares.
+/// A row: index of the counter, and index of its share.
 type Place = (u32, u32);
 
-/// Rows that are made at once.
+/// Number of rows that are made together.
 const CHUNK: usize = 1024;
 
 /// A window whose rows are being made.
 #[derive(Debug)]
 pub(super) struct Making {
     window: Ended,
-    /// Its rows, in their order.
+    /// Its rows, in order.
     places: Vec<Place>,
-    /// How many of them were made.
+    /// Number of rows that were made.
     made: usize,
 }
 
@@ -78,7 +78,7 @@ impl Making {
     }
 }
 
-/// What the counters of a window counted, of those that have rows.
+/// The divided counts of a window, for the counters that have rows.
 fn divided<'a>(window: &'a Ended, tracks: &'a [Track]) -> Vec<(&'a Counter, &'a Divided)> {
     let slots = tracks.iter().zip(&window.slots);
     let divided = slots.filter_map(|(track, slot)| match slot {
@@ -88,16 +88,16 @@ fn divided<'a>(window: &'a Ended, tracks: &'a [Track]) -> Vec<(&'a Counter, &'a 
     divided.collect()
 }
 
-/// The shares of a window that are rows.
+/// The shares of a window that become rows.
 fn shares(divided: &Divided) -> &[Share] {
     if divided.shares.is_empty() { &NOBODY } else { &divided.shares }
 }
 
-/// The rows of a window, in their order.
+/// The rows of a window, in order.
 ///
-/// Rows of one reader CPU and owner stand together. So the columns that say who it is are runs: 15 %
-/// fewer bytes than with the rows of one counter together (`-p host` for 12 s on a busy machine with
-/// 4 CPUs).
+/// Rows of one reader CPU and owner are adjacent, so the columns of the owner are runs. This takes
+/// 15 % fewer bytes than rows ordered by counter (`-p host` for 12 s on a busy machine with 4
+/// CPUs).
 fn places(windows: &[(&Counter, &Divided)]) -> Vec<Place> {
     let of = |(at, (_, divided)): (usize, &(&Counter, &Divided))| {
         (0..shares(divided).len() as u32).map(move |share| (at as u32, share))
@@ -110,11 +110,11 @@ fn places(windows: &[(&Counter, &Divided)]) -> Vec<Place> {
     places
 }
 
-/// The owner of a window that was not divided: nothing was counted in it, or its counter did not run.
+/// The row of a window that was not divided: its count is 0, or its counter did not run.
 const NOBODY: [Share; 1] = [Share { who: Owner::Unattributed, value: 0.0, confidence: 0.0 }];
 
 impl Rows<'_> {
-    /// Appends rows of a window until `fabric` has `most`, one for each share; `true` if none is left.
+    /// Appends rows, one for each share, until `fabric` has `most` rows. `true` if none is left.
     pub(super) fn append(
         &self,
         making: &mut Making,

@@ -1,11 +1,10 @@
-//! The readings of one counter in the order of the log, and the count at the end of each window.
+//! The readings of one counter in the order of the log, and its count at the end of each window.
 //!
-//! A window of a counter ends with the timer's reading of its last tick. Where that reading is
-//! missing, the window goes on to the next end of a window that has one: a row then covers more than
-//! one interval and says so in `window_ns`. Nothing is interpolated.
+//! A window of a counter ends with the timer's reading of its last tick. If that reading is
+//! missing, the window extends to the next boundary that has one. Such a row covers more than one
+//! interval, and `window_ns` says so. Nothing is interpolated.
 //!
-//! Guarantee: entries wait until the end of their tick, so it does not matter how far ahead of the
-//! ends of ticks they are logged.
+//! Guarantee: entries wait until the end of their tick, so they may be logged any time before it.
 
 use std::collections::{HashMap, VecDeque};
 use std::mem;
@@ -20,12 +19,12 @@ pub(super) struct Clock {
     pub tick_ns: u64,
     /// Length of a window, ns; a multiple of `tick_ns`.
     pub window_ns: u64,
-    /// The tick with which the recording begins.
+    /// The tick at which the recording begins.
     pub start_tick: u64,
 }
 
 impl Clock {
-    /// Whether a window ends with `tick`.
+    /// Whether a window ends at `tick`.
     pub(super) const fn ends_window(self, tick: u64) -> bool {
         (tick * self.tick_ns).is_multiple_of(self.window_ns)
     }
@@ -35,9 +34,9 @@ impl Clock {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Counting,
-    /// It stopped with this count, which no window has yet.
+    /// It stopped with this count, which is in no window yet.
     Stopped(Count),
-    /// It does not count, and a window has its last count. Readings are expected again from this
+    /// It does not count, and its last count is in a window. Readings are expected again from this
     /// tick on.
     Silent {
         until: u64,
@@ -53,14 +52,14 @@ enum Boundary {
     Counted(Count, HashMap<Owner, u64>),
 }
 
-/// What one counter says at the end of a window.
+/// The state of a counter at the end of a window.
 #[derive(Debug, PartialEq)]
 pub(super) enum End {
     /// A count, and raw counts by owner since the last one.
     Counted(Count, HashMap<Owner, u64>),
-    /// No count. `expected` is `false` where the counter is known not to count.
+    /// No count. `expected` is `false` if the counter is known not to count.
     Missing {
-        /// Whether a reading should have been there.
+        /// Whether a reading was expected.
         expected: bool,
         /// The errno of a failed read.
         errno: Option<i32>,
@@ -79,30 +78,30 @@ pub(super) struct Series {
     times: Times,
     state: State,
     boundary: Boundary,
-    /// The last tick that the timer read, and whether that gave a count.
+    /// The last tick that the timer read, and whether the read was successful.
     timer_tick: Option<(u64, bool)>,
     /// Raw counts by owner since the last boundary.
     exact: HashMap<Owner, u64>,
     /// Value of the last reading.
     previous: Option<u64>,
-    /// The highest value so far. A counter only counts up: one that is read lower would be counted
-    /// twice on its way back, once more by its owners than in the total.
+    /// The highest value so far. Counters only increase: a lower value would be counted twice when
+    /// the counter catches up, so its owners would get more than the total.
     highest: u64,
-    /// The counter was not read for a while: the owner of the next count is not known.
+    /// Whether readings are missing, so that the owner of the next count is unknown.
     has_gap: bool,
-    /// Readings of ticks that no method has learnt from yet, and raw counts by owner since the reading
-    /// before.
+    /// Readings of ticks that no method has learnt from yet, and raw counts by owner since the
+    /// previous reading.
     ticks: VecDeque<(u64, Option<Count>, HashMap<Owner, u64>)>,
     /// Raw counts by owner since the last of them.
     of_tick: HashMap<Owner, u64>,
-    /// The first window begins with this reading.
+    /// The reading at which the first window begins.
     begin: Option<(u64, Count)>,
-    /// Counts from before this tick do not belong to the counter's owners of now.
+    /// Whether counts from before this tick belong to other owners than those of now.
     restarted: bool,
 }
 
 impl Series {
-    /// Before the first entry.
+    /// The state before the first entry.
     pub(super) fn new(clock: Clock, learns: bool) -> Self {
         Self {
             clock,
@@ -124,12 +123,12 @@ impl Series {
         }
     }
 
-    /// Something learns from the readings of its ticks, and takes each of them.
+    /// Keeps the readings of ticks for a method that learns from each of them.
     pub(super) const fn keep_ticks(&mut self) {
         self.learns = true;
     }
 
-    /// Logs an entry; `open_tick` is the first tick that has not ended.
+    /// Logs an entry. `open_tick` is the first tick that has not ended.
     pub(super) fn push(&mut self, reading: Reading, open_tick: u64) -> Result<(), Disorder> {
         let (time, tick) = self.newest;
         if reading.time < time || reading.tick < tick || reading.tick < open_tick {
@@ -141,14 +140,14 @@ impl Series {
         Ok(())
     }
 
-    /// Takes the entries up to the end of `tick`; `is_last` ends the recording.
+    /// Applies the entries up to the end of `tick`. `is_last` ends the recording.
     pub(super) fn settle(&mut self, tick: u64, is_last: bool) {
         while let Some(reading) = self.pending.pop_front_if(|reading| reading.tick <= tick) {
             let ends = self.clock.ends_window(reading.tick) || (is_last && reading.tick == tick);
             self.take(&reading, ends);
         }
         if is_last && !matches!(self.boundary, Boundary::Counted(..)) {
-            // The count at the end stands in for the reading of the last tick.
+            // The final count replaces a missing reading of the last tick.
             for reading in mem::take(&mut self.pending) {
                 self.take(&reading, false);
             }
@@ -182,12 +181,12 @@ impl Series {
         }
     }
 
-    /// Gives what was counted since the last reading to its owner.
+    /// Gives the count since the last reading to its owner.
     fn give(&mut self, value: u64, owner: Owner) {
         let owner = if mem::take(&mut self.has_gap) { Owner::Unattributed } else { owner };
         let (owner, count) = match self.previous.replace(value) {
             Some(before) => (owner, value.saturating_sub(before)),
-            // Nobody saw who ran before the first reading.
+            // The owner before the first reading is unknown.
             None => (Owner::Unattributed, value),
         };
         *self.exact.entry(owner).or_default() += count;
@@ -229,25 +228,25 @@ impl Series {
                 *until = tick;
                 self.restarted = true;
             }
-            // No window ended meanwhile: the next reading has all that was counted before it stopped.
+            // No window ended meanwhile: the next reading includes the count from before the stop.
             State::Stopped(_) => self.state = State::Counting,
             State::Counting => {}
         }
     }
 
-    /// The reading with which the first window begins, once it is known.
+    /// The reading at which the first window begins, once it is known.
     pub(super) const fn take_begin(&mut self) -> Option<(u64, Count)> {
         self.begin.take()
     }
 
-    /// Whether the counter started again since this was last asked: who ran before owns nothing of
-    /// what it counts from then on.
+    /// Whether the counter was restarted since the last call: later counts do not belong to the
+    /// owners from before.
     pub(super) const fn take_restarted(&mut self) -> bool {
         mem::replace(&mut self.restarted, false)
     }
 
-    /// What the counter says at the end of the window that ends with `tick`; `before` is the last
-    /// count that a window had.
+    /// The state of the counter at the end of the window that ends at `tick`. `before` is the last
+    /// count that a window has.
     pub(super) fn end(&mut self, tick: u64, before: Count) -> End {
         let errno = match mem::replace(&mut self.boundary, Boundary::Missing) {
             Boundary::Counted(count, exact) => {
@@ -273,8 +272,8 @@ impl Series {
         }
     }
 
-    /// The timer's reading of `tick`, for methods that learn from ticks, and raw counts by owner since the
-    /// reading before. Those of earlier ticks are dropped.
+    /// The timer's reading of `tick`, for methods that learn from ticks, and raw counts by owner
+    /// since the previous reading. Readings of earlier ticks are dropped.
     pub(super) fn of_tick(&mut self, tick: u64) -> Option<(Count, HashMap<Owner, u64>)> {
         while self.ticks.pop_front_if(|(read, ..)| *read < tick).is_some() {}
         let (_, count, by_owner) = self.ticks.pop_front_if(|(read, ..)| *read == tick)?;
@@ -344,7 +343,7 @@ mod tests {
         assert_eq!(end(&mut last, 14, true), None);
     }
 
-    /// While a counter moves to another CPU.
+    /// This happens while a counter moves to another CPU.
     #[test]
     fn of_two_readings_of_a_tick_the_first_that_counted_is_taken() {
         let failed = |errno| Reading { value: Err(errno), ..timer(10, 0) };
@@ -373,7 +372,7 @@ mod tests {
         let begin = Count { value: 40, enabled: 0, running: 0 };
         assert_eq!((series.take_begin(), series.take_begin()), (Some((0, begin)), None));
         assert!(!series.take_restarted());
-        // What was counted before is of no window.
+        // What was counted before is in no window.
         assert_eq!(end(&mut series, 10, false), Some((100, vec![(Owner::Idle, 60)])));
     }
 
@@ -402,7 +401,7 @@ mod tests {
         assert_eq!(of(1), None);
         assert_eq!(of(2), Some((20, vec![(Owner::Idle, 10)])));
         assert_eq!([of(3), of(4)], [None, None]);
-        // What was counted since the last count.
+        // The count since the last count.
         assert_eq!(of(5), Some((50, vec![(Owner::Idle, 30)])));
         assert_eq!(does_not.of_tick(2), None);
         let mut late = series([]);
@@ -472,7 +471,7 @@ mod tests {
         series.settle(30, false);
         let silent = End::Missing { expected: false, errno: None };
         assert_eq!(series.end(30, Count::default()), silent);
-        // It counts again, and a reading is missed from then on.
+        // It counts again, and a reading is missing from then on.
         let start = Reading { value: Err(0), ..reading(35, Trigger::Start, 0, None) };
         series.push(start, 31).unwrap();
         series.settle(40, false);
@@ -483,14 +482,14 @@ mod tests {
         assert_eq!(end(&mut series, 50, false).map(|(value, _)| value), Some(170));
     }
 
-    /// An absence that is noticed when it is over: both entries are of one window.
+    /// The stop is noticed when it is over, so both entries are in one window.
     #[test]
     fn a_counter_that_stopped_and_started_counts_on() {
         let switch = |tick, value| reading(tick, Trigger::Event, value, Some(Owner::Idle));
         let stop = reading(13, Trigger::Stop, 130, None);
         let start = Reading { value: Err(0), ..reading(14, Trigger::Start, 0, None) };
         let begin = [timer(10, 100), switch(12, 120), stop, start];
-        // What was counted until somebody was seen again is nobody's.
+        // The count until the next known owner belongs to nobody.
         let mut unread = series(begin.into_iter().chain([switch(16, 150), switch(17, 160)]));
         assert_eq!(end(&mut unread, 10, false).map(|(value, _)| value), Some(100));
         unread.settle(20, false);
@@ -515,7 +514,7 @@ mod tests {
         let mut without =
             series([switch(8, 5), timer(10, 5), switch(11, 10), switch(15, 40), stop]);
         assert!(end(&mut without, 10, false).is_some());
-        // What was counted before anybody was seen, and after the last reading, is nobody's.
+        // Counts before the first known owner and after the last reading belong to nobody.
         let owners = vec![(Owner::Idle, 35), (Owner::Unattributed, 20)];
         assert_eq!(end(&mut without, 14, true), Some((60, owners)));
         let mut with = series([timer(10, 0), timer(14, 50), stop]);

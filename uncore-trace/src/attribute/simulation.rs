@@ -1,6 +1,6 @@
-//! Schedules with a known truth: tenants with rates of their own share CPUs in slices of about
-//! 3 ms, and each tick's count has 5 % of noise per tenant. What the methods make of the counts is
-//! held against what every tenant moved.
+//! Simulated schedules with known traffic: tenants with individual rates share CPUs in slices of
+//! about 3 ms, and each tick's count has 5 % noise per tenant. The shares of the methods are
+//! compared with the true traffic of each tenant.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ const SEEDS: std::ops::RangeInclusive<u64> = 301..=304;
 
 const TICK_NS: u64 = 1_000_000;
 const WINDOW: usize = 10;
-/// Steps of a tick in which a CPU does one thing.
+/// Steps of a tick; in a step a CPU runs one task.
 const STEPS: u64 = 10;
 
 pub(super) struct Random(pub u64);
@@ -51,10 +51,11 @@ impl Random {
 struct Tenant {
     /// Bytes per ns.
     rate: f64,
-    /// Mean time it runs and sleeps by itself, ms; 0: it never sleeps.
+    /// Mean time for which it runs and sleeps by itself, ms; 0: it never sleeps.
     sleep_ms: f64,
     run_ms: f64,
-    /// The rate is had for one half of this time and a tenth of it for the other, ms; 0: always.
+    /// The rate applies for one half of this time, and a tenth of it for the other half, ms; 0:
+    /// always.
     phase_ms: f64,
 }
 
@@ -67,7 +68,7 @@ struct Mix {
     baseline: f64,
 }
 
-/// The mixes, by a seed.
+/// The mixes, from a seed.
 fn mixes(random: &mut Random) -> Vec<Mix> {
     let cpus = 2 << random.below(4);
     let count = (cpus + 1 + random.below(2 * cpus)).clamp(4, 32);
@@ -112,7 +113,7 @@ impl Mix {
     }
 }
 
-/// One tick: units of time and bytes by tenant, and what the baseline moved.
+/// One tick: time units and bytes by tenant, and the bytes of the baseline.
 struct Truth {
     ns: Vec<u64>,
     bytes: Vec<f64>,
@@ -122,7 +123,7 @@ struct Truth {
 fn simulate(mix: &Mix, ticks: usize, random: &mut Random) -> Vec<Truth> {
     let count = mix.tenants.len();
     let mut running: Vec<Option<(usize, f64)>> = vec![None; mix.cpus];
-    // Until when each sleeps, and how long it runs until it sleeps again.
+    // When each one's sleep ends, and how long it then runs.
     let mut awake: Vec<(f64, f64)> = mix.tenants.iter().map(|t| (0.0, t.run_ms)).collect();
     let mut on_cpu = vec![false; count];
     let mut all = Vec::with_capacity(ticks);
@@ -168,7 +169,7 @@ fn simulate(mix: &Mix, ticks: usize, random: &mut Random) -> Vec<Truth> {
         let baseline = mix.baseline * TICK_NS as f64 * (1.0 + 0.05 * random.normal());
         all.push(Truth { ns, bytes, baseline });
     }
-    // There is always some traffic that is no CPU's.
+    // There is always some traffic that no CPU causes.
     let sum: f64 = all.iter().flat_map(|tick| &tick.bytes).sum();
     let background = 0.05 * random.normal().abs() * sum / ticks as f64;
     for tick in &mut all {
@@ -177,8 +178,8 @@ fn simulate(mix: &Mix, ticks: usize, random: &mut Random) -> Vec<Truth> {
     all
 }
 
-/// What became of a mix: relative error of each tenant over all, and each row's confidence and
-/// whether it was within 10 % of the truth.
+/// The result of a mix: the relative error of each tenant over all windows, and for each row its
+/// confidence and whether it was within 10 % of the truth.
 #[derive(Default)]
 struct Outcome {
     errors: Vec<f64>,
@@ -200,7 +201,7 @@ impl<M: Attribution> Lagged<M> {
         Self { method, histories: Histories::new(TICK_NS, has_misses), schedule, tick: 0 }
     }
 
-    /// Returns up to which tick windows can be divided now.
+    /// Returns the tick up to which windows can be divided now.
     fn tick(
         &mut self,
         times: &[(Owner, u64)],
@@ -273,7 +274,7 @@ fn run(mix: &Mix, truth: &[Truth], method: impl Attribution, spread: f64) -> Out
     result
 }
 
-/// Divides a window and holds it against the truth.
+/// Divides a window and compares it with the truth.
 fn divide<M: Attribution>(
     mix: &Mix,
     window: &[Truth],
@@ -330,7 +331,7 @@ fn divide<M: Attribution>(
     }
 }
 
-/// Misses for a byte, which differ between tenants by up to this part.
+/// Misses per byte, which differ between tenants by up to this part.
 fn lines_per_byte(tenant: usize, spread: f64) -> f64 {
     let place = (tenant * 7 % 11) as f64 / 5.0 - 1.0;
     (1.0 + spread * place) / 64.0
@@ -341,7 +342,7 @@ fn median(values: &mut [f64]) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(0.0)
 }
 
-/// By tenths of confidence: rows, mean confidence, and the share that is within 10 %.
+/// By tenths of confidence: number of rows, mean confidence, and the part that is within 10 %.
 fn calibration(rows: &[(f32, bool)]) -> Vec<(usize, f64, f64)> {
     (0..10)
         .map(|bin| {
@@ -355,7 +356,7 @@ fn calibration(rows: &[(f32, bool)]) -> Vec<(usize, f64, f64)> {
         .collect()
 }
 
-/// Figures for the reader of `--nocapture`; the seeds are not those the method was made with.
+/// Prints figures with `--nocapture`. The seeds are not those with which the method was developed.
 #[test]
 fn regression_is_five_times_nearer_and_knows_how_near() {
     let mut rows = Vec::new();
@@ -377,7 +378,7 @@ fn regression_is_five_times_nearer_and_knows_how_near() {
         all.extend(learnt.iter().copied());
         let (learnt, timed) = (median(learnt), median(timed));
         println!("{name:25} regression {learnt:.3} residency {timed:.3}");
-        // All rates at once tenfold and back, every 0.4 s: each time all is learnt anew.
+        // All rates change tenfold and back every 0.4 s, so everything is learnt anew each time.
         let factor = if *name == "phases" { 3.0 } else { 5.0 };
         assert!(
             learnt * factor <= timed,
@@ -389,13 +390,13 @@ fn regression_is_five_times_nearer_and_knows_how_near() {
     for (n, p, near) in calibration(&rows) {
         println!("{n:7} rows say {p:.3}, {near:.3} are");
     }
-    // Nothing but rates and time is at work here: more may be near than on a machine.
+    // Only rates and time vary here, so more shares may be close than on a machine.
     agrees(&rows, 0.85, 1.0, (0.0, 0.15));
     agrees(&rows, 0.4, 0.85, (0.1, 0.45));
 }
 
-/// Holds the mean confidence of rows that say from `low` to `high` against how many of them are near;
-/// it may be too high and too low by `most`.
+/// Compares the mean confidence of rows between `low` and `high` with the part that is within 10 %.
+/// `most` are the largest allowed excess and deficit.
 fn agrees(rows: &[(f32, bool)], low: f64, high: f64, most: (f64, f64)) {
     let of = |p: f32| (low..=high).contains(&f64::from(p));
     let mine: Vec<_> = rows.iter().filter(|(p, _)| of(*p)).collect();
@@ -434,12 +435,12 @@ fn misses_are_near_and_know_how_near() {
         assert!(all <= most, "{all}");
         rows.extend(own);
     }
-    // As above, and here bytes per miss never change.
+    // As above, but bytes per miss never change.
     agrees(&rows, 0.9, 1.0, (0.05, 0.1));
     agrees(&rows, 0.4, 0.9, (0.1, 0.35));
 }
 
-/// One counter of two owners that always run together, and a third.
+/// One counter of two owners that always run together, and a third owner.
 fn together(apart: bool) -> Vec<Share> {
     let mut random = Random(7);
     let mut method = Lagged::new(Regression::new(Use::Time, TICK_NS, Effort::Live), false);
@@ -492,7 +493,7 @@ fn owners_that_always_run_together_cannot_be_told_apart() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
-    /// Whatever ran, missed and was counted, with ticks that were not read: the parts sum to the whole.
+    /// For any use and counts, with missing readings, the shares sum to the count.
     #[test]
     fn parts_sum_to_the_whole(
         seed in any::<u64>(),
@@ -547,7 +548,7 @@ proptest! {
     }
 }
 
-/// What a recording pays for: 6 counters, 12 owners of which 4 run at a time, 1 kHz.
+/// The load of a recording: 6 counters, 12 owners of which 4 run at a time, 1 kHz.
 #[test]
 #[ignore = "a measurement: run it with --release --nocapture"]
 fn cost_of_six_counters() {

@@ -1,11 +1,11 @@
-//! Systems of linear equations with a symmetric positive definite matrix.
+//! Linear equations with a symmetric positive definite matrix.
 
 /// The inverse of a symmetric positive definite matrix of `n` rows.
 pub(super) fn inverse(a: &[f64], n: usize) -> Option<Vec<f64>> {
     Some(Factor::of(a, n)?.inverse())
 }
 
-/// A symmetric positive definite matrix, factored.
+/// The Cholesky factor of a symmetric positive definite matrix.
 #[derive(Debug)]
 pub(super) struct Factor {
     n: usize,
@@ -13,12 +13,12 @@ pub(super) struct Factor {
 }
 
 impl Factor {
-    /// Of a matrix of `n` rows; `None` if it is not positive definite.
+    /// Factors a matrix of `n` rows; `None` if it is not positive definite.
     pub(super) fn of(matrix: &[f64], n: usize) -> Option<Self> {
         Some(Self { n, lower: cholesky(matrix, n)? })
     }
 
-    /// Turns `right` into the solution of `matrix x = right`.
+    /// Replaces `right` by the solution of `matrix x = right`.
     pub(super) fn solve(&self, right: &mut [f64]) {
         let (n, lower) = (self.n, &self.lower);
         for row in 0..n {
@@ -36,7 +36,7 @@ impl Factor {
         }
     }
 
-    /// The inverse, `n` to a row.
+    /// The inverse, with `n` numbers per row.
     pub(super) fn inverse(&self) -> Vec<f64> {
         let n = self.n;
         let mut all = vec![0.0; n * n];

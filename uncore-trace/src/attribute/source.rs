@@ -1,25 +1,25 @@
-//! `source`: a counter of traffic that no CPU of this machine causes, by its hardware. CPU time says
-//! nothing about it.
+//! `source`: for a counter whose hardware counts only traffic that no CPU of this machine causes.
+//! CPU time says nothing about it.
 //!
-//! Devices have all of it. Where its cause is another socket whose CPUs are not seen (they are all
+//! Devices get all of it. If it is caused by another socket whose CPUs are not seen (they are all
 //! offline, or belong to another system), it is unattributed.
 //!
 //! # Confidence
 //!
-//! Of a device's: the part of the window in which the counter ran, since nothing is estimated.
+//! For a device: the part of the window in which the counter ran, since nothing is estimated.
 
 use super::{Attribution, Method, Share, Window};
 use crate::catalog::source::Cause;
 use crate::entries::Owner;
 
-/// The method: it learns nothing.
+/// The method. It learns nothing.
 #[derive(Debug)]
 pub(super) struct Source {
     owner: Owner,
 }
 
 impl Source {
-    /// For a counter with this cause.
+    /// The method for a counter with this cause.
     pub(super) const fn of(cause: Option<Cause>) -> Self {
         match cause {
             Some(Cause::Device) => Self { owner: Owner::Device },

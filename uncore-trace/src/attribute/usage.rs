@@ -1,4 +1,4 @@
-//! Who used the CPUs within a window, for each set of CPUs that counters see.
+//! The use of CPUs in a window, for each set of CPUs that counters see.
 
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
@@ -8,11 +8,11 @@ use super::history::Source;
 use crate::entries::Owner;
 use crate::plan::{Counter, Plan};
 
-/// Time on a far CPU counts as this part of time on a near one where a count is divided by time.
+/// The weight of time on a far CPU when a count is divided by time is one over this number.
 ///
-/// Linux gives a page to the node of the CPU that first touches it
-/// (`Documentation/admin-guide/mm/numa_memory_policy.rst`, Linux 7.2), so a task's traffic to memory of
-/// another socket is the exception. Where methods learn, near and far CPUs have rates of their own.
+/// Linux allocates a page on the node of the CPU that first touches it
+/// (`Documentation/admin-guide/mm/numa_memory_policy.rst`, Linux 7.2), so a task's traffic to another
+/// socket's memory is the exception. Methods that learn have separate rates for near and far CPUs.
 const FAR_PART: u64 = 4;
 
 /// The CPUs that a counter sees.
@@ -20,33 +20,33 @@ const FAR_PART: u64 = 4;
 pub(super) struct CpuSet {
     /// All of them, ascending.
     pub cpus: Vec<u32>,
-    /// Those of them that are far, ascending.
+    /// Those of them that are on another socket, ascending.
     far: Vec<u32>,
 }
 
 impl CpuSet {
-    /// What a counter of the plan sees.
+    /// The CPUs that a counter of the plan sees.
     pub(super) fn of(counter: &Counter) -> Self {
         Self { cpus: counter.sees.iter().collect(), far: counter.far.iter().collect() }
     }
 
-    /// Whether one of its CPUs is far; `None` for a CPU that is not seen.
+    /// Whether one of its CPUs is far; `None` for a CPU that is not in the set.
     pub(super) fn is_far(&self, cpu: u32) -> Option<bool> {
         self.cpus.binary_search(&cpu).ok()?;
         Some(self.far.binary_search(&cpu).is_ok())
     }
 }
 
-/// Time by owner, sorted, for each distinct set of CPUs that a counter sees, ns; see [`CpuSet`] for time
-/// on far CPUs. Windows that wait share them.
+/// Time by owner, sorted, for each distinct set of CPUs, ns, with [`FAR_PART`] applied. Waiting
+/// windows share it.
 pub(super) type Times = Vec<Rc<[(Owner, u64)]>>;
 
-/// Who used the CPUs in one tick.
+/// The use of CPUs in one tick.
 #[derive(Debug)]
 pub(super) struct TickUse {
     /// The tick.
     pub tick: u64,
-    /// Time by source, sorted, ns, for each set of CPUs; empty where no method learns of the set.
+    /// Time by source, sorted, ns, for each set of CPUs; empty if no method learns from the set.
     pub times: Vec<Vec<(Source, u64)>>,
 }
 
@@ -54,7 +54,7 @@ pub(super) struct TickUse {
 #[derive(Debug)]
 pub(super) struct Usage {
     sets: Vec<CpuSet>,
-    /// Of the current tick, for each set of CPUs; empty where no method learns.
+    /// The current tick, for each set of CPUs; `None` if no method learns from the set.
     tick: Vec<Option<HashMap<Source, u64>>>,
     ticks: Vec<TickUse>,
     by_cpu: BTreeMap<u32, HashMap<Owner, u64>>,
@@ -72,7 +72,7 @@ pub(super) fn sets(plan: &Plan) -> Vec<CpuSet> {
     sets
 }
 
-/// Whether a counter that sees it learns from ticks, for each of the [`sets`].
+/// For each of the [`sets`], whether a counter that sees it learns from ticks.
 pub(super) fn learnt(sets: &[CpuSet], plan: &Plan, methods: Methods) -> Vec<bool> {
     let learns = |set: &CpuSet| {
         let mut counters = plan.counters.iter();
@@ -82,7 +82,7 @@ pub(super) fn learnt(sets: &[CpuSet], plan: &Plan, methods: Methods) -> Vec<bool
 }
 
 impl Usage {
-    /// An empty window; `learnt` says of which of the sets of CPUs methods learn.
+    /// An empty window. `learnt` says which sets methods learn from.
     pub(super) fn new(sets: Vec<CpuSet>, learnt: &[bool]) -> Self {
         let any = learnt.contains(&true);
         let tick = learnt.iter().map(|learnt| learnt.then(HashMap::new));
@@ -94,7 +94,7 @@ impl Usage {
         }
     }
 
-    /// Adds who used a CPU in the current tick.
+    /// Adds the use of a CPU in the current tick.
     pub(super) fn add(&mut self, cpu: u32, parts: &[(Owner, u64)]) {
         let use_of = self.by_cpu.entry(cpu).or_default();
         for &(owner, ns) in parts {
@@ -109,7 +109,7 @@ impl Usage {
         }
     }
 
-    /// The current tick ends.
+    /// Ends the current tick.
     pub(super) fn end_tick(&mut self, tick: u64) {
         if self.tick.is_empty() {
             return;
@@ -123,12 +123,12 @@ impl Usage {
         self.ticks.push(TickUse { tick, times });
     }
 
-    /// The ticks since they were last taken.
+    /// The ticks since the last call.
     pub(super) fn take_ticks(&mut self) -> Vec<TickUse> {
         std::mem::take(&mut self.ticks)
     }
 
-    /// Ends the window: time by owner for each set.
+    /// Ends the window. Returns the time by owner for each set.
     pub(super) fn take(&mut self) -> Times {
         let by_cpu = &self.by_cpu;
         let times = self.sets.iter().map(|set| {

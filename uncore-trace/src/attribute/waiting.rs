@@ -1,34 +1,35 @@
-//! Windows that wait for what comes after them.
+//! Windows that wait for later ticks.
 //!
-//! A method that learns knows more of a window when it has seen what came after it. So such a window
-//! waits, for the lag at most; its rows are made when all counters have divided it, in the order in
-//! which windows end. Each counter learns every half of the lag, one after the other, so that the
-//! work is spread; it then divides the windows that ended half a lag ago or before.
+//! A method that learns knows more about a window after it has seen later ticks. So such a window
+//! waits, for the lag at most. Its rows are made when all counters have divided it, in the order in
+//! which windows end. Each counter learns once every half lag, in turns, so that the work is
+//! spread. It then divides the windows that ended at least half a lag ago.
 
 use std::collections::VecDeque;
 
 use super::counter::{Divided, Span};
 
-/// Methods learn from ticks this often at most, ns. In windows that are longer, memory does not grow
-/// with their length.
+/// Shortest interval at which methods learn from ticks, ns. Methods also learn within longer
+/// windows, so memory does not grow with the length of a window.
 const LEARN_INTERVAL_NS: u64 = 100_000_000;
 
-/// The first intervals, at whose end every counter learns: rates are found from little.
+/// The first intervals, after which every counter learns: the first rates come from few ticks.
 const FIRST: [u64; 5] = [1, 2, 3, 5, 7];
 
-/// When counters learn, and which windows they divide then. Times are ticks.
+/// When counters learn, and which windows they divide then. Times are in ticks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Schedule {
     start: u64,
     interval: u64,
-    /// In how many intervals each counter learns once.
+    /// Number of intervals in which each counter learns once.
     period: u64,
-    /// How long before the time of learning a window must have ended; `None`: windows do not wait.
+    /// How long before a counter learns a window must have ended; `None`: windows do not wait.
     lead: Option<u64>,
 }
 
 impl Schedule {
-    /// For a recording that begins with this tick; `lag_ns` below the interval of learning is no lag.
+    /// A schedule for a recording that begins at tick `start`. A `lag_ns` below the learning
+    /// interval means no lag.
     pub(super) fn new(start: u64, tick_ns: u64, lag_ns: u64) -> Self {
         let interval = LEARN_INTERVAL_NS.div_ceil(tick_ns);
         let lag = lag_ns / tick_ns;
@@ -42,13 +43,13 @@ impl Schedule {
         tick > self.start && (tick - self.start).is_multiple_of(self.interval)
     }
 
-    /// Whether the counter with this place in the order learns at the end of `tick`.
+    /// Whether the counter at this index learns at the end of `tick`.
     pub(super) fn is_turn(&self, place: usize, tick: u64) -> bool {
         let number = (tick - self.start) / self.interval;
         FIRST.contains(&number) || (number + place as u64).is_multiple_of(self.period)
     }
 
-    /// The last tick that a counter divides which learnt at the end of `tick`.
+    /// The last tick that a counter divides after it has learnt at the end of `tick`.
     pub(super) fn divides(&self, tick: u64) -> u64 {
         self.lead.map_or(tick, |lead| tick.saturating_sub(lead))
     }
@@ -59,10 +60,10 @@ impl Schedule {
     }
 }
 
-/// What a counter has of a window.
+/// The state of a counter in a window.
 #[derive(Debug)]
 pub(super) enum Slot {
-    /// No rows.
+    /// It has no rows.
     Nothing,
     /// It is not divided yet.
     Waits(Box<Span>),
@@ -70,26 +71,26 @@ pub(super) enum Slot {
     Divided(Divided),
 }
 
-/// A window that has ended, with a slot for each counter.
+/// A window that has ended, with the state of each counter.
 #[derive(Debug)]
 pub(super) struct Ended {
-    /// The tick with which it ended.
+    /// The tick at which it ended.
     pub tick: u64,
     /// In the order of the counters.
     pub slots: Vec<Slot>,
 }
 
-/// The windows that wait, the oldest first.
+/// The waiting windows, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Waiting(VecDeque<Ended>);
 
 impl Waiting {
-    /// A window has ended.
+    /// Adds a window that has ended.
     pub(super) fn push(&mut self, window: Ended) {
         self.0.push_back(window);
     }
 
-    /// The windows up to the tick `to`, from the oldest on.
+    /// The windows that end at `to` or earlier, oldest first.
     pub(super) fn up_to(&mut self, to: u64) -> impl Iterator<Item = &mut Ended> {
         self.0.iter_mut().take_while(move |window| window.tick <= to)
     }
@@ -108,7 +109,7 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// The longest time from a tick to when its counter divides it, in ticks of 1 ms.
+    /// The longest time from a tick to its division by this counter, in ticks of 1 ms.
     fn longest(lag_ms: u64, place: usize) -> u64 {
         let schedule = Schedule::new(7, MS, lag_ms * MS);
         let mut longest = 0;

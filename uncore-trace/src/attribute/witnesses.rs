@@ -1,7 +1,7 @@
-//! What the witness of each CPU counted in each tick, by owner.
+//! The counts of each CPU's witness in each tick, by owner.
 //!
-//! A witness is read at every context switch and once a tick. Where it was not read at the end of a tick,
-//! what it counted comes with the next reading, and the ticks before are not whole.
+//! A witness is read at every context switch and once a tick. If it was not read at the end of a
+//! tick, its count comes with the next reading, and the ticks in between are incomplete.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,20 +10,20 @@ use super::history::Source;
 use super::usage::CpuSet;
 use crate::entries::Owner;
 
-/// Misses by owner, scaled for multiplexing; `None` where they are not known yet.
+/// Misses by owner, scaled for multiplexing; `None` if they are not known yet.
 type Missed = Option<Vec<(Owner, u64)>>;
 
 /// The witnesses of a recording.
 #[derive(Debug)]
 pub(super) struct Witnesses {
-    /// The places of their counters.
+    /// Indices of their counters.
     places: Vec<usize>,
-    /// Of the last tick that was taken, by CPU.
+    /// The misses of the last tick that was taken, by CPU.
     missed: HashMap<u32, Missed>,
 }
 
 impl Witnesses {
-    /// Those among the counters, where anything learns from them.
+    /// Finds the witnesses among the counters, if a method learns from them.
     pub(super) fn of(tracks: &mut [Track], are_used: bool) -> Self {
         let weighs = |(_, track): &(usize, &mut Track)| are_used && track.counter.role.weighs();
         let witnesses = tracks.iter_mut().enumerate().filter(weighs);
@@ -34,7 +34,7 @@ impl Witnesses {
         Self { places: places.collect(), missed: HashMap::new() }
     }
 
-    /// Takes what they counted in a tick. Ticks are taken one after the other.
+    /// Takes their counts of a tick. Ticks come in order.
     pub(super) fn take(&mut self, tick: u64, tracks: &mut [Track]) {
         for place in &self.places {
             let Some(track) = tracks.get_mut(*place) else { continue };
@@ -46,7 +46,7 @@ impl Witnesses {
         }
     }
 
-    /// The misses of the tick on a set of CPUs, sorted, and whether those of all of them are known.
+    /// The misses of the tick on a set of CPUs, sorted, and whether they are complete.
     pub(super) fn of_set(&self, set: &CpuSet) -> (Vec<(Source, u64)>, bool) {
         let mut sum: BTreeMap<Source, u64> = BTreeMap::new();
         let mut is_whole = true;

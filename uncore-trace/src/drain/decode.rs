@@ -1,5 +1,5 @@
-//! Ring records. An unknown kind or a record that is too short is an error that the caller
-//! counts; no bytes are ever reinterpreted as a type.
+//! Decodes ring records. An unknown kind or a record that is too short is an error, which the
+//! caller counts. Bytes are never reinterpreted as a type.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -14,19 +14,19 @@ use uncore_trace_common::record::{
 use uncore_trace_common::state::MAX_DEVICE;
 use uncore_trace_common::{record, state};
 
-/// A thread's name as the kernel keeps it: up to 15 bytes of anything.
+/// A thread's name as the kernel stores it: up to 15 arbitrary bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Comm(pub [u8; 16]);
 
 impl Comm {
-    /// The name, with what is not UTF-8 replaced.
+    /// The name as text; invalid UTF-8 is replaced.
     pub fn text(&self) -> Cow<'_, str> {
         let end = self.0.iter().position(|&byte| byte == 0).unwrap_or(self.0.len());
         String::from_utf8_lossy(self.0.get(..end).unwrap_or_default())
     }
 
-    /// The name as tables have it: [`Comm::text`] of it is of at most 15 bytes and gives it again.
-    /// The kernel cuts names off in the middle of a character, and takes any bytes.
+    /// The name in the form of the tables: its text has at most 15 bytes and converts back to the
+    /// same name. The kernel accepts any bytes, and may cut a name in the middle of a character.
     #[must_use]
     pub fn clean(self) -> Self {
         let end = self.0.iter().position(|&byte| byte == 0).unwrap_or(self.0.len());
@@ -38,7 +38,7 @@ impl Comm {
         Self::from_bytes(text.as_bytes().get(..end.unwrap_or(0)).unwrap_or_default())
     }
 
-    /// A name from text; cut off at 15 bytes.
+    /// A name from text, cut at 15 bytes.
     pub fn from_bytes(name: &[u8]) -> Self {
         let mut comm = [0; 16];
         for (to, from) in comm.iter_mut().take(15).zip(name) {
@@ -54,41 +54,41 @@ impl fmt::Debug for Comm {
     }
 }
 
-/// Who a task is.
+/// The identity of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Task {
-    /// Thread id; 0 is idle.
+    /// Thread id; 0 is the idle task.
     pub tid: u32,
     /// Process id.
     pub pid: u32,
-    /// Cgroup in the v2 hierarchy.
+    /// Id of its cgroup in the v2 hierarchy.
     pub cgroup_id: u64,
     /// Name of the thread.
     pub comm: Comm,
 }
 
-/// What a reading gave.
+/// The result of reading a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reading {
     /// Cumulative values since the counter was opened.
     Counted {
         /// Raw count.
         value: u64,
-        /// Nanoseconds enabled.
+        /// Time enabled, ns.
         enabled: u64,
-        /// Nanoseconds counting.
+        /// Time running, ns.
         running: u64,
     },
     /// The kernel's errno.
     Failed(i32),
 }
 
-/// What made a reading.
+/// What triggered a reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trigger {
     /// The sampler's timer.
     Timer,
-    /// A switch.
+    /// A context switch.
     Sched,
     /// An interrupt handler's entry or exit.
     Irq,
@@ -97,7 +97,7 @@ pub enum Trigger {
 }
 
 impl Trigger {
-    /// The word for the tables.
+    /// The name in the tables.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Timer => "timer",
@@ -119,50 +119,51 @@ pub enum Context {
     Softirq(u32),
 }
 
-/// All counters of a reader CPU in one sweep.
+/// All counters of a reader CPU, read together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sample {
     /// Reader CPU.
     pub cpu: u32,
-    /// Before the first read, on `CLOCK_MONOTONIC`.
+    /// Time before the first read, ns on `CLOCK_MONOTONIC`.
     pub begin: u64,
-    /// After the last read.
+    /// Time after the last read.
     pub end: u64,
-    /// Number of the sweep on its CPU.
+    /// Sequence number on its CPU.
     pub sequence: u64,
-    /// Why it was made.
+    /// What triggered it.
     pub trigger: Trigger,
-    /// What the CPU was doing until then.
+    /// What the CPU was doing before it.
     pub context: Context,
-    /// Who was current.
+    /// The current task.
     pub task: Task,
-    /// The slot of the first reading: which counters these are.
+    /// The slot of the first reading, which identifies the counters.
     pub first: u32,
-    /// In the order of the CPU's slots.
+    /// The readings, in the order of the CPU's slots.
     pub readings: Vec<Reading>,
 }
 
 /// The time of one task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot {
-    /// Who.
+    /// The task.
     pub task: Task,
-    /// On the CPU, interrupts included.
+    /// Time on the CPU, including interrupts.
     pub wall_ns: u64,
-    /// Of which interrupts took.
+    /// The part of it that interrupts took.
     pub irq_ns: u64,
-    /// Slices combined.
+    /// Number of combined slices.
     pub slices: u64,
 }
 
-/// Who ran on a CPU from `begin` to `end`.
+/// Which tasks ran on a CPU from `begin` to `end`.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Run {
-    /// Which CPU.
+    /// The CPU.
     pub cpu: u32,
     /// Start of the first slot.
     pub begin: u64,
-    /// Start of the last slot if that is one slice which crosses the end of its tick, else `end`.
+    /// Start of the last slot, if that is one slice which crosses the end of its tick; otherwise
+    /// `end`.
     pub last: u64,
     /// End of the last slot.
     pub end: u64,
@@ -171,8 +172,8 @@ pub struct Run {
 }
 
 impl Run {
-    /// Whether the slots fill the time of the record, as those of the programs do. One that does not
-    /// contradicts itself: nobody knows whose the time was.
+    /// Whether the slots fill the time of the record, as those of the programs do. If not, the
+    /// record is inconsistent and its time cannot be attributed.
     fn adds_up(&self) -> bool {
         let Self { begin, last, end, ref slots, .. } = *self;
         let (combined, crossing) = match slots.split_last() {
@@ -192,16 +193,16 @@ pub struct IrqSlot {
     pub source: Context,
     /// Nanoseconds.
     pub ns: u64,
-    /// How often.
+    /// Number of interrupts.
     pub count: u64,
 }
 
 /// Interrupt time on a CPU.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Irq {
-    /// Which CPU.
+    /// The CPU.
     pub cpu: u32,
-    /// End of the tick in which it lies.
+    /// End of the tick that contains it.
     pub boundary: u64,
     /// Begin and end of a single interrupt that crosses the end of a tick.
     pub span: Option<(u64, u64)>,
@@ -209,7 +210,7 @@ pub struct Irq {
     pub slots: Vec<IrqSlot>,
 }
 
-/// What a device was seen to do.
+/// An action of a device, as seen by the programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IoKind {
     /// A disk read.
@@ -224,46 +225,47 @@ pub enum IoKind {
     Taken,
 }
 
-/// Who did it, as far as it was seen.
+/// The owner of an action, as far as known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mover {
-    /// A task, in the cgroup that the bytes are of.
+    /// A task, in the cgroup that the bytes belong to.
     Task(Task),
-    /// Somebody in a cgroup.
+    /// An unknown task in a cgroup.
     Cgroup(u64),
     /// An interrupt handler or a softirq.
     Interrupt(Context),
-    /// Not seen.
+    /// Unknown.
     Nobody,
 }
 
 /// What a device moved for one owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IoSlot {
-    /// What was seen.
+    /// The action.
     pub kind: IoKind,
-    /// For whom.
+    /// The owner.
     pub mover: Mover,
     /// Name of the disk or interface; empty for [`IoKind::Taken`].
     pub device: String,
-    /// Namespace and number of an interface.
+    /// Network namespace and number of an interface.
     pub interface: (u32, u32),
     /// Bytes.
     pub bytes: u64,
-    /// Requests that ended, packets, or reads by a task.
+    /// Number of completed requests, of packets, or of reads by a task.
     pub requests: u64,
 }
 
-/// What a CPU saw being moved.
+/// I/O that was seen on a CPU.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct IoRecord {
-    /// Which CPU.
+    /// The CPU.
     pub cpu: u32,
-    /// End of the tick in which it lies.
+    /// End of the tick that contains it.
     pub boundary: u64,
-    /// Begin and end of a single request that spans ticks.
+    /// Begin and end of a single request that spans several ticks.
     pub span: Option<(u64, u64)>,
-    /// Number of the combined record on its CPU; `None` for what was sent at once.
+    /// Sequence number of the combined record on its CPU; `None` for a record that was sent at
+    /// once.
     pub sequence: Option<u64>,
     /// The slots.
     pub slots: Vec<IoSlot>,
@@ -272,20 +274,20 @@ pub struct IoRecord {
 /// What happened to a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TaskChange {
-    /// A new program; `comm` is its name.
+    /// It executed a new program; `comm` is the new name.
     Exec,
-    /// The end.
+    /// It exited.
     Exit,
 }
 
 /// A task's exec or exit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TaskEvent {
-    /// When.
+    /// Time, ns.
     pub time: u64,
-    /// What.
+    /// Kind of the event.
     pub change: TaskChange,
-    /// Who.
+    /// The task.
     pub task: Task,
 }
 
@@ -296,20 +298,20 @@ pub enum CgroupChange {
     Created,
     /// Removed.
     Removed,
-    /// This thread (or the process that it leads) was moved into it.
+    /// This thread, or the process that it leads, was moved into the cgroup.
     Attached(u32),
 }
 
 /// A change of the v2 hierarchy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CgroupEvent {
-    /// When.
+    /// Time, ns.
     pub time: u64,
-    /// What.
+    /// Kind of the change.
     pub change: CgroupChange,
-    /// Which.
+    /// The cgroup.
     pub cgroup_id: u64,
-    /// Its path, or `None` where it was longer than the record.
+    /// Its path; `None` if it was longer than the record.
     pub path: Option<String>,
 }
 
@@ -318,7 +320,7 @@ pub struct CgroupEvent {
 pub enum Record {
     /// Readings.
     Sample(Sample),
-    /// Who ran.
+    /// Which tasks ran.
     Run(Run),
     /// Interrupts.
     Irq(Irq),
@@ -326,20 +328,20 @@ pub enum Record {
     Task(TaskEvent),
     /// Cgroup change.
     Cgroup(CgroupEvent),
-    /// Bytes of devices.
+    /// Bytes that devices moved.
     Io(IoRecord),
 }
 
-/// A record that this program does not understand.
+/// A record that this program cannot decode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Undecodable {
-    /// A newer programs' record.
+    /// The kind is unknown: the programs are newer.
     #[error("a record of the unknown kind {0}")]
     Kind(u32),
-    /// A field holds a value that has no meaning.
+    /// A field has an invalid value.
     #[error("a record of kind {0} with a value that has no meaning")]
     Value(u32),
-    /// Too short for what it says it holds.
+    /// The record is shorter than its content.
     #[error("a record that is too short")]
     Short,
 }
@@ -350,7 +352,7 @@ impl From<bytes::TryGetError> for Undecodable {
     }
 }
 
-/// Reads one record.
+/// Decodes one record.
 pub fn decode(mut bytes: &[u8]) -> Result<Record, Undecodable> {
     let data = &mut bytes;
     let kind = data.try_get_u32_ne()?;
@@ -386,8 +388,8 @@ fn sample(data: &mut &[u8], cpu: u32) -> Result<Sample, Undecodable> {
     Ok(Sample { cpu, begin, end, sequence, trigger, context, task, first, readings })
 }
 
-/// Reads `len` of what the programs write as `Raw`. There is room for all at once, but not for more than the
-/// record can hold: `len` is not trusted.
+/// Reads `len` items that the programs wrote as `Raw`. `len` is not trusted: memory is reserved
+/// only for as many as the record can hold.
 fn several<Raw, T>(
     data: &mut &[u8],
     len: u64,
@@ -454,7 +456,7 @@ fn slot(data: &mut &[u8]) -> Result<Slot, Undecodable> {
     })
 }
 
-/// Reads past the key, which matters to the programs only.
+/// Skips the key, which only the programs use.
 fn slices(data: &mut &[u8]) -> Result<u64, Undecodable> {
     let slices = data.try_get_u32_ne()?;
     let _key = data.try_get_u32_ne()?;
@@ -473,7 +475,7 @@ fn irq(data: &mut &[u8], cpu: u32) -> Result<Irq, Undecodable> {
 
 fn irq_slot(data: &mut &[u8]) -> Result<IrqSlot, Undecodable> {
     let source = context(data, KIND_IRQ)?;
-    // The time of a task is no interrupt's, and has no row in `irqs`.
+    // Task time is not interrupt time, and has no row in `irqs`.
     if source == Context::Task {
         return Err(Undecodable::Value(KIND_IRQ));
     }
@@ -504,7 +506,7 @@ fn cgroup_event(data: &mut &[u8]) -> Result<CgroupEvent, Undecodable> {
     let cgroup_id = data.try_get_u64_ne()?;
     let path = data.get(..MAX_PATH).ok_or(Undecodable::Short)?;
     let end = path.iter().position(|&byte| byte == 0).unwrap_or(MAX_PATH);
-    // A path that fills the record may have been longer.
+    // A path that fills the record may have been cut.
     let path = (end > 0 && end < MAX_PATH - 1)
         .then(|| String::from_utf8_lossy(path.get(..end).unwrap_or_default()).into_owned());
     Ok(CgroupEvent { time, change, cgroup_id, path })
@@ -526,7 +528,7 @@ fn io_slot(data: &mut &[u8]) -> Result<IoSlot, Undecodable> {
     let task = task(data)?;
     let mut device = [0; MAX_DEVICE];
     data.try_copy_to_slice(&mut device)?;
-    // The address of the device means something to the programs only.
+    // The address of the device is used by the programs only.
     let _key = data.try_get_u64_ne()?;
     let bytes = data.try_get_u64_ne()?;
     let requests = u64::from(data.try_get_u32_ne()?);
@@ -538,7 +540,7 @@ fn io_slot(data: &mut &[u8]) -> Result<IoSlot, Undecodable> {
     Ok(IoSlot { kind, mover, device, interface, bytes, requests })
 }
 
-/// What a slot of the programs means.
+/// The kind of a slot.
 pub(super) fn io_kind(what: u32) -> Result<IoKind, Undecodable> {
     Ok(match what {
         IO_READ => IoKind::Read,
@@ -550,7 +552,7 @@ pub(super) fn io_kind(what: u32) -> Result<IoKind, Undecodable> {
     })
 }
 
-/// Whose a slot of the programs is.
+/// The owner of a slot.
 pub(super) const fn mover(context: u32, number: u32, task: Task) -> Result<Mover, Undecodable> {
     Ok(match context {
         CONTEXT_TASK if task.tid == 0 => Mover::Cgroup(task.cgroup_id),
@@ -562,7 +564,7 @@ pub(super) const fn mover(context: u32, number: u32, task: Task) -> Result<Mover
     })
 }
 
-/// The name of a device up to its first NUL, with what is not UTF-8 replaced.
+/// The name of a device up to its first NUL; invalid UTF-8 is replaced.
 pub(super) fn device_name(name: &[u8]) -> String {
     let end = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
     String::from_utf8_lossy(name.get(..end).unwrap_or_default()).into_owned()

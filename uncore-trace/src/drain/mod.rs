@@ -1,4 +1,4 @@
-//! Stage 4, DRAIN: bytes from the kernel to typed records, by checked reads.
+//! Turns bytes from the kernel into typed records, with checked reads.
 
 mod decode;
 mod peek;

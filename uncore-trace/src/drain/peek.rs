@@ -1,5 +1,4 @@
-//! What a CPU has not sent yet: needed to close a tick in which it made no switch, without waking
-//! it.
+//! The unsent state of a CPU. It closes a tick without a context switch, without waking the CPU.
 
 use uncore_trace_common::record::{self, CONTEXT_IRQ, CONTEXT_SOFTIRQ};
 use uncore_trace_common::state::{self, CpuState, IO_SLOTS, IoState, IrqTrack, RUN_SLOTS};
@@ -13,16 +12,16 @@ use super::decode::{
 pub struct Peek {
     /// The slots that were not sent, if any; `last == end`.
     pub run: Run,
-    /// The thread that runs since `run.end`.
+    /// The thread that has run since `run.end`.
     pub next_tid: u32,
     /// Interrupt time that was not sent.
     pub irqs: Vec<Irq>,
-    /// What was moved and not sent.
+    /// I/O that was not sent.
     pub io: Option<IoRecord>,
 }
 
-/// Interprets a copy of a CPU's state; `None` if it was taken while the CPU was writing it, or
-/// before the CPU's first switch. `io` is there where I/O is recorded.
+/// Decodes a copy of a CPU's state; `None` if the CPU was writing it, or has not switched yet. `io`
+/// is given if I/O is recorded.
 pub fn peek(cpu: u32, state: &CpuState, io: Option<&IoState>) -> Option<Peek> {
     let run = &state.run;
     let io = io.map(|io| &io.pending);

@@ -1,4 +1,4 @@
-//! LOG: everything that influences the table `fabric`, as entries in one order.
+//! The log: everything that influences the table `fabric`, as entries in one order.
 //!
 //! A live recording makes entries from the records of the BPF programs ([`crate::assemble`]);
 //! `attribute` makes the same entries from the raw tables ([`crate::replay`]). The attributor
@@ -13,11 +13,11 @@
 //! | [`Entry::Interrupt`] | `irqs` |
 //! | [`Entry::EndOfTick`] | one for each tick of `runtime` |
 //!
-//! Order. The entries of a tick come before its [`Entry::EndOfTick`]. Readings of one counter are in
-//! the order of their time, and their ticks never decrease. A reading that arrives after the end of
+//! Order: the entries of a tick come before its [`Entry::EndOfTick`]. Readings of one counter are
+//! in the order of time, and their ticks never decrease. A reading that arrives after the end of
 //! its tick is logged in a later tick ([`Reading::is_late`]): its count is kept, but it ends no
-//! window. Readings may be logged any time before the end of their tick, so that those of later
-//! ticks can come first.
+//! window. Readings may be logged at any time before the end of their tick, so readings of later
+//! ticks may come first.
 
 mod consumer;
 mod moved;
@@ -31,14 +31,14 @@ pub use self::moved::{Moved, Sum};
 pub use self::owner::{Columns, Owner, softirq};
 use crate::schema::cgroups::Place;
 
-/// One entry.
+/// An entry of the log.
 #[derive(Clone, Copy, Debug)]
 pub enum Entry<'a> {
-    /// Who used a CPU in the current tick. An owner may have several parts.
+    /// The use of a CPU in the current tick. An owner may have several parts.
     Usage {
-        /// Which CPU.
+        /// The CPU.
         cpu: u32,
-        /// Nanoseconds of each owner; [`Owner::Unattributed`] where it was not seen.
+        /// Nanoseconds by owner; [`Owner::Unattributed`] if the owner is unknown.
         parts: &'a [(Owner, u64)],
     },
     /// A counter was read, stopped or started.
@@ -49,48 +49,48 @@ pub enum Entry<'a> {
     Cgroup {
         /// Its id.
         id: u64,
-        /// Where it is.
+        /// Its path, container and pod.
         place: &'a Arc<Place>,
     },
     /// The name of an interrupt.
     Interrupt {
         /// Its number.
         number: u32,
-        /// Its name as the tables have it.
+        /// Its name in the tables.
         name: &'a str,
     },
-    /// All entries of a tick were logged.
+    /// All entries of a tick have been logged.
     EndOfTick {
-        /// Number of the tick; it covers the time from `tick - 1` to `tick` tick lengths.
+        /// Number of the tick, which covers the time from `tick - 1` to `tick` tick lengths.
         tick: u64,
-        /// The recording ends with it.
+        /// Whether the recording ends with it.
         is_last: bool,
     },
 }
 
-/// The errno (`ENODEV`) of a reading whose counter stood still: the kernel gives the count of an event that
-/// counts no longer without an error.
+/// The errno (`ENODEV`) of a reading whose counter stood still: the kernel reads an event that no
+/// longer counts without an error.
 pub const STANDS_STILL: i32 = libc::ENODEV;
 
-/// What made a reading.
+/// What triggered a reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trigger {
     /// The timer of the sampler.
     Timer,
     /// A context switch or an interrupt.
     Event,
-    /// The counter stopped: its last count until it starts again.
+    /// The counter stopped. This is its last count until it starts again.
     Stop,
-    /// The counter is read on this CPU from here on.
+    /// The counter is read on this CPU from now on.
     Start,
 }
 
-/// A value that was read.
+/// The value of a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Value {
     /// Raw count since the counter was first enabled.
     pub value: u64,
-    /// Time enabled and running, ns; `None` while they are equal.
+    /// Time enabled and time running, ns; `None` if they are equal.
     pub times: Option<(u64, u64)>,
 }
 
@@ -99,22 +99,23 @@ pub struct Value {
 pub struct Reading {
     /// The tick it is logged in.
     pub tick: u64,
-    /// When it began, ns on `CLOCK_MONOTONIC`.
+    /// Time at which it began, ns on `CLOCK_MONOTONIC`.
     pub time: u64,
-    /// Which counter.
+    /// The counter.
     pub counter: u32,
     /// The CPU it was made on.
     pub cpu: u32,
-    /// What made it.
+    /// What triggered it.
     pub trigger: Trigger,
-    /// The value, or the errno of the failed read. 0 for [`Trigger::Start`], which reads nothing.
+    /// The value, or the errno of the failed read. For [`Trigger::Start`], which reads nothing, it
+    /// is 0.
     pub value: Result<Value, i32>,
-    /// Who owns what was counted since the last reading, where that is known.
+    /// The owner of the count since the last reading, if known.
     pub owner: Option<Owner>,
 }
 
 impl Reading {
-    /// Whether it arrived after the end of the tick it was made in.
+    /// Whether it arrived after the end of its tick.
     pub const fn is_late(&self, tick_ns: u64) -> bool {
         self.tick != self.time / tick_ns
     }
@@ -123,9 +124,9 @@ impl Reading {
 /// An entry that breaks the order of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disorder {
-    /// A tick ended that is not after the last one.
+    /// A tick ended that does not follow the last one.
     Tick(u64),
-    /// A reading of this counter is older than the one before it, or of a tick that has ended.
+    /// A reading of this counter is older than the previous one, or is in a tick that has ended.
     Reading {
         /// The counter.
         counter: u32,

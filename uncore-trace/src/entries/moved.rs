@@ -1,4 +1,4 @@
-//! What devices moved.
+//! Bytes that devices moved.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -13,12 +13,12 @@ pub struct Moved {
     pub device: Rc<str>,
     /// Read or written.
     pub direction: Direction,
-    /// For whom: [`Owner::Device`] for what an interface received and no process read,
-    /// [`Owner::Unattributed`] where it was not seen.
+    /// The owner: [`Owner::Device`] for received data that no process read, [`Owner::Unattributed`]
+    /// if the owner is unknown.
     pub owner: Owner,
     /// Bytes.
     pub bytes: u64,
-    /// Requests or packets that ended, or reads of a receiver.
+    /// Number of completed requests or packets, or of reads by a receiver.
     pub requests: u64,
 }
 
@@ -27,7 +27,7 @@ pub struct Moved {
 pub struct Sum(BTreeMap<(Rc<str>, Direction, Owner), (u64, u64)>);
 
 impl Sum {
-    /// Adds some.
+    /// Adds bytes.
     pub fn add(&mut self, moved: &Moved) {
         let key = (Rc::clone(&moved.device), moved.direction, moved.owner);
         let (bytes, requests) = self.0.entry(key).or_default();
@@ -35,7 +35,7 @@ impl Sum {
         *requests += moved.requests;
     }
 
-    /// All of it, by device, direction and owner.
+    /// Removes and returns all bytes, by device, direction and owner.
     pub fn take(&mut self) -> Vec<Moved> {
         let sum = std::mem::take(&mut self.0).into_iter();
         let moved = sum.map(|((device, direction, owner), (bytes, requests))| Moved {

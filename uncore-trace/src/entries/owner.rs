@@ -1,23 +1,23 @@
-//! Who time and counts are given to.
+//! Owners of time and counts.
 
 use std::borrow::Cow;
 
 use crate::drain::{Comm, Context};
 use crate::schema::owner::{DEVICE, IDLE, IRQ, OTHER_TASKS, SOFTIRQ, TASK, UNATTRIBUTED};
 
-/// Who a share can be given to. Small and `Copy`, so that it is its own key.
+/// The owner of a share. Small and `Copy`, so that it can be a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Owner {
-    /// A process under the name it had then.
+    /// A process, with the name that it had at the time.
     Task {
-        /// Process id; 0, with an empty name, where only the cgroup is known.
+        /// Process id; 0, with an empty name, if only the cgroup is known.
         pid: u32,
         /// Name of the process.
         comm: Comm,
-        /// Its cgroup in the v2 hierarchy.
+        /// Id of its cgroup in the v2 hierarchy.
         cgroup_id: u64,
     },
-    /// All tasks outside the cgroups that were asked for.
+    /// All tasks outside the selected cgroups.
     OtherTasks,
     /// The handler of the interrupt with this number.
     Irq(u32),
@@ -25,9 +25,9 @@ pub enum Owner {
     Softirq(u32),
     /// The idle task.
     Idle,
-    /// A device that moved data by itself.
+    /// A device that moved data on its own.
     Device,
-    /// Time or counts whose owner was not seen.
+    /// Time or counts of an unknown owner.
     Unattributed,
 }
 
@@ -38,7 +38,7 @@ pub struct Columns<'a> {
     pub kind: &'a str,
     /// Process id of a task, if known.
     pub pid: Option<i32>,
-    /// Name of the process of a task; empty where only its cgroup is known.
+    /// Name of a task's process; empty if only its cgroup is known.
     pub process: Option<Cow<'a, str>>,
     /// Cgroup of a task.
     pub cgroup_id: Option<u64>,
@@ -56,7 +56,7 @@ impl Owner {
         }
     }
 
-    /// The columns that say who it is.
+    /// The columns that identify the owner.
     pub fn columns(&self) -> Columns<'_> {
         let of_kind = |kind| Columns { kind, ..Columns::default() };
         match self {
@@ -75,7 +75,7 @@ impl Owner {
         }
     }
 
-    /// The owner that these columns name; `None` for an unknown kind or a number that is missing.
+    /// The owner that these columns identify; `None` for an unknown kind or a missing number.
     pub fn of_columns(columns: &Columns<'_>) -> Option<Self> {
         let number = columns.number.map(|number| number as u32);
         Some(match columns.kind {
@@ -99,7 +99,7 @@ impl Owner {
 const SOFTIRQS: [&str; 10] =
     ["HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU"];
 
-/// `softirq:VECTOR`, the name of a softirq in the tables.
+/// `softirq:VECTOR`: the name of a softirq in the tables.
 pub fn softirq(vector: u32) -> String {
     SOFTIRQS
         .get(vector as usize)

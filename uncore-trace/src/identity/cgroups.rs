@@ -1,8 +1,8 @@
-//! Cgroup ids to paths, and to the containers and pods they are in.
+//! Finds the path of a cgroup id, and the container and pod that contain it.
 //!
-//! The id of a cgroup is the inode number of its directory in the v2 hierarchy. Paths come from
-//! the records of cgroups that are made while recording, else from a walk of the hierarchy when
-//! an id is met for the first time.
+//! The id of a cgroup is the inode number of its directory in the v2 hierarchy. Paths come from the
+//! records of cgroups that are created during the recording. For other ids, the hierarchy is walked
+//! when the id is first seen.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -15,22 +15,23 @@ use super::containers::{Inside, label};
 use super::runtimes::{Named, Runtimes};
 use crate::schema::cgroups::{Place, ancestor};
 
-/// How long a removed cgroup keeps its path: longer than a recorder lags behind.
+/// How long a removed cgroup keeps its path, ns: longer than a recorder lags behind.
 const KEEP_NS: u64 = 30_000_000_000;
 
-/// A walk is not repeated for this long, ns: for an id that it did not find, or for another.
+/// Shortest time between two walks, ns, whichever ids they look for.
 const WALK_AGAIN_NS: u64 = 1_000_000_000;
 
-/// The same where walks find nothing of what they are made for: their pauses double up to this.
+/// Longest time between two walks, ns. The time doubles up to this while walks do not find what
+/// they look for.
 const WALK_SELDOM_NS: u64 = 16_000_000_000;
 
 /// A cgroup.
 #[derive(Debug)]
 struct Known {
     place: Arc<Place>,
-    /// Whether names were looked for.
+    /// Whether container and pod were looked up.
     named: bool,
-    /// Whether [`Cgroups::take_unlogged`] gave it.
+    /// Whether [`Cgroups::take_unlogged`] has returned it.
     logged: bool,
 }
 
@@ -42,15 +43,15 @@ pub struct Cgroups {
     places: HashMap<u64, Known>,
     removed: VecDeque<(u64, u64)>,
     walked_at: Option<u64>,
-    /// How long the next walk waits after that, ns.
+    /// Time to the next walk, ns.
     walk_pause: u64,
-    /// Ids whose path was learnt and not taken yet.
+    /// Ids whose path became known and was not taken yet.
     fresh: VecDeque<u64>,
 }
 
 impl Cgroups {
-    /// Paths below the mount point of the v2 hierarchy; without one no path is ever known. Names
-    /// of containers come from files below `root`.
+    /// Paths below the mount point of the v2 hierarchy. Without a mount point no path is known.
+    /// Names of containers come from files below `root`.
     pub fn new(mount: Option<&Path>, root: &Path) -> Self {
         Self {
             mount: mount.map(Path::to_owned),
@@ -63,7 +64,7 @@ impl Cgroups {
         }
     }
 
-    /// The path of a cgroup, or `None` if it cannot be learnt. `now` is a record's time.
+    /// The path of a cgroup, or `None` if it cannot be found. `now` is the time of a record.
     pub fn path(&mut self, id: u64, now: u64) -> Option<&str> {
         let stale = self.walked_at.is_none_or(|walked| now > walked + self.walk_pause);
         if !self.places.contains_key(&id) && stale {
@@ -77,7 +78,7 @@ impl Cgroups {
         self.known(id)
     }
 
-    /// A cgroup with its container and pod. Their names are looked for once, so that they do not
+    /// A cgroup with its container and pod. Their names are looked up once, so that they do not
     /// change within a recording.
     pub fn place(&mut self, id: u64, now: u64) -> Option<&Arc<Place>> {
         if !self.places.contains_key(&id) {
@@ -90,13 +91,13 @@ impl Cgroups {
         Some(&known.place)
     }
 
-    /// A path that is known already.
+    /// The path, if it is known without a lookup.
     pub fn known(&self, id: u64) -> Option<&str> {
         self.places.get(&id).map(|known| &*known.place.path)
     }
 
-    /// The ancestor at `depth` components below the root; the cgroup itself if it is no deeper, or
-    /// if its path or the ancestor is gone.
+    /// The ancestor at `depth` components below the root. The cgroup itself if it is not deeper, or
+    /// if its path or that ancestor is unknown.
     pub fn ancestor(&mut self, id: u64, depth: usize, now: u64) -> u64 {
         let Some(path) = self.path(id, now) else {
             return id;
@@ -109,14 +110,14 @@ impl Cgroups {
         self.id(above.as_ref()).unwrap_or(id)
     }
 
-    /// The id of a path, by its directory.
+    /// The id of a path, from its directory.
     pub fn id(&self, path: &Path) -> Option<u64> {
         use std::os::unix::fs::MetadataExt as _;
         let dir = self.mount.as_ref()?.join(path.strip_prefix("/").unwrap_or(path));
         fs::metadata(dir).ok().map(|metadata| metadata.ino())
     }
 
-    /// A cgroup was made or used under this path.
+    /// Notes the path of a cgroup that was created or used.
     pub fn learn(&mut self, id: u64, path: String) {
         let place = Arc::new(Place { path: path.into(), ..Place::default() });
         let learnt = Known { place, named: false, logged: false };
@@ -133,12 +134,12 @@ impl Cgroups {
         }
     }
 
-    /// Whether [`Cgroups::untold`] has returned its place.
+    /// Whether [`Cgroups::take_unlogged`] has returned this cgroup.
     pub fn is_logged(&self, id: u64) -> bool {
         self.places.get(&id).is_some_and(|known| known.logged)
     }
 
-    /// The place of a cgroup if it is known and was not returned before.
+    /// The place of a cgroup, if it is known and was not returned before.
     pub fn take_unlogged(&mut self, id: u64, now: u64) -> Option<&Arc<Place>> {
         if self.is_logged(id) {
             return None;
@@ -149,7 +150,8 @@ impl Cgroups {
         Some(&known.place)
     }
 
-    /// A cgroup was removed; its path stays known for a while, its last records may still come.
+    /// Notes that a cgroup was removed. Its path is kept for a while, because its last records may
+    /// still arrive.
     pub fn forget(&mut self, id: u64, now: u64) {
         self.removed.push_back((now, id));
         while let Some(&(removed, id)) = self.removed.front()
@@ -160,7 +162,7 @@ impl Cgroups {
         }
     }
 
-    /// At most `most` ids whose path was learnt since they were last taken.
+    /// At most `most` ids whose path became known since they were last taken.
     pub fn take_new(&mut self, most: usize) -> Vec<u64> {
         self.fresh.drain(..most.min(self.fresh.len())).collect()
     }
@@ -177,7 +179,7 @@ impl Cgroups {
         self.learn(root.ino(), "/".to_owned());
         let mut open = vec![(mount, String::new())];
         while let Some((dir, path)) = open.pop() {
-            // A cgroup may vanish while it is walked.
+            // A cgroup may be removed during the walk.
             let Ok(entries) = fs::read_dir(&dir) else {
                 continue;
             };
@@ -198,7 +200,7 @@ impl Known {
         let inside = Inside::parse(&self.place.path);
         let (mut container, mut pod) = (None, None);
         if let Some(id) = inside.container.as_deref() {
-            // A user may call a cgroup of their session after anybody's container.
+            // A user may name a cgroup of their own session after another container.
             let named = if inside.of_user { Named::default() } else { runtimes.container(id) };
             container = Some(label(named.container.as_deref(), id));
             pod = named.pod;

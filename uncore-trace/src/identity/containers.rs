@@ -1,29 +1,29 @@
-//! Cgroup paths to containers and pods: what the shape of a path alone tells.
+//! Finds the container and pod in a cgroup path, from the form of the path alone.
 //!
-//! The shapes are those that runc and crun make for Docker, containerd, CRI-O, podman and
-//! Kubernetes, with the cgroupfs and the systemd driver, and those of LXC and systemd-nspawn.
+//! The forms are those of runc and crun for Docker, containerd, CRI-O, podman and Kubernetes, with
+//! the cgroupfs and the systemd driver, and those of LXC and systemd-nspawn.
 //!
-//! Guarantee: what lies below a container cannot change the answer. A container may make cgroups
-//! of any name in what was delegated to it, so the outermost container of a path is the one.
+//! Guarantee: the cgroups below a container do not change the answer. A container may create
+//! cgroups with any name in its own subtree, so the outermost container of a path counts.
 
 use std::borrow::Cow;
 
-/// Characters of a runtime's id that are shown, as by `docker ps`; the path has all 64.
+/// Number of characters of an id that are shown, as by `docker ps`; the path has all 64.
 const SHORT: usize = 12;
 
-/// What a cgroup is inside of.
+/// The container and pod that contain a cgroup.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Inside<'a> {
-    /// The container: the 64 hexadecimal digits of its id, or its name where it has no other id.
+    /// The container: the 64 hexadecimal digits of its id, or its name if it has no such id.
     pub container: Option<Cow<'a, str>>,
-    /// The pod: the uid in Kubernetes' spelling (with `-`), or the id of a podman pod.
+    /// The pod: the uid as Kubernetes writes it (with `-`), or the id of a podman pod.
     pub pod: Option<Cow<'a, str>>,
-    /// Below a user's session: the names are the user's own choice, not a system's runtime's.
+    /// Whether it is in a user's session: the user, not a system's runtime, chose the names.
     pub of_user: bool,
 }
 
 impl<'a> Inside<'a> {
-    /// Reads a path from the root of the hierarchy.
+    /// Parses a path from the root of the hierarchy.
     pub fn parse(path: &'a str) -> Self {
         let mut inside = Self::default();
         let mut kubernetes = false;
@@ -66,7 +66,7 @@ fn pod<'a>(part: &'a str, above: &str, kubernetes: bool) -> Option<Cow<'a, str>>
     uid(part.strip_prefix("pod").filter(|_| kubernetes)?)
 }
 
-/// A uid: 8-4-4-4-12 hexadecimal digits, or the 32 of a static pod's hash.
+/// A uid: 8-4-4-4-12 hexadecimal digits, or 32 digits for the hash of a static pod.
 fn uid(text: &str) -> Option<Cow<'_, str>> {
     let bytes = text.as_bytes();
     let dashed = bytes.len() == 36
@@ -90,7 +90,7 @@ fn container<'a>(part: &'a str, above: &str) -> Option<Cow<'a, str>> {
     if let Some((runtime, id)) = name.rsplit_once('-')
         && is_id(id)
     {
-        // conmon watches a container from outside.
+        // conmon monitors a container from outside.
         return (!runtime.ends_with("conmon")).then_some(Cow::Borrowed(id));
     }
     let lxc = part.strip_prefix("lxc.payload.");
@@ -108,8 +108,8 @@ fn container<'a>(part: &'a str, above: &str) -> Option<Cow<'a, str>> {
     service.or(machine).filter(|name| !name.is_empty()).map(unescape)
 }
 
-/// Undoes the `\x2d` escapes of unit names (systemd.unit(5)), of printable ASCII only. A machine's name
-/// has no separator of paths (hostname(7)), so an escaped one stays as it is.
+/// Reverts the `\x2d` escapes of unit names (systemd.unit(5)) for printable ASCII. A machine's name
+/// has no path separator (hostname(7)), so an escaped one is kept.
 fn unescape(name: &str) -> Cow<'_, str> {
     if !name.contains("\\x") {
         return Cow::Borrowed(name);
@@ -131,7 +131,7 @@ fn unescape(name: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Whether it is the id that Docker, containerd's CRI, CRI-O and podman give: 64 digits.
+/// Whether it has the form of an id of Docker, containerd's CRI, CRI-O or podman: 64 digits.
 fn is_id(text: &str) -> bool {
     text.len() == 64 && text.bytes().all(is_hex)
 }
@@ -140,7 +140,7 @@ const fn is_hex(byte: u8) -> bool {
     matches!(byte, b'0'..=b'9' | b'a'..=b'f')
 }
 
-/// `name@id`, or the id alone; ids of runtimes are cut to the 12 digits that people see.
+/// `name@id`, or the id alone. Ids of runtimes are cut to the 12 digits that users see.
 pub fn label(name: Option<&str>, id: &str) -> String {
     let id = if is_id(id) { &id[..SHORT] } else { id };
     name.map_or_else(|| id.to_owned(), |name| format!("{name}@{id}"))
@@ -159,7 +159,7 @@ mod tests {
     const C: Option<&str> = Some(ID);
     const P: Option<&str> = Some(POD);
 
-    /// `ID`, `POD` and so on stand for the constants of the name.
+    /// `ID`, `POD` and so on stand for the constants with these names.
     const SHAPES: &[(&str, Option<&str>, Option<&str>)] = &[
         ("/", None, None),
         ("/init.scope", None, None),
@@ -215,7 +215,7 @@ mod tests {
             C,
             P,
         ),
-        // A node that is itself a container: what it makes of its cgroups is its own affair.
+        // The node is itself a container: cgroups that it creates inside do not count.
         ("/docker/ID/kubelet/kubepods/podPOD/HASH", C, None),
         (
             "/system.slice/docker-ID.scope/system.slice/docker-0000000000000000000000000000000000000000000000000000000000000000.scope",
@@ -242,7 +242,7 @@ mod tests {
         ("/machine.slice/machine-my\\x2dweb.scope", Some("my-web"), None),
         ("/machine.slice/systemd-nspawn@a\\x2f\\x2eb.service", Some("a\\x2f.b"), None),
         ("/machine.slice/machine-qemu\\x2d1\\x2dguest.scope", None, None),
-        // Not quite.
+        // These look similar, but are no containers.
         ("/kubepods/burstable/podPOD0/x", None, None),
         ("/podPOD/x", None, None),
         ("/kubepods.slice/kubepods-podPOD.scope", None, None),
@@ -273,7 +273,7 @@ mod tests {
         assert_eq!(label(Some("shop/web-0"), POD), format!("shop/web-0@{POD}"));
     }
 
-    /// Pieces that the rules look for, in any order, between any others.
+    /// Pieces that the rules look for, in any order, mixed with others.
     fn path() -> impl Strategy<Value = String> {
         let pieces: Vec<String> = [
             "/",

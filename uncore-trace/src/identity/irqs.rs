@@ -1,4 +1,4 @@
-//! Interrupt numbers to names.
+//! Names of interrupts.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -18,12 +18,12 @@ impl IrqNames {
         Self { sysfs: root.join("sys/kernel/irq"), irqs: HashMap::new(), logged: HashSet::new() }
     }
 
-    /// The name of an interrupt if it was not returned before.
+    /// The name of an interrupt, if it was not returned before.
     pub fn take_unlogged(&mut self, number: u32) -> Option<&str> {
         self.logged.insert(number).then(|| self.irq(number))
     }
 
-    /// `irq:NAME`, the names of all handlers where the line is shared, or `irq:NUMBER`.
+    /// `irq:NAME`, with the names of all handlers if the line is shared; `irq:NUMBER` if unknown.
     pub fn irq(&mut self, number: u32) -> &str {
         let sysfs = &self.sysfs;
         self.irqs.entry(number).or_insert_with(|| {

@@ -1,7 +1,7 @@
-//! IDENTITY: what processes, cgroups, containers and interrupts are called.
+//! Names of processes, cgroups, containers and interrupts.
 //!
-//! The only reader of procfs and of the runtimes' state once a recording runs; each name is read
-//! once.
+//! During a recording this is the only reader of procfs and of the files of container runtimes.
+//! Each name is read once.
 
 pub mod cgroups;
 pub mod containers;

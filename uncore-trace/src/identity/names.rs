@@ -1,8 +1,8 @@
-//! Threads to owners: a thread's time belongs to its process, under the process's name.
+//! Maps threads to owners: a thread's time belongs to its process, under the process's name.
 //!
-//! A thread that leads its process brings the name itself. For the others the leader's name is
-//! kept, first read from procfs, and changed by exec records; a process that is gone before it
-//! could be read keeps its thread's name.
+//! The record of a process's main thread has the name. For other threads the name of the main
+//! thread is kept: it is first read from procfs, and updated by exec records. If the process exits
+//! before it is read, the thread's own name is used.
 
 use std::collections::{HashMap, VecDeque};
 use std::ffi::OsStr;
@@ -14,19 +14,20 @@ use super::cgroups::Cgroups;
 use crate::drain::{CgroupChange, CgroupEvent, Comm, Task, TaskChange, TaskEvent};
 use crate::entries::Owner;
 
-/// How long the name of a process outlives it.
+/// How long the name of a process is kept after its exit, ns.
 const KEEP_NS: u64 = 5_000_000_000;
 
-/// Cgroups, of which short-lived ones may come by the million, that are kept with their ancestor.
+/// Largest number of cgroups that are kept with their ancestor: there may be millions of
+/// short-lived ones.
 const MOST_ROLLED_UP: usize = 1 << 16;
 
-/// The idle task of a CPU, under the name that the kernel gives it (`init_idle`,
-/// kernel/sched/core.c, Linux 6.18).
+/// The idle task of a CPU, with the kernel's name for it (`init_idle`, kernel/sched/core.c, Linux
+/// 6.18).
 pub fn idle(cpu: u32) -> Task {
     Task { comm: Comm::from_bytes(format!("swapper/{cpu}").as_bytes()), ..Task::default() }
 }
 
-/// A task's move into another cgroup.
+/// A move of a task to another cgroup.
 #[derive(Clone, Copy, Debug)]
 struct Move {
     time: u64,
@@ -38,27 +39,27 @@ struct Move {
 #[derive(Debug)]
 pub struct Names {
     proc: PathBuf,
-    /// Names of the leaders of processes whose other threads were met.
+    /// Names of the main threads of processes whose other threads were seen.
     leaders: HashMap<u32, Comm>,
     gone: VecDeque<(u64, u32)>,
-    /// Threads that exited, and when.
+    /// Threads that exited, with the time.
     exited: VecDeque<(u64, u32)>,
     moves: VecDeque<Move>,
-    /// The cgroups of threads that had a slice longer than a tick, as last seen.
+    /// The last known cgroup of threads that had a slice longer than a tick.
     last_cgroup: HashMap<u32, u64>,
     /// Paths of cgroups.
     pub cgroups: Cgroups,
-    /// Only these cgroups, and those below them, get owners of their own.
+    /// Only these cgroups and those below them have owners of their own.
     only: Vec<String>,
     inside: HashMap<u64, bool>,
-    /// How deep the cgroups of owners are.
+    /// Largest depth of an owner's cgroup.
     depth: Option<usize>,
-    /// The cgroup that stands for each at that depth.
+    /// The ancestor at that depth of each cgroup.
     rolled_up: HashMap<u64, u64>,
 }
 
 impl Names {
-    /// Names read from procfs under `root`.
+    /// Starts without names. Names are read from procfs under `root`.
     pub fn new(root: &Path, cgroups: Cgroups, only: Vec<String>) -> Self {
         Self {
             proc: root.join("proc"),
@@ -75,7 +76,7 @@ impl Names {
         }
     }
 
-    /// Gives owners of deeper cgroups to their ancestor of this depth; 0 is the root.
+    /// Gives the time of deeper cgroups to their ancestor at this depth; 0 is the root.
     #[must_use]
     pub fn with_depth(self, depth: Option<usize>) -> Self {
         Self { depth, ..self }
@@ -93,7 +94,7 @@ impl Names {
         Owner::Task { pid: task.pid, comm, cgroup_id }
     }
 
-    /// The owner of what somebody in a cgroup did, where it was not seen who.
+    /// The owner of what an unknown task in a cgroup did.
     pub fn owner_in(&mut self, cgroup_id: u64, now: u64) -> Owner {
         let cgroup_id = self.owning(cgroup_id, now);
         cgroup_id.map_or(Owner::OtherTasks, |cgroup_id| {
@@ -102,7 +103,7 @@ impl Names {
         })
     }
 
-    /// The cgroup that stands for one; `None` where it gets no owners of its own.
+    /// The cgroup that owns the time of `id`; `None` if it has no owner of its own.
     fn owning(&mut self, id: u64, now: u64) -> Option<u64> {
         if !self.only.is_empty() && !self.is_inside(id, now) {
             return None;
@@ -115,7 +116,7 @@ impl Names {
             return above;
         }
         let above = self.cgroups.ancestor(id, depth, now);
-        // What has no path yet may have one later.
+        // A cgroup without a path may get one later.
         if self.cgroups.known(id).is_some() {
             if self.rolled_up.len() >= MOST_ROLLED_UP {
                 self.rolled_up.clear();
@@ -158,25 +159,25 @@ impl Names {
         inside
     }
 
-    /// A thread that came to a CPU and was not seen to leave, by procfs, and whether it still runs;
-    /// `None` if it is gone.
+    /// A thread that came to a CPU and has not left it, from procfs, and whether it still runs;
+    /// `None` if it has exited.
     ///
-    /// Its cgroup is the one the records have, if they do: procfs may tell already of a move whose
-    /// record is still to come, and the time until then is not that cgroup's.
+    /// The cgroup is that of the records, if they have one: procfs may already show a move whose
+    /// record is still to come, and the time before the move does not belong to the new cgroup.
     pub fn running(&self, tid: u32) -> Option<(Task, bool)> {
         let (task, runs) = self.by_procfs(tid, |path| self.cgroups.id(path))?;
         let known = self.last_cgroup.get(&tid).copied();
         Some((Task { cgroup_id: known.unwrap_or(task.cgroup_id), ..task }, runs))
     }
 
-    /// A thread, and whether it runs or waits for a CPU.
+    /// A thread from procfs, and whether it runs or waits for a CPU.
     fn by_procfs(
         &self,
         tid: u32,
         cgroup_of: impl Fn(&Path) -> Option<u64>,
     ) -> Option<(Task, bool)> {
         let dir = self.proc.join(tid.to_string());
-        // Names may be any bytes.
+        // Names may contain any bytes.
         let read = |file: &str| fs::read(dir.join(file));
         let status = read("status").ok()?;
         let status = String::from_utf8_lossy(&status);
@@ -192,9 +193,9 @@ impl Names {
         Some((Task { tid, pid, cgroup_id, comm }, runs))
     }
 
-    /// Divides one slice where its thread was moved to another cgroup. The time before a move is
-    /// that of the cgroup it left, also where the whole slice lies before it: a task that is looked
-    /// up after the fact has the cgroup of now.
+    /// Divides a slice during which the thread was moved to another cgroup. The time before a move
+    /// belongs to the old cgroup, even if the whole slice is before the move: a task that is looked
+    /// up later has its current cgroup.
     pub fn split(&mut self, task: &Task, begin: u64, end: u64) -> Vec<(Task, u64, u64)> {
         let mut parts = Vec::new();
         let mut from = begin;
@@ -215,13 +216,13 @@ impl Names {
         parts
     }
 
-    /// A thread that was moved, as far as it is known: its name by procfs, empty if it is gone.
+    /// A thread that was moved, with its name from procfs; the name is empty if it has exited.
     pub fn moved(&self, tid: u32, cgroup_id: u64) -> Task {
         let known = self.by_procfs(tid, |_| None).map(|(task, _)| task);
         Task { cgroup_id, ..known.unwrap_or(Task { tid, pid: tid, ..Task::default() }) }
     }
 
-    /// Takes note of an exec or exit.
+    /// Updates the names after an exec or exit.
     pub fn task_event(&mut self, event: &TaskEvent) {
         match event.change {
             TaskChange::Exec => {
@@ -231,7 +232,7 @@ impl Names {
             }
             TaskChange::Exit => {
                 self.last_cgroup.remove(&event.task.tid);
-                // Its last slice ends after this, and comes later.
+                // Its last slice ends later, and its record is still to come.
                 self.exited.push_back((event.time, event.task.tid));
                 if event.task.tid == event.task.pid && self.leaders.contains_key(&event.task.pid) {
                     self.gone.push_back((event.time, event.task.pid));
@@ -247,13 +248,13 @@ impl Names {
         while let Some(&(time, tid)) = self.exited.front()
             && time + KEEP_NS < event.time
         {
-            // Of a thread that has the number by now its next slice tells the cgroup again.
+            // If another thread has this number by then, its next slice has the cgroup.
             self.last_cgroup.remove(&tid);
             self.exited.pop_front();
         }
     }
 
-    /// Takes note of a change of the cgroup hierarchy.
+    /// Updates the names after a change of the cgroup hierarchy.
     pub fn cgroup_event(&mut self, event: CgroupEvent) {
         match event.change {
             CgroupChange::Created => {

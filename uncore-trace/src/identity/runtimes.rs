@@ -1,8 +1,8 @@
-//! Names of containers and pods, from the files that container runtimes and the kubelet leave.
+//! Names of containers and pods, from files of the container runtimes and the kubelet.
 //!
-//! Guarantees: no daemon is asked; no file outside the root given is opened, whatever links lead
-//! there; nothing but regular files of at most [`LARGEST`] bytes is read; a file that is absent or
-//! of another form only leaves the name unknown.
+//! Guarantees: no daemon is asked. No file outside the given root is opened, whatever symbolic
+//! links point to. Only regular files of at most [`LARGEST`] bytes are read. If a file is missing
+//! or has another form, the name stays unknown.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -13,31 +13,31 @@ use rustix::fs::{Dir, Mode, OFlags, ResolveFlags, open, openat2};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-/// The largest file that is read. An OCI configuration is some 10 to 50 kB.
+/// Size limit of a file in bytes. An OCI configuration has some 10 to 50 kB.
 const LARGEST: u64 = 2 << 20;
-/// Entries of a directory that are looked at: the kubelet's limit is 110 pods by default.
+/// Largest number of directory entries that are examined. The kubelet's default limit is 110 pods.
 const MOST_ENTRIES: usize = 4096;
-/// Names are cut off from the tables if longer; Kubernetes' have at most 253 bytes.
+/// Longest name in bytes. Longer ones are not used; Kubernetes allows 253.
 const LONGEST_NAME: usize = 256;
 
-/// Where containerd keeps the bundles of running containers, by namespace.
+/// Directories of containerd with the bundles of running containers, by namespace.
 const CONTAINERD: [&str; 2] = [
     "run/containerd/io.containerd.runtime.v2.task",
     "run/k3s/containerd/io.containerd.runtime.v2.task",
 ];
-/// Where CRI-O and podman keep containers.
+/// Directories of CRI-O and podman with their containers.
 const STORAGE: [&str; 2] =
     ["var/lib/containers/storage/overlay-containers", "run/containers/storage/overlay-containers"];
 
-/// Where Docker keeps containers.
+/// Directory of Docker with its containers.
 const DOCKER: &str = "var/lib/docker/containers";
-/// Where the kubelet keeps the logs of pods.
+/// Directory of the kubelet with the logs of pods.
 const PODS: &str = "var/log/pods";
 
-/// What a container is called, as far as it is known.
+/// The names of a container, as far as known.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Named {
-    /// Its own name.
+    /// The container's own name.
     pub container: Option<String>,
     /// `namespace/name` of its pod.
     pub pod: Option<String>,
@@ -85,13 +85,14 @@ impl Runtimes {
         Self { root: root.to_owned() }
     }
 
-    /// The trees with what is read below `root`.
+    /// The directories that are read, below `root`.
     pub fn trees(root: &Path) -> impl Iterator<Item = PathBuf> {
         let trees = CONTAINERD.into_iter().chain(STORAGE).chain([DOCKER, PODS]);
         trees.map(|tree| root.join(tree))
     }
 
-    /// What the runtimes' files say of a container; `id` is one path component.
+    /// The names of a container, from the files of the runtimes. `id` must be a single path
+    /// component.
     pub fn container(&self, id: &str) -> Named {
         if id.contains(['/', '\0']) || id.starts_with('.') {
             return Named::default();
@@ -99,7 +100,7 @@ impl Runtimes {
         self.docker(id).or_else(|| self.bundles(id)).or_else(|| self.stored(id)).unwrap_or_default()
     }
 
-    /// `namespace/name` of a pod, by the kubelet's `/var/log/pods/NAMESPACE_NAME_UID`.
+    /// `namespace/name` of a pod, from the kubelet's `/var/log/pods/NAMESPACE_NAME_UID`.
     pub fn pod(&self, uid: &str) -> Option<String> {
         let entries = self.list(PODS);
         let name = entries.iter().find_map(|name| name.strip_suffix(uid)?.strip_suffix('_'))?;
@@ -145,12 +146,12 @@ impl Runtimes {
         serde_json::from_slice(&self.read(path)?).ok()
     }
 
-    /// Opens a file or directory below the root as if the root were that of the file system.
+    /// Opens a file or directory as if `root` were the root of the file system.
     fn open(&self, path: &str, flags: OFlags) -> Option<File> {
         let root =
             open(&self.root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
         let inside = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-        // A fifo in the place of a file must not hold up the recording.
+        // A FIFO in place of a file must not block the recording.
         let flags = flags | OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         openat2(root.ok()?, path, flags, Mode::empty(), inside).ok().map(File::from)
     }
@@ -166,7 +167,7 @@ impl Runtimes {
         Some(bytes)
     }
 
-    /// Names in a directory, in a fixed order; none where it cannot be read.
+    /// Sorted names of the entries of a directory; empty if it cannot be read.
     fn list(&self, path: &str) -> Vec<String> {
         let dir = self.open(path, OFlags::DIRECTORY).and_then(|dir| Dir::new(dir).ok());
         let entries = dir.into_iter().flatten().flatten().take(MOST_ENTRIES);
@@ -177,9 +178,9 @@ impl Runtimes {
     }
 }
 
-/// By the labels of the kubelet (`pkg/kubelet/types/labels.go`, Kubernetes 1.34, with Docker and
-/// CRI-O), the annotations of containerd's CRI plugin (`pkg/cri/annotations`, containerd 2.1) or
-/// nerdctl's.
+/// The names from the labels of the kubelet (`pkg/kubelet/types/labels.go`, Kubernetes 1.34, with
+/// Docker and CRI-O), the annotations of containerd's CRI plugin (`pkg/cri/annotations`, containerd
+/// 2.1) or those of nerdctl.
 fn by_labels(labels: &BTreeMap<String, String>) -> Named {
     let first = |keys: &[&str]| keys.iter().find_map(|key| sane(labels.get(*key)?.clone()));
     let container = first(&[
@@ -193,7 +194,7 @@ fn by_labels(labels: &BTreeMap<String, String>) -> Named {
     Named { container, pod }
 }
 
-/// The name, unless it is none.
+/// The name, if it is not empty and not too long.
 fn sane(name: String) -> Option<String> {
     (!name.is_empty() && name.len() <= LONGEST_NAME).then_some(name)
 }
@@ -297,7 +298,7 @@ mod tests {
         let runtimes = Runtimes::new(inside.path());
         link(outside.path());
         assert_eq!(runtimes.container(ID), Named::default());
-        // The same link, where it leads to in the root.
+        // The same link, with its target inside the root.
         let copy = inside.path().join("moved");
         fs::create_dir(&copy).unwrap();
         fs::write(copy.join("config.v2.json"), r#"{"Name":"/inside"}"#).unwrap();

@@ -1,7 +1,7 @@
-//! Offsets of structure members in the running kernel, values of its enumerations and the names of its
-//! tracepoints, from its BTF.
+//! Offsets of structure members, values of enumerations and names of tracepoints, from the BTF of
+//! the running kernel.
 //!
-//! Only what is needed to find these by name is parsed. The format is that of
+//! The parser covers only what is needed to find these by name. The format is described in
 //! Documentation/bpf/btf.rst, Linux 6.18.
 
 use std::path::Path;
@@ -17,27 +17,27 @@ const KIND_UNION: u32 = 5;
 const KIND_ENUM: u32 = 6;
 const KIND_TYPEDEF: u32 = 8;
 
-/// Anonymous structures within each other that are looked into; the kernel has three.
+/// Largest depth of nested anonymous structures; the kernel uses three.
 const MAX_DEPTH: u32 = 8;
 
-/// Members that are looked at for one name: those of an anonymous structure count each time, so that a
-/// search ends whatever refers to what. `task_struct` has some 300 (Linux 6.18).
+/// Members that are examined for one name. Members of an anonymous structure count each time, so a
+/// search ends even if types refer to themselves. `task_struct` has some 300 members (Linux 6.18).
 const MAX_MEMBERS: u32 = 1 << 16;
 
-/// The kernel's types, as far as they are asked for by name.
+/// The kernel's types, indexed by name on request.
 #[derive(Debug)]
 pub struct Types {
     data: Vec<u8>,
-    /// Where each type begins in the type section; type 1 is the first.
+    /// Offset of each type in the type section; type 1 is the first.
     at: Vec<u32>,
 }
 
 impl Types {
-    /// Reads the file.
+    /// Reads a BTF file.
     ///
     /// # Errors
     ///
-    /// It cannot be read or is not BTF.
+    /// The file cannot be read or is not BTF.
     pub fn read(path: &Path) -> Result<Self> {
         let data = std::fs::read(path).with_context(|| {
             format!("cannot read the kernel's BTF at {} (a kernel with CONFIG_DEBUG_INFO_BTF=y is needed; see `uncore-trace doctor`)", path.display())
@@ -45,11 +45,11 @@ impl Types {
         Self::parse(data).with_context(|| format!("{} cannot be used", path.display()))
     }
 
-    /// Reads its bytes.
+    /// Parses the bytes of a BTF file.
     ///
     /// # Errors
     ///
-    /// They are not BTF.
+    /// The bytes are not BTF.
     pub fn parse(data: Vec<u8>) -> Result<Self> {
         let Some((types, _)) = sections(&data) else {
             bail!("it is not BTF");
@@ -64,12 +64,12 @@ impl Types {
         Ok(Self { data, at })
     }
 
-    /// Byte offset of a member of a structure, or of what a typedef stands for, be it in an anonymous
-    /// structure or union in it.
+    /// Byte offset of a member in a structure, or in the structure that a typedef names. Members of
+    /// nested anonymous structures and unions are included.
     ///
     /// # Errors
     ///
-    /// There is none.
+    /// There is no such structure or member.
     pub fn offset(&self, structure: &str, member: &str) -> Result<u64> {
         let mut left = MAX_MEMBERS;
         let found =
@@ -77,11 +77,11 @@ impl Types {
         found.with_context(|| format!("struct {structure} has no member {member}"))
     }
 
-    /// Value of an enumerator of an enumeration.
+    /// Value of an enumerator.
     ///
     /// # Errors
     ///
-    /// There is none.
+    /// There is no such enumeration or enumerator.
     pub fn value(&self, enumeration: &str, enumerator: &str) -> Result<u64> {
         let found = self.named(enumeration).find_map(|place| {
             let (types, strings) = sections(&self.data)?;
@@ -94,12 +94,12 @@ impl Types {
         found.with_context(|| format!("enum {enumeration} has no value {enumerator}"))
     }
 
-    /// Whether there is a tracepoint of this name: its functions have a type for each.
+    /// Whether the kernel has a tracepoint of this name. BTF has a function type for each.
     pub fn has_tracepoint(&self, name: &str) -> bool {
         self.named(&format!("btf_trace_{name}")).next().is_some()
     }
 
-    /// Where types of this name begin.
+    /// Offsets of the types with this name.
     fn named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = usize> + 'a {
         let sections = sections(&self.data);
         self.at.iter().map(|&place| place as usize).filter(move |&place| {
@@ -107,13 +107,13 @@ impl Types {
         })
     }
 
-    /// Where the type of this number begins; 0 is void.
+    /// Offset of the type with this number; `None` for 0, which is void.
     fn type_at(&self, number: u32) -> Option<usize> {
         Some(*self.at.get((number as usize).checked_sub(1)?)? as usize)
     }
 
-    /// Byte offset of a member in the structure or union that begins there, `depth` levels of
-    /// anonymous ones within a named one, of which so many members may still be looked at.
+    /// Byte offset of a member in the structure or union at `place`. `depth` limits the nesting of
+    /// anonymous types, `left` the members that are examined.
     fn member(&self, place: usize, member: &str, depth: u32, left: &mut u32) -> Option<u64> {
         let (types, strings) = sections(&self.data)?;
         let info = word(types, place + 4);
@@ -124,7 +124,7 @@ impl Types {
         if !(kind == KIND_STRUCT || kind == KIND_UNION) || depth > MAX_DEPTH {
             return None;
         }
-        // A bit offset, and above it the width of a bit field where `kind_flag` is set.
+        // If `kind_flag` is set, the upper bits hold the width of a bit field.
         let mask = if info >> 31 == 1 { 0x00ff_ffff } else { u32::MAX };
         let members = types.get(place + 12..)?.chunks_exact(12).take(len);
         members.into_iter().find_map(|entry| {
@@ -140,12 +140,12 @@ impl Types {
     }
 }
 
-/// Kind of a type and how many members it has.
+/// Kind of a type, and its number of members.
 const fn kind(info: u32) -> (u32, usize) {
     ((info >> 24) & 0x1f, (info & 0xffff) as usize)
 }
 
-/// The type and string sections that the header points at.
+/// The type section and the string section.
 fn sections(data: &[u8]) -> Option<(&[u8], &[u8])> {
     let magic = u16::from_ne_bytes(data.get(..2)?.try_into().ok()?);
     if magic != MAGIC || data.len() < 24 {
@@ -159,7 +159,7 @@ fn sections(data: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((part(8)?, part(16)?))
 }
 
-/// Bytes that follow the three words of a type, by kind.
+/// Number of bytes after the first three words of a type, by kind.
 fn tail(kind: u32, len: usize) -> Result<usize> {
     Ok(match kind {
         // void, pointer, forward, typedef, volatile, const, restrict, function, float, type tag
@@ -179,7 +179,7 @@ fn word(data: &[u8], at: usize) -> u32 {
     data.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_ne_bytes)
 }
 
-/// Whether the string that begins there is this one.
+/// Whether the string at this offset is `text`.
 fn is(strings: &[u8], at: u32, text: &str) -> bool {
     let rest = strings.get(at as usize..).and_then(|rest| rest.strip_prefix(text.as_bytes()));
     rest.and_then(<[u8]>::first) == Some(&0)
@@ -246,7 +246,7 @@ mod tests {
         assert!(Types::parse(b"garbage".to_vec()).is_err());
     }
 
-    /// Each level of a structure whose anonymous members are all itself takes 64 times longer.
+    /// Without a limit, each level of a structure that contains itself takes 64 times longer.
     #[test]
     fn a_search_in_a_structure_within_itself_ends() {
         const MEMBERS: u32 = 64;

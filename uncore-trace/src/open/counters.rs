@@ -1,8 +1,8 @@
 //! The perf event array that the BPF programs read the counters from.
 //!
-//! aya sizes such an array to the number of CPUs, which is too small where a CPU owns many
-//! counters, and cannot be handed a map. So the array is made here and takes the place of aya's
-//! under the same descriptor, before the programs that name it are loaded.
+//! aya sizes such an array by the number of CPUs, which is too small if a CPU reads many counters,
+//! and it cannot be given an existing map. So the array is created here, and replaces aya's array
+//! under the same descriptor before the programs that use it are loaded.
 #![expect(unsafe_code, reason = "bpf(2) has no safe wrapper for these commands")]
 
 use std::io;
@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 
 /// `BPF_MAP_TYPE_PERF_EVENT_ARRAY`, include/uapi/linux/bpf.h.
 const PERF_EVENT_ARRAY: u32 = 4;
-/// `BPF_MAP_CREATE` and `BPF_MAP_UPDATE_ELEM`, likewise.
+/// `BPF_MAP_CREATE` and `BPF_MAP_UPDATE_ELEM`, include/uapi/linux/bpf.h.
 const MAP_CREATE: libc::c_int = 0;
 const MAP_UPDATE_ELEM: libc::c_int = 2;
 
@@ -53,7 +53,7 @@ impl CounterArray {
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// Puts a counter into a slot; the slot keeps the event open.
+    /// Puts a counter into a slot. The slot keeps the event open.
     pub(super) fn insert(&self, slot: u32, event: BorrowedFd<'_>) -> io::Result<()> {
         let value = event.as_raw_fd() as u32;
         let mut attr = Update {
@@ -67,7 +67,7 @@ impl CounterArray {
         Ok(())
     }
 
-    /// Makes `other` a descriptor of this array; what it was before is closed.
+    /// Makes `other` a descriptor of this array, and closes its previous file.
     pub(super) fn take_place_of(&self, other: BorrowedFd<'_>) -> io::Result<()> {
         // SAFETY: both are open descriptors; the owner of `other` keeps a valid one throughout.
         let fd = unsafe { libc::dup3(self.0.as_raw_fd(), other.as_raw_fd(), libc::O_CLOEXEC) };

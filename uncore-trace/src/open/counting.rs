@@ -1,8 +1,8 @@
-//! A plan's counters to be read with read(2), without any BPF program.
+//! Counters of a plan that are read with read(2), without a BPF program.
 //!
-//! Guarantees: counters are opened disabled, all of them before the first is enabled (opening an
-//! event of some drivers resets the others, and `ali_drw` is one); what cannot be opened is named
-//! and leaves the others alone; dropping this closes them all.
+//! Guarantees: all counters are opened before the first is enabled, because opening an event resets
+//! the others in some drivers (`ali_drw` is one). A counter that cannot be opened is reported and
+//! does not affect the others. Dropping this closes all counters.
 
 use anyhow::{Context as _, Result, bail};
 
@@ -23,7 +23,7 @@ impl Counting {
     ///
     /// # Errors
     ///
-    /// Not one of them could be opened: says why the first could not.
+    /// None of the counters could be opened; the error has the reason of the first one.
     pub fn open(counters: &[Counter]) -> Result<Self> {
         open_counter::raise_file_limit(counters.len());
         let (opened, unopened) = open_counter::open(counters);
@@ -34,12 +34,12 @@ impl Counting {
         Ok(Self { opened, unopened })
     }
 
-    /// Those that could not be opened.
+    /// The counters that could not be opened.
     pub fn unopened(&self) -> &[Unopened] {
         &self.unopened
     }
 
-    /// Enables all, one right after the other.
+    /// Enables all counters, one right after the other.
     pub fn enable(&self) -> Result<()> {
         self.opened
             .iter()
@@ -47,13 +47,14 @@ impl Counting {
             .context("cannot enable a counter")
     }
 
-    /// Disables all, one right after the other. One that cannot be is warned of and read as it is:
-    /// the kernel revokes the events of a driver that goes, and the others' counts stay good.
+    /// Disables all counters, one right after the other. If one cannot be disabled, a warning is
+    /// given and it is read as it is: the kernel revokes the events of a driver that is unloaded,
+    /// and the counts of the others are still valid.
     pub fn disable(&self) {
         open_counter::disable(&self.opened);
     }
 
-    /// What each counted since it was opened, by its id. One that the kernel has put into an error
+    /// Counts since the counters were opened, by id. A counter that the kernel has put into error
     /// state cannot be read and is left out.
     pub fn read(&self) -> impl Iterator<Item = (u32, Count)> {
         self.opened.iter().filter_map(|counter| Some((counter.id, counter.event.read().ok()?)))

@@ -1,14 +1,14 @@
-//! CPUs that go offline and come back in the middle of a recording.
+//! CPUs that go offline and come back during a recording.
 //!
-//! The driver of an uncore PMU whose CPU goes offline moves its counters to another CPU: they go on
-//! counting, and only the place where they can be read changes (`perf_pmu_migrate_context`,
-//! kernel/events/core.c, Linux 6.18). Counters of a CPU of its own, and those whose driver finds no
-//! other CPU, stop for ever; they are opened again when there is a CPU for them.
+//! When the CPU of an uncore PMU goes offline, its driver moves the counters to another CPU. They
+//! continue to count; only the CPU on which they can be read changes (`perf_pmu_migrate_context`,
+//! kernel/events/core.c, Linux 6.18). Per-CPU counters, and counters whose driver finds no other
+//! CPU, stop for good. They are opened again when a CPU for them is online.
 //!
-//! Nothing here trusts a file to tell where a counter is (the `cpumask` of `ali_drw` is never
-//! renewed): the program `probe` tries to read it there. A change gives all counters new slots, in
-//! the other half of the perf event array, so that what the CPUs sent of the old ones can still be
-//! told apart, and two changes are at least a drained ring apart.
+//! The reader CPU of a counter is not taken from sysfs, because the `cpumask` of `ali_drw` is not
+//! updated: the program `probe` tries to read the counter on a CPU. A change gives all counters new
+//! slots, in the other half of the perf event array. So samples with old slots can still be told
+//! apart, and the ring is drained at least once between two changes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -30,15 +30,15 @@ use super::sampler::{self, Running};
 use super::session::{Follower, Session};
 use crate::count::Count;
 
-/// How long a CPU that comes online, and the drivers that follow it, are waited for: a look costs
-/// little, but a counter that can be read nowhere must not be looked for for ever.
+/// How long a CPU that comes online, and the drivers that follow it, are waited for. A look costs
+/// little, but the search for a counter that no CPU can read must end.
 pub(super) const SETTLE: Duration = Duration::from_secs(5);
 
-/// How long a driver may take to move a counter, which stands still meanwhile: it waits for an RCU
-/// grace period.
+/// How long a driver may take to move a counter, which does not count meanwhile: the driver waits
+/// for an RCU grace period.
 const MOVE: Duration = Duration::from_millis(500);
 
-/// A change of who reads what.
+/// A change of the CPUs or of the counters that they read.
 #[derive(Debug, Default)]
 pub struct Change {
     /// CPUs that went offline.
@@ -47,9 +47,9 @@ pub struct Change {
     pub came: Vec<u32>,
     /// Counters that stopped.
     pub stopped: Vec<Stopped>,
-    /// Counters that were stopped on purpose: they do not start again.
+    /// Counters that were stopped on purpose; they do not start again.
     pub retired: Vec<u32>,
-    /// What each reader CPU reads from now on; `None` if that is as before.
+    /// What each reader CPU reads from now on; `None` if unchanged.
     pub layouts: Option<BTreeMap<u32, Layout>>,
 }
 
@@ -58,7 +58,7 @@ pub struct Change {
 pub struct Stopped {
     /// Its id in the plan.
     pub id: u32,
-    /// All that it had counted.
+    /// Its total count.
     pub count: Count,
     /// What made it stop.
     pub why: Why,
@@ -69,18 +69,18 @@ pub struct Stopped {
 pub enum Why {
     /// Its CPU went offline.
     Cpu,
-    /// Its PMU went: the driver was unloaded or taken from its device, and the kernel took the events
-    /// from it (`perf_pmu_unregister`, kernel/events/core.c, since Linux 6.15). They can be read,
-    /// and stand still.
+    /// Its PMU was removed: the driver was unloaded or unbound from the device, and the kernel
+    /// revoked the events (`perf_pmu_unregister`, kernel/events/core.c, since Linux 6.15). They can
+    /// still be read, but do not count.
     Pmu,
     /// The recorder stopped it.
     Purpose,
 }
 
 impl Session {
-    /// Looks where the counters are, if `online` (the CPUs that are online) is not as it was,
-    /// something is not in its place yet, or `hint` says that something is wrong, and has them
-    /// read there. Everything that the ring held before must have been read.
+    /// Finds the CPU that can read each counter, and has it read there. It does nothing unless
+    /// `online` differs from the last call, a counter has no reader yet, or `hint` reports a
+    /// problem. All records that were in the ring before must have been fed.
     pub fn follow(&mut self, online: &[u32], root: &Path, hint: bool) -> Result<Option<Change>> {
         let Some(running) = &self.running else {
             return Ok(None);
@@ -100,6 +100,8 @@ impl Session {
         };
         online.clone_into(&mut self.follower.online);
         let readers: Vec<Option<u32>> = self.opened.iter().map(|counter| counter.reader).collect();
+        // Stopped counters come first: they can be opened again at once, and `find_readers` then
+        // looks for the reader of the new event as well.
         change.stopped = self.take_stopped();
         let reopened = self.reopen_stopped(root);
         for counter in reopened.iter().filter_map(|&index| self.opened.get(index)) {
@@ -109,32 +111,34 @@ impl Session {
         let moved =
             readers.iter().zip(&self.opened).any(|(reader, counter)| *reader != counter.reader);
         let mut settled = self.opened.iter().all(|counter| counter.is_settled(online));
+        // All counters get new slots together: a sample is identified by its first slot alone.
         if moved || !reopened.is_empty() || self.has_lost_a_timer()? {
             settled &= self.place()?;
             change.layouts = Some(self.layouts.clone());
         }
+        // The time to settle starts again with every change, since drivers follow each of them.
         let until = self.follower.unsettled.filter(|_| as_before && !moved);
         let until = until.unwrap_or_else(|| Instant::now() + SETTLE);
         self.follower.unsettled = (!settled).then_some(until);
         Ok(Some(change))
     }
 
-    /// Lets go of what the programs knew of a CPU that is offline: when it comes back its time
-    /// begins anew.
+    /// Clears the programs' state of an offline CPU, so that its time begins anew when it comes
+    /// back.
     pub fn forget(&mut self, cpu: u32) -> Result<()> {
         self.cpus
             .set(cpu, CpuState::default(), 0)
             .with_context(|| format!("cannot write the state of CPU {cpu}"))
     }
 
-    /// The CPUs that went offline since the last look, where `online` are those that are online.
+    /// The CPUs that went offline since the last look. `online` lists those that are online.
     pub fn take_gone(&mut self, online: &[u32]) -> Vec<u32> {
         let gone = not_in(&self.follower.online, online);
         online.clone_into(&mut self.follower.online);
         gone
     }
 
-    /// Whether a PMU that was gone is back, since this was last asked.
+    /// Whether a PMU that was removed has come back since the last call.
     fn take_returned(&mut self, root: &Path) -> bool {
         let mut any = false;
         for counter in self.opened.iter_mut().filter(|counter| counter.absent) {
@@ -144,7 +148,7 @@ impl Session {
         any
     }
 
-    /// The counters that stopped since this was last asked.
+    /// The counters that stopped since the last call.
     pub fn take_stopped(&mut self) -> Vec<Stopped> {
         let mut stopped = Vec::new();
         for counter in self.opened.iter_mut().filter(|counter| !counter.stopped) {
@@ -159,7 +163,7 @@ impl Session {
             if let Ok(count) = counter.event.read() {
                 counter.base = count.after(counter.base);
             }
-            // A driver that finds no CPU for a counter leaves it where it was.
+            // A driver that finds no CPU for a counter leaves it on its CPU.
             let has_cpu = counter.reader.is_some_and(|cpu| self.follower.online.contains(&cpu));
             let why = if has_cpu && !counter.per_cpu { Why::Pmu } else { Why::Cpu };
             (counter.stopped, counter.reader, counter.idle) = (true, None, None);
@@ -168,7 +172,8 @@ impl Session {
         stopped
     }
 
-    /// Opens those again for which there is a CPU, disabled. Returns which.
+    /// Opens stopped counters again if a CPU for them is online; they are disabled. Returns their
+    /// indices.
     fn reopen_stopped(&mut self, root: &Path) -> Vec<usize> {
         let (mut reopened, mut refused) = (Vec::new(), false);
         for index in 0..self.opened.len() {
@@ -210,7 +215,7 @@ impl Session {
             }
         }
         if refused && !mem::replace(&mut self.follower.was_refused, true) {
-            // Of Debian's kernels, by a patch to `perf_event_open` in kernel/events/core.c.
+            // Debian's kernels patch `perf_event_open` (kernel/events/core.c) to require this.
             log::warn!(
                 "counters that stopped cannot be opened again: with kernel.perf_event_paranoid above 2 this kernel asks for CAP_SYS_ADMIN, which a recorder gives up; set it to 2"
             );
@@ -218,7 +223,7 @@ impl Session {
         reopened
     }
 
-    /// Finds out which CPU can read each counter that is not of a CPU of its own.
+    /// Finds a CPU that can read each counter, except per-CPU counters.
     fn find_readers(&mut self, root: &Path) -> Result<()> {
         let mut known: BTreeMap<(String, Option<u32>), u32> = BTreeMap::new();
         for index in 0..self.opened.len() {
@@ -227,7 +232,8 @@ impl Session {
                 continue;
             }
             if counter.idle.is_some() {
-                // On its way, or stopped: what can be read of it now says nothing.
+                // The driver is moving the counter, or it has stopped: what a read says now does
+                // not hold.
                 let gone = counter.reader.is_some_and(|cpu| !self.follower.online.contains(&cpu));
                 if gone && let Some(counter) = self.opened.get_mut(index) {
                     counter.reader = None;
@@ -235,6 +241,8 @@ impl Session {
                 continue;
             }
             let (old, place) = (counter.reader, (counter.pmu.clone(), counter.reader));
+            // A probe interrupts a CPU. So the last reader is tried first, then the CPU on which
+            // another counter of the same PMU was just found, then the rest.
             let mut cpus: Vec<u32> = old.into_iter().chain(known.get(&place).copied()).collect();
             let candidates = self.follower.candidates(root, counter);
             cpus.extend(candidates);
@@ -259,7 +267,7 @@ impl Session {
         Ok(())
     }
 
-    /// The slot behind both halves, in which a counter is tried.
+    /// The slot after both halves, in which the probe reads a counter.
     const fn probe_slot(&self) -> u32 {
         2 * self.opened.len() as u32
     }
@@ -281,7 +289,7 @@ impl Session {
         if let Some(argument) = options.args.first_mut() {
             *argument = slot;
         }
-        // A CPU that went offline just now cannot read it either.
+        // A CPU that went offline just now fails too.
         Ok(program.test_run(options).is_ok_and(|result| result.return_value == 0))
     }
 
@@ -297,11 +305,12 @@ impl Session {
         Ok(false)
     }
 
-    /// Gives every counter a slot with its reader and has it read there. `false` if a CPU could not
-    /// be reached yet.
+    /// Gives every counter that has a reader a slot, and has it read there. `false` if a CPU could
+    /// not be reached yet.
     pub(super) fn place(&mut self) -> Result<bool> {
         self.drop_excess_counters();
         let before: Vec<u32> = self.layouts.keys().copied().collect();
+        // The other half: the slots in use stay valid until every CPU has its new layout.
         self.follower.upper_half = !self.follower.upper_half;
         let first = if self.follower.upper_half { self.opened.len() as u32 } else { 0 };
         self.layouts = open_counter::lay_out(&mut self.opened, first);
@@ -316,7 +325,7 @@ impl Session {
         running.reassign(ebpf, samplers, &before, layouts)
     }
 
-    /// What a CPU inherits beyond what it can read in one tick is read nowhere.
+    /// Drops counters that a CPU took over beyond what it can read in one tick.
     fn drop_excess_counters(&mut self) {
         let mut counts: BTreeMap<u32, usize> = BTreeMap::new();
         for counter in &mut self.opened {
@@ -335,8 +344,8 @@ impl Session {
 }
 
 impl OpenCounter {
-    /// The CPUs on which it can be opened again and be the same. On another CPU the driver may give
-    /// the counter of another package.
+    /// The CPUs on which the counter can be opened again and still be the same. On another CPU the
+    /// driver may give the counter of another package.
     fn candidates(&self, root: &Path) -> Vec<u32> {
         let mut cpus = self.past_readers.clone();
         if self.single
@@ -348,17 +357,17 @@ impl OpenCounter {
         cpus
     }
 
-    /// The `type` with which it can be opened again; `None` while its PMU is gone.
+    /// The `type` with which the counter can be opened again; `None` while its PMU is missing.
     fn attr_type(&self, root: &Path) -> Option<u32> {
         if self.per_cpu {
-            // The kernel has numbers for the events of a core that are no PMU's `type`.
+            // The events of a core have generic types, which are not the `type` of a PMU.
             return Some(self.request.attr_type);
         }
         let attr_type = pmu::attr_type(root, &self.pmu)?;
         (pmu::place(root, &self.pmu) == self.place).then_some(attr_type)
     }
 
-    /// Whether there is nothing to wait for.
+    /// Whether the counter needs no further look.
     fn is_settled(&self, online: &[u32]) -> bool {
         let is_offline = self.per_cpu && !online.contains(&self.request.cpu);
         self.retired || self.idle.is_none() && (self.reader.is_some() || is_offline)
@@ -366,13 +375,14 @@ impl OpenCounter {
 }
 
 impl Follower {
-    /// The CPUs on which a PMU's counter may be, the likeliest first: those of its `cpumask`, then
-    /// those with numbers near that of the CPU it was opened on, which are mostly of one package.
+    /// The CPUs on which a PMU's counter may be, the most likely first: those of its `cpumask`,
+    /// then those with numbers near that of its first CPU, which are mostly in the same package.
     fn candidates(&self, root: &Path, counter: &OpenCounter) -> Vec<u32> {
         let mask = pmu::cpumask(root, &counter.pmu);
         let likely = |cpu: &u32| mask.as_ref().is_some_and(|mask| mask.contains(*cpu));
-        // The kernel lets any CPU of its package read some counters, and takes a CPU that is on its
-        // way up or down for one of package 0 (`__perf_event_read_cpu`, kernel/events/core.c).
+        // Some counters can be read on any CPU of their package. The kernel takes a CPU that is
+        // coming up or going down for one of package 0 (`__perf_event_read_cpu`,
+        // kernel/events/core.c).
         let package = |cpu: u32| -> Option<i16> {
             let file = format!("sys/devices/system/cpu/cpu{cpu}/topology/physical_package_id");
             fs::read_to_string(root.join(file)).ok()?.trim().parse().ok()

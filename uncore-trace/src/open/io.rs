@@ -1,8 +1,8 @@
-//! The programs that see what block and network devices move: what they need of the running kernel,
-//! and which of them it has.
+//! The BPF programs that see what block and network devices move: what they need from the running
+//! kernel, and which of them it supports.
 //!
-//! Guarantees: nothing of a kernel's structures is assumed, all of it comes from its BTF; where
-//! something that is needed is not in it, that kind of device is not seen, and says so.
+//! Guarantees: no layout of a kernel structure is assumed; all of it comes from BTF. If something
+//! is missing there, that kind of device is not seen, and a message says so.
 
 use std::os::fd::{AsFd as _, AsRawFd as _};
 
@@ -14,11 +14,12 @@ use uncore_trace_common::config::{self, MISSING};
 use super::btf::Types;
 use super::programs::attach_raw;
 
-/// Requests under way whose owners are remembered: 64 queues of the depth that the driver of NVM Express
-/// asks for (1024, `io_queue_depth` in drivers/nvme/host/pci.c, Linux 6.18). 7 MiB of kernel memory.
+/// Requests in flight whose owners are remembered: 64 queues of the default depth of the NVMe
+/// driver (1024, `io_queue_depth` in drivers/nvme/host/pci.c, Linux 6.18). They take 7 MiB of
+/// kernel memory.
 const REQUESTS: u32 = 1 << 16;
 
-/// The programs that see I/O: they have the names of their tracepoints, and not all are attached.
+/// The programs that see I/O. They have the names of their tracepoints, and not all are attached.
 pub(super) const PROGRAMS: [&str; 8] = [
     "block_io_start",
     "block_rq_insert",
@@ -30,10 +31,10 @@ pub(super) const PROGRAMS: [&str; 8] = [
     "skb_copy_datagram_iovec",
 ];
 
-/// A member within members: the offset is their sum.
+/// A path through nested members; the offsets are added.
 type Path = &'static [(&'static str, &'static str)];
 
-/// What the programs of block devices cannot do without.
+/// What the programs for block devices require.
 const BLOCK: [(&str, Path); 7] = [
     (config::REQUEST_QUEUE, &[("request", "q")]),
     (config::REQUEST_FLAGS, &[("request", "cmd_flags")]),
@@ -44,14 +45,14 @@ const BLOCK: [(&str, Path); 7] = [
     (config::TASK_FLAGS, &[("task_struct", "flags")]),
 ];
 
-/// Operations that they know, beside reads and writes, which are 0 and 1.
+/// Block operations besides reads and writes, which are 0 and 1.
 const OPERATIONS: [(&str, &str); 3] = [
     (config::OP_ZONE_APPEND, "REQ_OP_ZONE_APPEND"),
     (config::OP_DRV_IN, "REQ_OP_DRV_IN"),
     (config::OP_DRV_OUT, "REQ_OP_DRV_OUT"),
 ];
 
-/// What the programs of interfaces cannot do without.
+/// What the programs for network interfaces require.
 const NET: [(&str, Path); 9] = [
     (config::SKB_LEN, &[("sk_buff", "len")]),
     (config::SKB_SK, &[("sk_buff", "sk")]),
@@ -64,9 +65,8 @@ const NET: [(&str, Path); 9] = [
     (config::NSPROXY_NET, &[("nsproxy", "net_ns")]),
 ];
 
-/// What a kernel may be built without: then the cgroup is that of the task that is seen
-/// (`CONFIG_BLK_CGROUP`, `CONFIG_SOCK_CGROUP_DATA`), and there is one network namespace
-/// (`CONFIG_NET_NS`).
+/// What a kernel may lack. Then the cgroup is that of the current task (`CONFIG_BLK_CGROUP`,
+/// `CONFIG_SOCK_CGROUP_DATA`), and there is one network namespace (`CONFIG_NET_NS`).
 const OPTIONAL: [(&str, Path); 6] = [
     (config::BIO_BLKG, &[("bio", "bi_blkg")]),
     (config::BLKG_BLKCG, &[("blkcg_gq", "blkcg")]),
@@ -76,13 +76,13 @@ const OPTIONAL: [(&str, Path); 6] = [
     (config::NET_INUM, &[("net", "ns"), ("ns_common", "inum")]),
 ];
 
-/// The running kernel's side of it.
+/// What the running kernel offers to these programs.
 #[derive(Debug, Default)]
 pub(super) struct Kernel {
     settings: Vec<(&'static str, u64)>,
-    /// Programs to attach, in this order; they have their tracepoints' names.
+    /// Programs to attach, in this order. They have the names of their tracepoints.
     programs: Vec<&'static str>,
-    /// What cannot be seen, and why, one line each.
+    /// What cannot be seen and why, one line each.
     unseen: Vec<String>,
 }
 
@@ -135,7 +135,7 @@ impl Kernel {
         &self.programs
     }
 
-    /// Sets the programs' globals and makes room in their maps, for `cpus` possible CPUs.
+    /// Sets the programs' globals and sizes their maps, for `cpus` possible CPUs.
     pub(super) fn set<'a>(&'a self, loader: &mut EbpfLoader<'a>, cpus: u32) {
         for (name, value) in &self.settings {
             loader.override_global(name, value, true);
@@ -152,8 +152,8 @@ impl Kernel {
         Ok(())
     }
 
-    /// Events that the kernel did not hand to a program because it was running already on that CPU,
-    /// so far: `recursion_misses` of the program's fdinfo (`bpf_prog_show_fdinfo`,
+    /// The number of events that the kernel did not pass to a program, because it was already
+    /// running on that CPU: `recursion_misses` of the program's fdinfo (`bpf_prog_show_fdinfo`,
     /// kernel/bpf/syscall.c, Linux 6.1 to 7.2).
     pub(super) fn missed(&self, ebpf: &Ebpf) -> u64 {
         let missed = self.programs.iter().filter_map(|name| {
@@ -169,7 +169,7 @@ impl Kernel {
     }
 }
 
-/// Since Linux 6.5 a tracepoint tells of each request in its submitter's context.
+/// Since Linux 6.5 a tracepoint runs for each request in the context of its submitter.
 fn block_programs(types: &Types) -> Vec<&'static str> {
     let end = ["block_rq_merge", "block_rq_complete"];
     let begin: &[_] = if types.has_tracepoint("block_io_start") {
@@ -177,7 +177,7 @@ fn block_programs(types: &Types) -> Vec<&'static str> {
     } else {
         &["block_rq_insert", "block_rq_issue"]
     };
-    // A request that is seen to end only has no owner.
+    // If only the end of a request is seen, it has no owner.
     begin.iter().copied().chain(end).collect()
 }
 

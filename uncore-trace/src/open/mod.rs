@@ -1,8 +1,8 @@
-//! Stage 3, OPEN: the only code that changes the machine.
+//! The only stage that changes the machine.
 //!
-//! [`Session::open`] takes a plan and opens its counters, loads the BPF programs and attaches
-//! them; dropping the session undoes all of it. Nothing is pinned and no sysctl is changed, so a
-//! recorder that is killed leaves nothing behind either: the kernel closes what it held.
+//! [`Session::open`] opens the counters of a plan, loads the BPF programs and attaches them.
+//! Dropping the session undoes all of it. Nothing is pinned and no sysctl is changed, so a recorder
+//! that is killed leaves nothing behind: the kernel closes its descriptors.
 
 mod btf;
 mod counters;

@@ -9,8 +9,9 @@ use anyhow::{Context as _, Result};
 
 use crate::discover::CpuList;
 
-/// The kernel's list, which is kept open: a recorder looks at it ten to twenty times a second, and to open and
-/// read it takes five times as long as to read it (117 and 23 us on an idle virtual machine).
+/// The kernel's list of online CPUs, kept open. A recorder reads it ten to twenty times a second;
+/// opening and reading it takes five times as long as reading it (117 and 23 us on an idle virtual
+/// machine).
 #[derive(Debug)]
 pub struct Online {
     path: PathBuf,
@@ -24,7 +25,7 @@ impl Online {
     ///
     /// # Errors
     ///
-    /// It cannot be opened.
+    /// The file cannot be opened.
     pub fn open(root: &Path) -> Result<Self> {
         let path = root.join("sys/devices/system/cpu/online");
         let file = File::open(&path).with_context(|| format!("cannot open {}", path.display()))?;
@@ -35,11 +36,11 @@ impl Online {
     ///
     /// # Errors
     ///
-    /// The list cannot be read, or is no list of CPUs.
+    /// The list cannot be read, or is not a list of CPUs.
     pub fn look(&mut self) -> Result<&[u32]> {
-        // A file of sysfs is made anew where it is read from its begin, and has one page of the kernel at most
-        // (`kernfs_fop_read_iter`, fs/kernfs/file.c, and `seq_read_iter`, fs/seq_file.c, Linux 6.18). That may
-        // be more than is read at once here.
+        // A file of sysfs is generated anew when it is read from its begin, and has at most one
+        // page of the kernel (`kernfs_fop_read_iter`, fs/kernfs/file.c, and `seq_read_iter`,
+        // fs/seq_file.c, Linux 6.18). That may be more than one read here returns.
         let (mut text, mut page) = (Vec::new(), [0; 4096]);
         loop {
             let read = self.file.read_at(&mut page, text.len() as u64);
@@ -65,7 +66,7 @@ impl Online {
 ///
 /// # Errors
 ///
-/// As of [`Online`].
+/// Those of [`Online::open`] and [`Online::look`].
 pub fn online(root: &Path) -> Result<Vec<u32>> {
     Online::open(root)?.look().map(<[u32]>::to_vec)
 }

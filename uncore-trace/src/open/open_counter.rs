@@ -1,7 +1,7 @@
-//! The counters that are held open, and which CPU reads each at the moment.
+//! The open counters, and the CPU that reads each of them now.
 //!
-//! A counter keeps its id and its count for as long as the recording lasts, whatever becomes of its
-//! event: one that had to be opened again goes on from what the one before it had counted.
+//! A counter keeps its id and its count during the whole recording. If its event has to be opened
+//! again, the count continues from that of the previous event.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -15,28 +15,28 @@ use super::session::Unopened;
 use crate::count::Count;
 use crate::plan::Counter;
 
-/// A counter's place in a [`Layout`].
+/// A counter's entry in a [`Layout`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placed {
     /// Its id in the plan.
     pub id: u32,
-    /// To be added to its readings.
+    /// The count to add to its readings.
     pub base: Count,
 }
 
 /// The counters that a CPU reads, in the order of its slots.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
-    /// The first slot: a sample with this one is of these counters.
+    /// The first slot. It identifies the samples of these counters.
     pub first: u32,
-    /// The counters; those that are read at every switch come first.
+    /// The counters. Those that are read at every switch come first.
     pub counters: Vec<Placed>,
-    /// How many are read at every switch.
+    /// Number of counters that are read at every switch.
     pub at_switch: u32,
 }
 
 impl Layout {
-    /// The counters that are read there.
+    /// The ids of the counters.
     pub fn ids(&self) -> impl Iterator<Item = u32> {
         self.counters.iter().map(|placed| placed.id)
     }
@@ -50,41 +50,41 @@ pub(super) struct OpenCounter {
     pub id: u32,
     /// The PMU instance.
     pub pmu: String,
-    /// The PMU's place in sysfs, where it has one.
+    /// The PMU's directory in sysfs, if it has one.
     pub place: Option<PathBuf>,
-    /// There was no such PMU at the last look.
+    /// Whether its PMU was missing at the last look.
     pub absent: bool,
-    /// Whether it counts its own CPU and nothing else.
+    /// Whether it counts its own CPU only.
     pub per_cpu: bool,
-    /// Whether it is read at every switch of that CPU.
+    /// Whether it is read at every context switch of that CPU.
     pub at_switch: bool,
-    /// How it was last opened.
+    /// How it was opened last.
     pub request: Request,
-    /// Index of the leader of its group.
+    /// Index of its group leader.
     pub leader: Option<usize>,
-    /// The event.
+    /// The perf event.
     pub event: Event,
-    /// The CPU that reads it, if there is one.
+    /// The CPU that reads it, if any.
     pub reader: Option<u32>,
-    /// The CPUs that ever did.
+    /// All CPUs that have read it.
     pub past_readers: Vec<u32>,
-    /// The plan reads this PMU on one CPU: it is one unit, and not one of each package.
+    /// Whether the plan reads this PMU on one CPU only: it exists once, not once per package.
     pub single: bool,
-    /// Package of the reader CPU of the plan, where the machine tells.
+    /// Package of the plan's reader CPU, if known.
     pub socket: Option<i16>,
-    /// What the events before this one had counted.
+    /// The count of the previous events.
     pub base: Count,
-    /// The event never counts again.
+    /// Whether the event has stopped for good.
     pub stopped: bool,
-    /// It was stopped on purpose, and is not opened again.
+    /// Whether it was stopped on purpose; it is not opened again.
     pub retired: bool,
-    /// Since when it has been standing still, although it should count.
+    /// Since when it has not been counting, although it should.
     pub idle: Option<Instant>,
     /// Its slot in the perf event array.
     pub slot: u32,
 }
 
-/// Opens all counters, disabled.
+/// Opens all counters, disabled. Also returns those that could not be opened.
 pub(super) fn open(counters: &[Counter]) -> (Vec<OpenCounter>, Vec<Unopened>) {
     let (mut all, mut unopened): (Vec<OpenCounter>, _) = (Vec::new(), Vec::new());
     let mut index_of: BTreeMap<u32, usize> = BTreeMap::new();
@@ -127,7 +127,8 @@ pub(super) fn open(counters: &[Counter]) -> (Vec<OpenCounter>, Vec<Unopened>) {
     (all, unopened)
 }
 
-/// Gives every counter that has an reader a slot, those of a CPU side by side, from `first` on.
+/// Assigns a slot to every counter that has a reader, from slot `first` on. The counters of a CPU
+/// get consecutive slots.
 pub(super) fn lay_out(all: &mut [OpenCounter], first: u32) -> BTreeMap<u32, Layout> {
     let mut layouts: BTreeMap<u32, Layout> = BTreeMap::new();
     let mut slots = first..;
@@ -163,7 +164,7 @@ fn open_one(counter: &Counter, leader: Option<&Event>) -> Result<Event, String> 
     })
 }
 
-/// What the errno means for a counting event, and the way out.
+/// What the errno means for a counting event, and what to do about it.
 fn explain(error: &io::Error) -> String {
     let hint = match error.raw_os_error() {
         Some(libc::EACCES | libc::EPERM) => {
@@ -181,8 +182,8 @@ fn explain(error: &io::Error) -> String {
     format!("{error}: {hint}")
 }
 
-/// One descriptor a counter and some to spare; the soft limit may be raised up to the hard one.
-/// Where that is not enough, opening says so.
+/// Raises the soft limit of open files, up to the hard limit, to one descriptor per counter and
+/// some more. If that is not enough, opening a counter fails with a message.
 pub(super) fn raise_file_limit(counters: usize) {
     let wanted = counters as u64 + 256;
     let limit = getrlimit(Resource::Nofile);
@@ -195,8 +196,8 @@ pub(super) fn raise_file_limit(counters: usize) {
     }
 }
 
-/// Disables all that count, one right after the other, and warns of the first that cannot be: a failure,
-/// which is that of an event the kernel has revoked, does not take the counts of the others along.
+/// Disables all counters that count, one right after the other, and warns of the first failure. The
+/// kernel may have revoked an event; the counts of the others are still valid.
 pub(super) fn disable(counters: &[OpenCounter]) {
     let counting = counters.iter().filter(|counter| !counter.stopped);
     let failed: Vec<_> =

@@ -1,31 +1,31 @@
-//! How to open a session: what the plan does not say.
+//! Options of a session that the plan does not have.
 
 /// How to record, beyond what the plan says.
 #[derive(Clone, Copy, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a thing of its own to do or not")]
 pub struct Options {
-    /// Nanoseconds from one reading to the next.
+    /// Nanoseconds between two readings.
     pub tick_ns: u64,
-    /// Keep every slice.
+    /// Record every slice.
     pub slices: bool,
     /// Also read at `sched_switch`.
     pub sample_on_sched: bool,
     /// Also read at IRQ and softirq entry and exit.
     pub sample_on_irq: bool,
-    /// Least nanoseconds between readings that the timer did not make.
+    /// Shortest time between readings that the timer does not trigger, ns.
     pub min_gap_ns: u64,
     /// See what block and network devices move.
     pub io: bool,
-    /// What makes the readings.
+    /// What triggers the readings.
     pub timer: Timer,
-    /// Size of the ring; a power of two and a multiple of the page size.
+    /// Size of the ring in bytes; a power of two and a multiple of the page size.
     pub buffer_bytes: u32,
 }
 
-/// How the counters are read.
+/// What triggers the readings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Timer {
-    /// A pinned BPF timer, or the fallback where the kernel has none.
+    /// A pinned BPF timer; [`Timer::RunOnCpu`] if the kernel has none.
     Auto,
     /// A pinned BPF timer.
     Pinned,

@@ -1,7 +1,7 @@
 //! `perf_event_open` for counting events with `config1` to `config4`.
 //!
-//! aya's `PerfEventConfig::Pmu` carries `config` only, and its perf event array opens BPF-output
-//! events only; the system call's bindings come from `perf-event-open-sys`.
+//! aya's `PerfEventConfig::Pmu` has `config` only, and its perf event array opens only BPF-output
+//! events. The bindings of the system call are from `perf-event-open-sys`.
 #![expect(unsafe_code, reason = "perf_event_open and its ioctls are raw system calls")]
 
 use std::io;
@@ -15,14 +15,14 @@ use perf_event_open_sys::{ioctls, perf_event_open};
 
 use crate::count::Count;
 
-/// One opened counter; closed when dropped.
+/// An open counter; closed when dropped.
 #[derive(Debug)]
 pub(super) struct Event {
     fd: OwnedFd,
     leads: bool,
 }
 
-/// What to open.
+/// The counter to open.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Request {
     /// `type` of the PMU.
@@ -34,15 +34,16 @@ pub(super) struct Request {
 }
 
 impl Event {
-    /// Opens a counter on its CPU, disabled, for all tasks. A member of a group is counted when
-    /// its leader is enabled.
+    /// Opens a counter on its CPU, disabled, for all tasks. A member of a group starts to count
+    /// when its leader is enabled.
     ///
-    /// Nothing but the encoding is set: uncore PMUs refuse `exclude_*`, sampling and, once in a
-    /// perf event array, `inherit`.
+    /// Only the encoding is set: uncore PMUs refuse `exclude_*` and sampling, and events in a perf
+    /// event array refuse `inherit`.
     pub(super) fn open(request: &Request, leader: Option<&Self>) -> io::Result<Self> {
         let [config, config1, config2, config3, config4] = request.config;
         let mut attr = perf_event_attr { type_: request.attr_type, config, ..Default::default() };
-        // A kernel whose structure is shorter accepts this one if what it does not know is zero.
+        // A kernel with a shorter structure accepts this one if the fields that it does not know
+        // are zero.
         attr.size = size_of::<perf_event_attr>() as u32;
         attr.__bindgen_anon_3.config1 = config1;
         attr.__bindgen_anon_4.config2 = config2;
@@ -80,10 +81,10 @@ impl Event {
         self.control(ioctls::DISABLE)
     }
 
-    /// What it has counted, or had when its CPU went offline.
+    /// Its count, or its last count if its CPU went offline.
     pub(super) fn read(&self) -> io::Result<Count> {
         let mut bytes = [0; 24];
-        // An event in error state reads as an end of file.
+        // A read of an event in error state returns 0 bytes.
         if rustix::io::read(&self.fd, &mut bytes)? != bytes.len() {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
@@ -95,8 +96,9 @@ impl Event {
         Ok(Count { value: word(), enabled: word(), running: word() })
     }
 
-    /// Whether it is enabled: the kernel takes a counter off the CPU that goes offline, and unless
-    /// its driver puts it on another it never counts again. Its time enabled then stands still.
+    /// Whether it counts. When a CPU goes offline, the kernel removes its counters; unless the
+    /// driver moves a counter to another CPU, it never counts again, and its time enabled no longer
+    /// increases.
     pub(super) fn is_enabled(&self) -> bool {
         match (self.read(), self.read()) {
             (Ok(before), Ok(after)) => after.enabled > before.enabled,

@@ -15,13 +15,13 @@ use super::counters::CounterArray;
 use super::io;
 use super::options::Options;
 
-/// The object that the build script put here, as zlib compresses it.
+/// The BPF object, compressed with zlib by the build script.
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/uncore-trace.bpf.o.z"));
 
-/// Raw tracepoint programs that are run on a CPU by `BPF_PROG_TEST_RUN` and never attached.
+/// Raw tracepoint programs that run on a CPU through `BPF_PROG_TEST_RUN` and are never attached.
 const RUN_ON_CPU: [&str; 2] = ["probe", "run_on_cpu"];
 
-/// Structure members whose offsets the programs need, with their globals.
+/// Structure members whose offsets the programs need, each with its global.
 const OFFSETS: [(&str, (&str, &str)); 5] = [
     (config::TASK_PID, ("task_struct", "pid")),
     (config::CGROUP_KN, ("cgroup", "kn")),
@@ -30,9 +30,10 @@ const OFFSETS: [(&str, (&str, &str)); 5] = [
     (config::ROOT_HIERARCHY, ("cgroup_root", "hierarchy_id")),
 ];
 
-/// Loads the object with its globals set, sized for `cpus` possible CPUs, reading its counters
-/// from `counters`, some of them `at_switch`, and with `io` seeing what devices move. No program is
-/// loaded or attached yet; of one that is refused the verifier logs what `log` says.
+/// Loads the object and sets its globals, for `cpus` possible CPUs. The programs read their
+/// counters from `counters`; `at_switch` says that some of them are read at every switch, and `io`
+/// that I/O is recorded. No program is loaded or attached yet. `log` is the level of the verifier's
+/// log for programs that it refuses.
 pub(super) fn load(
     options: &Options,
     cpus: u32,
@@ -78,7 +79,7 @@ pub(super) fn load(
     Ok(ebpf)
 }
 
-/// The object as it was compiled.
+/// The object, decompressed.
 fn object() -> Result<Vec<u8>> {
     let mut object = Vec::new();
     let read = ZlibDecoder::new(OBJECT).read_to_end(&mut object);
@@ -91,9 +92,9 @@ fn replace(map: &MapData, counters: &CounterArray) -> Result<()> {
     counters.take_place_of(map.fd().as_fd()).context("cannot put the perf event array in its place")
 }
 
-/// Loads and attaches everything that records whatever is asked for: each raw tracepoint program of
-/// the object, at the tracepoint of its name, but those of I/O. `sched_switch` is last: time is
-/// accounted from there, when the programs that keep names right see every change.
+/// Loads and attaches the programs that every recording needs: all raw tracepoint programs except
+/// those for I/O, each to the tracepoint of its name. `sched_switch` is last, because time is
+/// accounted from there on: by then the programs that keep names correct see every change.
 pub(super) fn attach(ebpf: &mut Ebpf, kernel: &Btf) -> Result<()> {
     let others = |name: &&str| !RUN_ON_CPU.contains(name) && !io::PROGRAMS.contains(name);
     let names: BTreeSet<String> = ebpf
@@ -131,7 +132,7 @@ where
         .with_context(|| format!("the BPF program {name} is of another type"))
 }
 
-/// Turns a failed load into one line: the verifier's whole log would bury it.
+/// Turns a failed load into one line, without the verifier's long log.
 pub(super) fn loaded(name: &str, result: Result<(), ProgramError>) -> Result<()> {
     result.map_err(|error| {
         let reason = match &error {

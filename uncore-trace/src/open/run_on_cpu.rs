@@ -1,5 +1,5 @@
-//! Runs a program on a CPU, by its descriptor alone: a thread that has nothing else of it needs no
-//! capability to ask the kernel for a second one (`BPF_PROG_GET_FD_BY_ID` takes `CAP_SYS_ADMIN`).
+//! Runs a program on a CPU through its descriptor only. A second descriptor would need
+//! `CAP_SYS_ADMIN` (`BPF_PROG_GET_FD_BY_ID`), which the calling thread does not have.
 
 use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
@@ -9,7 +9,7 @@ use super::counters::bpf;
 /// `BPF_PROG_TEST_RUN` and `BPF_F_TEST_RUN_ON_CPU`, include/uapi/linux/bpf.h.
 const PROG_TEST_RUN: libc::c_int = 10;
 const ON_CPU: u32 = 1;
-/// Most arguments of a raw tracepoint (`MAX_BPF_FUNC_ARGS`, include/linux/bpf.h).
+/// Largest number of arguments of a raw tracepoint (`MAX_BPF_FUNC_ARGS`, include/linux/bpf.h).
 const ARGUMENTS: usize = 12;
 
 /// The fields of `union bpf_attr` for `BPF_PROG_TEST_RUN`.
@@ -32,7 +32,7 @@ struct TestRun {
     cpu: u32,
 }
 
-/// Runs a raw tracepoint program once, on `cpu`, with arguments that are all 0.
+/// Runs a raw tracepoint program once on `cpu`, with all arguments 0.
 pub(super) fn run_on_cpu(program: BorrowedFd<'_>, cpu: u32) -> io::Result<()> {
     let arguments = [0_u64; ARGUMENTS];
     let mut attr = TestRun {

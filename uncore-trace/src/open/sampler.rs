@@ -1,12 +1,13 @@
-//! What makes the reader CPUs read their counters, once a tick.
+//! Triggers the reader CPUs to read their counters once a tick.
 //!
 //! A `cpu-clock` perf event would be the obvious timer, but an idle tickless CPU loses nearly all
-//! of its samples (27 of 5000 ticks at 1 kHz on Linux 6.18), and a fabric carries most of its DMA
-//! while CPUs idle. So there are two others:
+//! of its samples (27 of 5000 ticks remain at 1 kHz on Linux 6.18), and a fabric carries most DMA
+//! while CPUs are idle. So there are two others:
 //!
-//! - [`Timer::Pinned`]: a `bpf_timer` pinned to its CPU (Linux >= 6.7). No wake-up of user space.
-//! - [`Timer::RunOnCpu`]: one thread that runs the sampler on each reader CPU by
-//!   `BPF_PROG_TEST_RUN` (Linux >= 5.10), at the price of a wake-up and an interrupt a tick.
+//! - [`Timer::Pinned`]: a `bpf_timer` pinned to its CPU (Linux >= 6.7). It needs no wake-up of user
+//!   space.
+//! - [`Timer::RunOnCpu`]: one thread that runs the sampler on each reader CPU through
+//!   `BPF_PROG_TEST_RUN` (Linux >= 5.10). It costs a wake-up and an interrupt per tick.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -34,12 +35,12 @@ use crate::confine::{self, Needs};
 #[derive(Debug)]
 pub(super) struct Running {
     thread: Option<Thread>,
-    /// Which of the two it is.
+    /// The timer in use.
     pub timer: Timer,
 }
 
-/// Starts sampling on `readers` and makes every one of `cpus` switch once, so that who runs there
-/// is known from the start.
+/// Starts sampling on `readers`, and makes each of `cpus` switch tasks once, so that the running
+/// task is known from the start.
 pub(super) fn start(
     ebpf: &mut Ebpf,
     kernel: &Btf,
@@ -61,7 +62,7 @@ pub(super) fn start(
             }
         }
         let program: &mut BtfTracePoint = programs::find(ebpf, "arm")?;
-        // It may not even have been loaded.
+        // The program may not be loaded at all.
         program.unload().ok();
         for &cpu in readers {
             set_state(samplers, cpu, SAMPLER_OFF)?;
@@ -72,7 +73,8 @@ pub(super) fn start(
     Ok(Running { thread: Some(thread), timer: Timer::RunOnCpu })
 }
 
-/// Starts the pinned timers. The program that does it stays loaded: a reader CPU may come later.
+/// Starts the pinned timers. The program that starts them stays loaded, because reader CPUs may be
+/// added later.
 fn arm(
     ebpf: &mut Ebpf,
     kernel: &Btf,
@@ -100,8 +102,8 @@ fn arm(
     Ok(())
 }
 
-/// Starts the timers that are wanted: the program `arm` does it when this process visits their
-/// CPUs. Returns those that could not be visited.
+/// Starts the requested timers: this process visits the CPUs, and the program `arm` starts a timer
+/// on each. Returns the CPUs that could not be visited.
 fn arm_wanted(ebpf: &mut Ebpf, cpus: &[u32]) -> Result<Vec<u32>> {
     let program: &mut BtfTracePoint = programs::find(ebpf, "arm")?;
     let link = program.attach().context("cannot attach to the tracepoint sched_switch")?;
@@ -110,7 +112,7 @@ fn arm_wanted(ebpf: &mut Ebpf, cpus: &[u32]) -> Result<Vec<u32>> {
     unreachable
 }
 
-/// Says what a CPU has to read.
+/// Sets what a CPU has to read.
 pub(super) fn assign(
     samplers: &mut Array<MapData, Sampler>,
     cpu: u32,
@@ -122,7 +124,7 @@ pub(super) fn assign(
     samplers.set(cpu, sampler, 0).context("cannot write the map SAMPLERS")
 }
 
-/// Whether the timer of `cpu` runs there.
+/// Whether the timer of `cpu` is running.
 pub(super) fn is_armed(samplers: &Array<MapData, Sampler>, cpu: u32) -> Result<bool> {
     let sampler = samplers.get(&cpu, 0).context("cannot read the map SAMPLERS")?;
     Ok(sampler.state == SAMPLER_ARMED)
@@ -134,8 +136,8 @@ fn set_state(samplers: &mut Array<MapData, Sampler>, cpu: u32, state: u32) -> Re
 }
 
 impl Running {
-    /// Samples on `layouts`' CPUs from now on, and on no others that were among `before`. `false`
-    /// if a CPU could not be reached yet.
+    /// Samples on the CPUs of `layouts` from now on, and no longer on other CPUs in `before`.
+    /// `false` if a CPU could not be reached yet.
     pub(super) fn reassign(
         &self,
         ebpf: &mut Ebpf,
@@ -172,17 +174,18 @@ impl Running {
         Ok(true)
     }
 
-    /// Whether each reader CPU has a timer, which the kernel may take away from it.
+    /// Whether the reader CPUs have pinned timers, which the kernel removes when a CPU goes
+    /// offline.
     pub(super) const fn has_timers(&self) -> bool {
         self.thread.is_none()
     }
 
-    /// Whether the sampler's thread could not reach a CPU since this was last asked.
+    /// Whether the sampler's thread failed to reach a CPU since the last call.
     pub(super) fn take_unreached(&self) -> bool {
         self.thread.as_ref().is_some_and(|thread| thread.unreached.swap(false, Ordering::Relaxed))
     }
 
-    /// Stops sampling. Pinned timers notice at their next tick.
+    /// Stops sampling. Pinned timers stop at their next tick.
     pub(super) fn stop(
         &mut self,
         samplers: &mut Array<MapData, Sampler>,
@@ -214,7 +217,7 @@ impl Thread {
     fn start(ebpf: &mut Ebpf, tick_ns: u64, readers: Vec<u32>) -> Result<Self> {
         let program: &mut RawTracePoint = programs::find(ebpf, "run_on_cpu")?;
         programs::loaded("run_on_cpu", program.load())?;
-        // A second handle of the same program, for the thread to own.
+        // The thread owns a second descriptor of the program.
         let program = program.fd().context("cannot get the BPF program run_on_cpu")?;
         let program = program.try_clone().context("cannot get the BPF program run_on_cpu")?;
         let (stop, unreached) =
@@ -257,7 +260,7 @@ fn sample(
             continue;
         }
         for &cpu in lock(readers).iter() {
-            // A CPU that cannot be reached has no reading, and that is what the tables will say.
+            // A CPU that cannot be reached has no reading, and the tables show that.
             if run_on_cpu(program.as_fd(), cpu).is_err() {
                 unreached.store(true, Ordering::Relaxed);
             }
@@ -265,13 +268,13 @@ fn sample(
     }
 }
 
-/// Puts the calling thread before all tasks of the ordinary classes: it runs for microseconds a
-/// tick, and a tick that waits for its turn on a busy CPU is a tick lost. 430 late ticks became
-/// none at 1 kHz on a loaded machine of 2 CPUs (Linux 6.18).
+/// Gives the calling thread real-time priority. It runs for microseconds a tick, and a tick that
+/// waits for a busy CPU is lost. On a loaded machine with 2 CPUs, late ticks at 1 kHz fell from 430
+/// to 0 (Linux 6.18).
 #[expect(unsafe_code, reason = "no safe binding sets a thread's scheduling policy")]
 fn go_first() -> io::Result<()> {
-    // The system call and not the function: that of musl only fails (`ENOSYS`), and the kernel's structure
-    // is this one number.
+    // The system call, not the C function: musl's function always fails with `ENOSYS`, and the
+    // kernel's structure is a single number.
     let priority: libc::c_int = 1;
     let (call, fifo) = (libc::SYS_sched_setscheduler, libc::SCHED_FIFO);
     // SAFETY: `priority` is what the kernel reads there, and 0 is the calling thread.

@@ -1,4 +1,4 @@
-//! An open recording: every descriptor and link it holds, and the order in which they go.
+//! An open session: all its descriptors and links, and the order in which they are closed.
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd as _;
@@ -68,14 +68,15 @@ pub struct Session {
     io: Option<IoPrograms>,
     logger: EbpfLogger<&'static dyn log::Log>,
     pub(super) ebpf: Ebpf,
-    /// Parsed, the kernel's BTF takes tens of MiB: gone once the programs are loaded.
+    /// The parsed BTF of the kernel. It takes tens of MiB and is dropped once the programs are
+    /// loaded.
     kernel: Option<Btf>,
     pub(super) layouts: BTreeMap<u32, Layout>,
     pub(super) opened: Vec<OpenCounter>,
     unopened: Vec<Unopened>,
     pub(super) follower: Follower,
     options: Options,
-    /// Two slots for each counter and one to try them in, see [`super::hotplug`].
+    /// Two slots for each counter, and one for the probe: see [`super::hotplug`].
     pub(super) counters: CounterArray,
 }
 
@@ -86,13 +87,13 @@ impl std::fmt::Debug for Session {
 }
 
 impl Session {
-    /// Opens the plan's counters, disabled, and loads and attaches the programs. `possible` is
-    /// one more than the highest CPU number, `online` the CPUs whose tasks are accounted, of the machine
-    /// whose sysfs is under `root`.
+    /// Opens the plan's counters, disabled, and loads and attaches the programs. `possible` is the
+    /// highest CPU number plus one, `online` the CPUs whose tasks are accounted. Sysfs is under
+    /// `root`.
     ///
     /// # Errors
     ///
-    /// No counter at all could be opened, or the kernel refuses the programs.
+    /// No counter could be opened, or the kernel refuses the programs.
     pub fn open(
         plan: &Plan,
         root: &Path,
@@ -144,7 +145,7 @@ impl Session {
             io.attach(&mut ebpf)?;
         }
         programs::attach(&mut ebpf, &kernel)?;
-        // A recorder that is confined loads no program.
+        // A recorder cannot load programs after it is confined.
         let probe: &mut RawTracePoint = programs::find(&mut ebpf, "probe")?;
         programs::loaded("probe", probe.load())?;
         let io = match io {
@@ -170,7 +171,8 @@ impl Session {
         })
     }
 
-    /// Starts the sampler and enables all counters, one right after the other.
+    /// Starts the sampler and enables all counters, one right after the other. Returns the timer in
+    /// use.
     pub fn start(&mut self) -> Result<Timer> {
         let readers: Vec<u32> = self.layouts.keys().copied().collect();
         let kernel = match self.kernel.take() {
@@ -194,8 +196,8 @@ impl Session {
         Ok(timer)
     }
 
-    /// Stops the sampler and the counters and detaches all programs. What is in the ring can still
-    /// be drained, and what the programs had not sent can still be looked at.
+    /// Stops the sampler and the counters, and detaches all programs. The ring and the programs'
+    /// state can still be read.
     pub fn stop(&mut self) -> Result<()> {
         let readers: Vec<u32> = self.layouts.keys().copied().collect();
         if let Some(mut running) = self.running.take() {
@@ -206,11 +208,11 @@ impl Session {
             let unloaded = match program {
                 Program::BtfTracePoint(program) => program.unload(),
                 Program::RawTracePoint(program) => program.unload(),
-                // The object has programs of these two types.
+                // The object has programs of these two types only.
                 _ => Ok(()),
             };
             match unloaded {
-                // Those of the other timer were never loaded.
+                // The programs of the other timer were never loaded.
                 Ok(()) | Err(ProgramError::NotLoaded) => {}
                 Err(error) => {
                     return Err(error).with_context(|| format!("cannot unload the program {name}"));
@@ -220,8 +222,8 @@ impl Session {
         Ok(())
     }
 
-    /// All that the counters counted that still do, or did until [`Session::stop`]. One that cannot
-    /// be read is left out.
+    /// The counts of all counters that are counting, or were until [`Session::stop`]. A counter
+    /// that cannot be read is left out.
     pub fn counts(&self) -> Vec<(u32, Count)> {
         let counting =
             self.opened.iter().filter(|counter| !counter.stopped && counter.reader.is_some());
@@ -236,7 +238,7 @@ impl Session {
         &self.layouts
     }
 
-    /// How many counters could be opened.
+    /// Number of open counters.
     pub const fn opened(&self) -> usize {
         self.opened.len()
     }
@@ -246,17 +248,17 @@ impl Session {
         &self.unopened
     }
 
-    /// The ring with everything that the programs send.
+    /// The ring that the programs write to.
     pub const fn ring(&mut self) -> &mut RingBuf<MapData> {
         &mut self.ring
     }
 
-    /// What cannot be seen of devices that move data, and why, where that is recorded.
+    /// If I/O is recorded: what cannot be seen of it, and why.
     pub fn unseen(&self) -> &[String] {
         self.io.as_ref().map_or(&[], |io| io.kernel.unseen())
     }
 
-    /// What the programs of `cpu` know and have not sent yet, and of devices if that is recorded.
+    /// The unsent state of `cpu`, and that of its I/O if it is recorded.
     pub fn cpu_state(&self, cpu: u32) -> Result<(CpuState, Option<IoState>)> {
         let state = self.cpus.get(&cpu, 0);
         let io = self.io.as_ref().map(|io| io.cpus.get(&cpu, 0)).transpose();
@@ -273,7 +275,7 @@ impl Session {
         Ok(sum)
     }
 
-    /// Hands on what the BPF programs had to say.
+    /// Passes on log messages of the BPF programs.
     pub fn flush_log(&mut self) {
         self.logger.flush();
     }

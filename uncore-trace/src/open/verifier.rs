@@ -1,9 +1,9 @@
-//! What the kernel's verifier makes of each program: nothing is attached, and nothing stays loaded.
+//! Has the kernel's verifier check each program, without attaching any or keeping it loaded.
 //!
-//! The verifier tells in its log how many states it visited, and aya hands out the log of a failed load
-//! only. So each load is made to fail after the verifier: what follows it in `bpf_prog_load`
-//! (kernel/bpf/syscall.c, Linux 6.1 to 7.2) is the program's descriptor, and while this runs there is
-//! none to be had.
+//! The verifier's log says how many states it visited, but aya returns the log of a failed load
+//! only. So each load is made to fail after the verifier: the next step of `bpf_prog_load`
+//! (kernel/bpf/syscall.c, Linux 6.1 to 7.2) allocates a descriptor, and here no descriptor is
+//! available.
 
 use anyhow::{Context as _, Result, bail, ensure};
 use aya::programs::{Program, ProgramError};
@@ -16,14 +16,14 @@ use super::counters::CounterArray;
 use super::options::{Options, Timer};
 use super::{io, programs};
 
-/// Instructions that the verifier looks at before it gives up: `BPF_COMPLEXITY_LIMIT_INSNS`,
+/// Instructions after which the verifier gives up: `BPF_COMPLEXITY_LIMIT_INSNS`,
 /// include/linux/bpf.h, Linux 6.1 to 7.2.
 pub const MOST_INSTRUCTIONS: u32 = 1_000_000;
 
-/// CPUs that the maps have room for.
+/// Number of CPUs that the maps are sized for.
 const CPUS: u32 = 2;
 
-/// Everything that can be asked of the programs: what is not asked for is not verified.
+/// All options of the programs: code that is switched off is not verified.
 const ALL: Options = Options {
     tick_ns: 1_000_000,
     slices: true,
@@ -32,38 +32,38 @@ const ALL: Options = Options {
     min_gap_ns: 1000,
     io: true,
     timer: Timer::Auto,
-    // One page of any kernel.
+    // A page of any kernel.
     buffer_bytes: 1 << 16,
 };
 
-/// What the verifier counted in one program.
+/// The verifier's figures for one program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Effort {
-    /// Instructions that it looked at; one on several paths counts for each.
+    /// Instructions processed. An instruction on several paths counts once for each.
     pub instructions: u32,
-    /// States that it kept to compare others with, over all instructions.
+    /// States that were kept for comparison, over all instructions.
     pub states: u32,
-    /// The most of them at one time.
+    /// Largest number of such states at one time.
     pub peak_states: u32,
 }
 
-/// A program of the object, and what the verifier says.
+/// A program of the object, and the verifier's result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verified {
     /// Its name.
     pub program: String,
-    /// Or why it is refused, in one line.
+    /// The figures, or the reason for a refusal in one line.
     pub effort: Result<Effort, String>,
 }
 
-/// Has the running kernel verify each program that a recording can load here, with everything asked for,
-/// in the order of their names.
+/// Verifies each program that a recording can load on this kernel, with all options on, in the
+/// order of their names.
 ///
-/// Nothing else in this process can open a file meanwhile.
+/// No other thread of this process can open a file meanwhile.
 ///
 /// # Errors
 ///
-/// The maps cannot be made, or the kernel does not say what it counted.
+/// The maps cannot be created, or the kernel does not report its figures.
 pub fn verify() -> Result<Vec<Verified>> {
     let counters = CounterArray::create(1)
         .context("cannot make the perf event array (root, or CAP_BPF and CAP_PERFMON, is needed; see `uncore-trace doctor`)")?;
@@ -83,7 +83,7 @@ pub fn verify() -> Result<Vec<Verified>> {
 fn one(ebpf: &mut Ebpf, kernel: &Btf, name: String) -> Result<Verified> {
     let program = ebpf.program_mut(&name).with_context(|| format!("there is no program {name}"))?;
     let loaded = match program {
-        // The object's programs of this type are all at this tracepoint.
+        // All programs of this type in the object are for this tracepoint.
         Program::BtfTracePoint(program) => program.load("sched_switch", kernel),
         Program::RawTracePoint(program) => program.load(),
         other => bail!("the BPF program {name} is of the type {:?}", other.prog_type()),
@@ -105,7 +105,7 @@ fn one(ebpf: &mut Ebpf, kernel: &Btf, name: String) -> Result<Verified> {
     Ok(Verified { program: name, effort: Ok(effort) })
 }
 
-/// Reads the line that `print_verification_stats` writes (kernel/bpf/verifier.c, Linux 6.1 to 7.2).
+/// Parses the line of `print_verification_stats` (kernel/bpf/verifier.c, Linux 6.1 to 7.2).
 fn effort(log: &str) -> Option<Effort> {
     let line = log.lines().rev().find(|line| line.starts_with("processed "))?;
     let words: Vec<&str> = line.split_whitespace().collect();
@@ -120,7 +120,7 @@ fn effort(log: &str) -> Option<Effort> {
     })
 }
 
-/// While this exists, nothing in this process gets a new descriptor; those that are open stay.
+/// While this exists, this process cannot open new descriptors; open ones stay.
 struct NoDescriptors(Rlimit);
 
 impl NoDescriptors {

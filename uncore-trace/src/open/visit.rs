@@ -1,4 +1,4 @@
-//! Makes every CPU switch tasks once: what must begin on a certain CPU begins then.
+//! Makes every CPU switch tasks once, to start what must start on that CPU.
 
 use std::thread;
 use std::time::Duration;
@@ -6,8 +6,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-/// Runs for a moment on each of `cpus`, from a thread of its own, and returns those that could
-/// not be visited (offline meanwhile, or outside this process's cpuset).
+/// Runs for a moment on each of `cpus`, in a thread of its own. Returns the CPUs that could not be
+/// visited: they are offline, or outside this process's cpuset.
 pub(super) fn visit(cpus: &[u32]) -> Result<Vec<u32>> {
     let cpus = cpus.to_vec();
     thread::Builder::new()
@@ -27,7 +27,7 @@ fn visit_one(cpu: u32) -> bool {
     if sched_setaffinity(None, &set).is_err() {
         return false;
     }
-    // Sleeping leaves the CPU even where the migration needed no switch.
+    // Sleeping forces a switch even if the migration needed none.
     thread::sleep(Duration::from_micros(1));
     true
 }

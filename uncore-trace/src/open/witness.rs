@@ -1,4 +1,4 @@
-//! Witnesses while a recording runs: what their readings cost, and their end before that of the recording.
+//! Witnesses during a recording: the cost of their readings, and how they are dropped.
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -12,11 +12,11 @@ use super::programs;
 use super::session::Session;
 use crate::count::Count;
 
-/// Runs of the hook below which their mean says nothing.
+/// Fewest runs of the hook for a meaningful average.
 const LEAST_RUNS: u64 = 1000;
 
-/// The run time that the kernel adds up while this exists (`BPF_ENABLE_STATS`, Linux >= 5.8): two more
-/// clock readings at each run of every BPF program.
+/// While this exists, the kernel measures the run time of BPF programs (`BPF_ENABLE_STATS`, Linux
+/// >= 5.8), with two more clock readings at each run of every program.
 #[derive(Debug)]
 pub struct Meter {
     _stats: OwnedFd,
@@ -25,14 +25,14 @@ pub struct Meter {
 }
 
 impl Session {
-    /// Begins to measure how long the hook of `sched_switch` takes; `None` where the kernel cannot.
+    /// Starts to measure the run time of the hook of `sched_switch`; `None` if the kernel cannot.
     pub fn meter(&mut self) -> Option<Meter> {
         let stats = enable_stats(Stats::RunTime).ok()?;
         let (time, runs) = self.hook_runs()?;
         Some(Meter { _stats: stats, time, runs })
     }
 
-    /// How long the hook took since then, its readings included, ns: the mean over all CPUs. `None`
+    /// Average run time of the hook since then over all CPUs, including its readings, ns. `None`
     /// after too few runs.
     pub fn hook_ns(&mut self, since: &Meter) -> Option<f64> {
         let (time, runs) = self.hook_runs()?;
@@ -47,14 +47,14 @@ impl Session {
         Some((info.run_time(), info.run_count()))
     }
 
-    /// What these counters counted so far. One that stopped or cannot be read is left out.
+    /// The current counts of these counters. Counters that stopped or cannot be read are left out.
     pub fn counts_of(&self, ids: &[u32]) -> Vec<(u32, Count)> {
         let those = self.opened.iter().filter(|its| ids.contains(&its.id) && !its.stopped);
         those.filter_map(|its| Some((its.id, its.event.read().ok()?.after(its.base)))).collect()
     }
 
-    /// Stops these counters, which stand alone, for good: they are neither read nor count any longer,
-    /// and their hardware is free. Everything that the ring held before must have been read.
+    /// Stops these counters for good, which must not be in a group. They are no longer read and
+    /// free their hardware. All records that were in the ring before must have been fed.
     ///
     /// # Errors
     ///

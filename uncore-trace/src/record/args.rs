@@ -1,4 +1,4 @@
-//! What was typed, checked: every number in its range, every combination possible.
+//! The options of a recording, checked: every number in its range, every combination possible.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use crate::tables::mode::Mode;
 use crate::tables::series::Keep;
 use crate::tables::thread::Tap;
 
-/// Tracepoints at which counters are read too.
+/// Tracepoints at which counters are also read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Sampling {
     /// `sched_switch`.
@@ -29,81 +29,81 @@ pub enum Sampling {
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a thing of its own to do or not")]
 pub struct Options {
-    /// Where machine files are.
+    /// Root directory of the files that describe the machine.
     pub root: PathBuf,
     /// `-`, `FILE.parquet` or a directory.
     pub output: PathBuf,
-    /// Replace what exists.
+    /// Overwrite an existing output.
     pub force: bool,
     /// Permissions of the files.
     pub mode: Mode,
-    /// When to go on in the next part; `None`: the recording has one.
+    /// When a part ends and the next begins; `None`: one part only.
     pub rotate: Option<Rotate>,
-    /// Which parts to keep; `None`: all.
+    /// How many old parts are kept; `None`: all.
     pub keep: Option<Keep>,
-    /// Cluster the host is in, for the column `cluster`; `None`: not named.
+    /// Name of the host's cluster, for the column `cluster`; `None`: no name.
     pub cluster: Option<String>,
     /// Leave the command line out of the metadata.
     pub no_cmdline: bool,
-    /// From one reading to the next.
+    /// Time between two readings.
     pub tick: Duration,
-    /// What a row covers.
+    /// Length of a window.
     pub interval: Duration,
-    /// How long; `None`: until a signal or the command's end.
+    /// Length of the recording; `None`: until a signal comes or the command ends.
     pub duration: Option<Duration>,
-    /// How long to wait before counting.
+    /// Time to wait before counting begins.
     pub delay: Duration,
-    /// Keep every slice.
+    /// Record every slice.
     pub slices: bool,
-    /// Read at tracepoints too.
+    /// Tracepoints at which counters are also read.
     pub sample_on: Vec<Sampling>,
-    /// Least time between such readings.
+    /// Shortest time between two such readings.
     pub min_gap: Duration,
-    /// How often what was recorded is made to survive a kill.
+    /// How often data is written so that it survives a kill.
     pub flush: Duration,
     /// Cgroups with rows of their own.
     pub cgroups: Vec<String>,
-    /// Owners of deeper cgroups are given to their ancestor of this depth; 0 is the root.
+    /// Owners in deeper cgroups are replaced by their ancestor at this depth; 0 is the root.
     pub cgroup_depth: Option<usize>,
-    /// How counts are divided.
+    /// The method of attribution.
     pub method: Choice,
-    /// How long a window waits for what comes after it, where the method learns.
+    /// How long a window waits for later data, if the method learns.
     pub lag: Duration,
-    /// What witnesses may cost, in percent of each CPU's time, where they are dropped above it; `None`:
-    /// they are kept whatever they cost.
+    /// CPU time that the readings of a witness may take, in percent of each CPU's time. A witness
+    /// that takes more is dropped. `None`: witnesses are never dropped.
     pub witness_budget: Option<f64>,
-    /// Record what block and network devices move, and for whom.
+    /// Record what block and network devices move, by owner.
     pub io: bool,
-    /// What makes the readings.
+    /// What triggers the readings.
     pub timer: Timer,
     /// Ring size in bytes.
     pub buffer: u32,
-    /// Take the marks of `uncore-trace mark`.
+    /// Accept marks from `uncore-trace mark`.
     pub listen: bool,
     /// A FIFO whose lines are marks, or a path where it is made.
     pub marks: Option<PathBuf>,
-    /// The files of the catalog that are not embedded.
+    /// Catalog files of the user.
     pub catalog: Vec<String>,
-    /// Who else takes the rows; an error of the output does not end the recording then.
+    /// A second consumer of the rows. With it, an error of the output does not end the recording.
     pub tap: Option<Tap>,
-    /// What another thread asks of the recorder.
+    /// Requests from another thread.
     pub control: Control,
-    /// Say nothing but errors.
+    /// Print errors only.
     pub quiet: bool,
     /// The command to run.
     pub command: Vec<OsString>,
-    /// What the caller still does when the recording is over.
+    /// What the process needs after the recording.
     pub afterwards: Needs,
 }
 
-/// What another thread asks of a recorder that rotates.
+/// Requests from another thread to a recorder that rotates.
 #[derive(Clone, Debug, Default)]
 pub struct Control {
     end_part: Arc<AtomicBool>,
 }
 
 impl Control {
-    /// The part that is recorded is to end now, whatever its length.
+    /// Asks for the current part to end now, whatever its length.
     pub fn end_part(&self) {
         self.end_part.store(true, Ordering::Relaxed);
     }
@@ -114,12 +114,12 @@ impl Control {
     }
 }
 
-/// How often rows go to a view of this process.
+/// How often rows go to a view in this process.
 const FLUSH: Duration = Duration::from_millis(250);
 
 impl Options {
-    /// A recording of `plan` whose rows go to a view of this process, until a signal; with its ticks and
-    /// windows, and methods chosen by it.
+    /// Options for a view in this process: records `plan` until a signal, with the plan's ticks and
+    /// windows and with method `auto`.
     pub fn for_view(machine: &Machine, plan: &Plan) -> Self {
         let window = Duration::from_nanos(plan.window_ns);
         Self {
@@ -164,14 +164,14 @@ impl Options {
 pub enum AtSwitch {
     /// No counter.
     Nothing,
-    /// Witnesses alone, which are dropped where there are too many switches.
+    /// Witnesses only. They are dropped if there are too many switches.
     Witness,
-    /// Counters, for as long as the recording lasts.
+    /// Counters, for the whole recording.
     Counter,
 }
 
 impl AtSwitch {
-    /// What is read of `plan`; with `optional`, its witnesses may be dropped.
+    /// What `plan` reads at every switch. With `optional`, its witnesses may be dropped.
     pub fn of(plan: &Plan, optional: bool) -> Self {
         let mut read = plan.counters.iter().filter(|counter| counter.at_switch).peekable();
         if read.peek().is_none() {
@@ -184,11 +184,11 @@ impl AtSwitch {
     }
 }
 
-/// A duration with a unit (`10ms`, `2s`, `1m 30s`), or a bare number of `bare`.
+/// Parses a duration with a unit (`10ms`, `2s`, `1m 30s`), or a bare number in units of `bare`.
 ///
 /// # Errors
 ///
-/// Says what a duration looks like.
+/// The text is not a duration; the error shows the format.
 pub fn parse_duration(text: &str, bare: Duration) -> Result<Duration, String> {
     if let Ok(number) = text.parse::<u32>() {
         return bare.checked_mul(number).ok_or_else(|| format!("{text} is too long"));
@@ -201,25 +201,26 @@ pub fn parse_duration(text: &str, bare: Duration) -> Result<Duration, String> {
         .map_err(|error| format!("{error}; write it with a unit: 100us, 10ms, 2s, 1m"))
 }
 
-/// The tick where none is asked for: 1 ms, shorter than a scheduling slice, or the interval if that
-/// is shorter still.
+/// The default tick: 1 ms, which is shorter than a scheduling slice, or the interval if that is
+/// shorter.
 pub fn default_tick(interval: Duration) -> Duration {
     Duration::from_millis(1).min(interval)
 }
 
-/// The shortest time between two drains of the ring.
+/// The shortest time between two drains.
 const DRAIN: Duration = Duration::from_millis(50);
 
-/// The longest. A drain takes more CPU time than the records of 50 ms with 10 counters, whatever it finds: it wakes
-/// an idle CPU, and asks the kernel for what was dropped, which CPUs are online and who runs (docs/cost.md). A
-/// process that lives for a shorter time may be gone before its name is read.
+/// The longest time between two drains. A drain has fixed costs that exceed those of the records of
+/// 50 ms with 10 counters: it wakes an idle CPU, and asks the kernel for drops, online CPUs and
+/// running tasks (docs/cost.md). A process that lives for less than this may exit before its name
+/// is read.
 const LONGEST_DRAIN: Duration = Duration::from_millis(100);
 
-/// What a CPU may send in three drains of the shortest time, KiB. A busy one sends at most one record of 16
-/// tasks (960 bytes) a tick, that is 1 MB/s at 1 kHz; with every slice, 56 bytes a switch, that is
-/// 22 MB/s at the 400 000 switches a second of a pipe benchmark. A reading at every switch, 88
-/// bytes and 24 a counter, is three times that; of witnesses, which are dropped above some 20 000
-/// switches a second, a tenth of it.
+/// What a CPU may send during three of the shortest drain periods, KiB. A busy CPU sends at most
+/// one record of 16 tasks (960 bytes) a tick, which is 1 MB/s at 1 kHz. With every slice it sends
+/// 56 bytes a switch, which is 22 MB/s at the 400 000 switches a second of a pipe benchmark. A
+/// reading at every switch, with 88 bytes and 24 per counter, is three times that. Witnesses send a
+/// tenth of it, because they are dropped above some 20 000 switches a second.
 const fn sent_kib(slices: bool, at_switch: AtSwitch) -> u32 {
     match (slices, at_switch) {
         (false, AtSwitch::Nothing) => 150,
@@ -229,17 +230,17 @@ const fn sent_kib(slices: bool, at_switch: AtSwitch) -> u32 {
     }
 }
 
-/// The ring's size in MiB where none is asked for. It holds what the CPUs send in three drains and 4 MiB
-/// at least, for a recorder that has to wait for its CPU.
+/// The default size of the ring in MiB: what the CPUs send in three drain periods, and at least 4
+/// MiB for a recorder that has to wait for its CPU.
 pub fn buffer_mib(cpus: usize, slices: bool, at_switch: AtSwitch) -> u32 {
     let mib = (cpus as u32).saturating_mul(sent_kib(slices, at_switch)).div_ceil(1024);
-    // What a few CPUs send in the time that it takes to drop a witness.
+    // What a few CPUs send in the time that dropping a witness takes.
     let least = if at_switch == AtSwitch::Witness { 16 } else { 4 };
     mib.clamp(least, 512).next_power_of_two()
 }
 
 impl Options {
-    /// How often the ring is drained: as seldom as it holds what `cpus` CPUs send in three drains.
+    /// The drain period: the longest for which the ring holds three times what `cpus` CPUs send.
     pub(super) fn drain_period(&self, cpus: usize, at_switch: AtSwitch) -> Duration {
         if !self.sample_on.is_empty() {
             // The ring is not sized for that.
@@ -285,14 +286,14 @@ mod tests {
             options.drain_period(cpus, at_switch)
         };
         assert_eq!(period(2, false, AtSwitch::Nothing), ms(100));
-        // 32 MiB for 21.
+        // 32 MiB hold what 21 CPUs send.
         assert!((ms(70)..ms(80)).contains(&period(144, false, AtSwitch::Nothing)));
         assert!((ms(60)..ms(65)).contains(&period(2, true, AtSwitch::Nothing)));
-        // It cannot be larger.
+        // The ring cannot be larger.
         assert_eq!(period(1024, true, AtSwitch::Counter), ms(50));
         let often = Options { sample_on: vec![Sampling::Sched], ..options.clone() };
         assert_eq!(often.drain_period(2, AtSwitch::Nothing), ms(50));
-        // What was recorded must be there at the next flush.
+        // Data must be written before the next flush.
         let soon = Options { flush: ms(100), ..options };
         assert_eq!(soon.drain_period(2, AtSwitch::Nothing), ms(25));
     }

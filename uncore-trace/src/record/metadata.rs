@@ -17,18 +17,18 @@ use crate::plan::Plan;
 use crate::schema::loss::Cause;
 use crate::schema::{SCHEMA_VERSION, metadata};
 
-/// What the recorder itself used.
+/// Resources that the recorder used.
 #[derive(Debug, Serialize)]
 struct Own {
-    /// User and system time, all threads.
+    /// User and system time of all threads.
     cpu_ns: i64,
-    /// Highest resident set.
+    /// Largest resident set size.
     max_rss_bytes: u64,
-    /// What made the readings.
+    /// What triggered the readings.
     timer: &'static str,
 }
 
-/// What is known before anything is counted.
+/// The metadata that are known before counting begins.
 pub(super) fn at_start(
     options: &Options,
     plan: &Plan,
@@ -68,17 +68,17 @@ pub(super) fn at_start(
 /// How a part of a recording ended.
 #[derive(Debug)]
 pub(super) struct End {
-    /// Both clocks at its begin.
+    /// Both clocks at the begin of the part.
     pub clock: Snapshot,
-    /// What made the readings.
+    /// What triggered the readings.
     pub timer: Timer,
-    /// Whether nothing is missing.
+    /// Whether no data is missing.
     pub complete: bool,
-    /// User and system time of this process at its begin, ns.
+    /// User and system time of this process at the begin of the part, ns.
     pub own_cpu_ns: i64,
 }
 
-/// What is known at the end, added to what was at the start.
+/// The metadata at the end: those of the start, and what is known now.
 pub(super) fn at_end(
     pairs: &mut BTreeMap<String, String>,
     timeline: &Timeline,
@@ -101,7 +101,7 @@ pub(super) fn at_end(
     Ok(())
 }
 
-/// The losses so far, for the end and for a recording that is killed before it.
+/// Adds the losses so far: at the end, and at each seal in case the recorder is killed.
 pub(super) fn losses(pairs: &mut BTreeMap<String, String>, ledger: &Ledger) -> Result<()> {
     let by_name = |losses: &BTreeMap<Cause, u64>| {
         let named: BTreeMap<_, _> = losses.iter().map(|(cause, n)| (cause.name(), *n)).collect();
@@ -112,7 +112,7 @@ pub(super) fn losses(pairs: &mut BTreeMap<String, String>, ledger: &Ledger) -> R
     Ok(())
 }
 
-/// Enters the counters that could not be opened.
+/// Enters the counters that could not be opened as losses.
 pub(super) fn unopened(ledger: &mut Ledger, unopened: &[Unopened], now: u64) {
     for counter in unopened {
         ledger.explain(Cause::NotOpened, now, Some(counter.counter), &counter.reason);
@@ -129,7 +129,7 @@ pub fn own_cpu_ns() -> i64 {
     time.tv_sec * 1_000_000_000 + time.tv_nsec
 }
 
-/// `VmHWM` of /proc/self/status; 0 only where procfs cannot be read.
+/// Largest resident set size: `VmHWM` of /proc/self/status; 0 if procfs cannot be read.
 fn max_rss_bytes() -> u64 {
     procfs::process::Process::myself()
         .and_then(|own| own.status())

@@ -1,4 +1,4 @@
-//! Records: runs the pipeline from an open session to finished tables.
+//! Recording: runs the pipeline from an open session to finished tables.
 
 mod args;
 pub mod marks;

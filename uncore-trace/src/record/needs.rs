@@ -1,4 +1,4 @@
-//! What a recorder still needs once everything is attached.
+//! Files and system calls that a recorder needs after everything is attached.
 
 use super::args::Options;
 use crate::confine::{Needs, RECORDER};
@@ -6,10 +6,11 @@ use crate::discover::Machine;
 use crate::identity::runtimes::Runtimes;
 use crate::workload::Workload;
 
-/// Where the kernel and container runtimes tell of CPUs, processes, cgroups, interrupts and containers.
+/// Where the kernel and container runtimes describe CPUs, processes, cgroups, interrupts and
+/// containers.
 const TREES: [&str; 4] = ["proc", "sys", "run", "var/lib"];
 
-/// What the thread needs that drains the ring, follows the counters and looks names up.
+/// What the thread needs that drains the ring, follows the counters and looks up names.
 pub(super) fn needs(machine: &Machine, options: &Options, workload: &Workload) -> Needs {
     let root = &machine.root;
     let trees = TREES.iter().map(|tree| root.join(tree)).chain(Runtimes::trees(root));

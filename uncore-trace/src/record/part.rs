@@ -1,8 +1,8 @@
-//! A part of a recording: what is made of the records between two ticks, and where it goes.
+//! A part of a recording: the data of the records between two ticks, and its files.
 //!
-//! A recording that is not rotated is one part. Guarantees: a part is a recording of its own, with its
-//! own windows, names, losses and metadata; of two parts that follow each other the first stops with
-//! the tick with which the second starts, so that no count, time or window is in both or in neither.
+//! A recording that is not rotated is one part. Guarantees: a part is a complete recording, with
+//! its own windows, names, losses and metadata. A part stops at the tick at which the next one
+//! starts, so no count, time or window is in both or in neither.
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::Instant;
@@ -24,7 +24,7 @@ use crate::schema::origin::Origin;
 use crate::tables::thread::{Finishing, WriterHandle};
 use crate::tables::writer::{Create, Target};
 
-/// What all parts have in common.
+/// What all parts share.
 #[derive(Debug)]
 pub(super) struct Common<'a> {
     pub options: &'a Options,
@@ -32,11 +32,11 @@ pub(super) struct Common<'a> {
     pub plan: &'a Plan,
     /// The CPUs that were online when the recording began.
     pub cpus: Vec<u32>,
-    /// The counters that were opened and not given up.
+    /// The counters that were opened and not dropped.
     pub opened: HashSet<u32>,
     /// Counters that stopped and have not started again.
     pub stopped: BTreeMap<u32, Stopped>,
-    /// Witnesses that are read no longer, and why.
+    /// Witnesses that are no longer read, and why.
     pub dropped: BTreeMap<u32, String>,
 }
 
@@ -53,7 +53,7 @@ impl<'a> Common<'a> {
         Self { options, machine, plan, cpus, opened, stopped, dropped }
     }
 
-    /// Counters stopped, are read elsewhere, or count again.
+    /// Applies a change: counters that stopped, are read elsewhere, or count again.
     pub(super) fn follow(&mut self, change: &Change) {
         self.stopped.extend(change.stopped.iter().map(|its| (its.id, *its)));
         let placed = change.layouts.iter().flat_map(|layouts| layouts.values());
@@ -63,7 +63,7 @@ impl<'a> Common<'a> {
     }
 }
 
-/// The files of a part that has not begun.
+/// The files of a part before its first tick.
 #[derive(Debug)]
 pub(super) struct Draft {
     writer: WriterHandle,
@@ -72,12 +72,12 @@ pub(super) struct Draft {
 }
 
 impl Draft {
-    /// Makes the files of a part. The offset between its clocks is that of the part before it, unless the wall
-    /// clock was set since then.
+    /// Creates the files of a part. The offset between its clocks is that of the previous part,
+    /// unless the wall clock was set since.
     ///
     /// # Errors
     ///
-    /// They cannot be made.
+    /// The files cannot be created.
     pub(super) fn create(
         target: Target,
         options: &Options,
@@ -92,7 +92,7 @@ impl Draft {
         Ok(Self { writer, pairs, clock })
     }
 
-    /// The part begins with this tick.
+    /// Begins the part with this tick.
     ///
     /// # Errors
     ///
@@ -156,7 +156,7 @@ impl Draft {
             ledger.explain(Cause::IoUnseen, now, None, unseen);
         }
         let start_ns = start_tick * plan.tick_ns;
-        // What changed since the recording began.
+        // Changes since the recording began.
         let change = Change {
             came: missing(&common.cpus, &online),
             stopped: common.stopped.values().copied().collect(),
@@ -165,8 +165,8 @@ impl Draft {
         if !change.came.is_empty() || !change.stopped.is_empty() {
             timeline.follow(&change, start_ns, &mut sink, &mut |_| None);
         }
-        // The writer has the rows of counters and CPUs before the first row that refers to them: it seals them
-        // first.
+        // Rows of counters and CPUs go to the writer before the first row that refers to them: the
+        // writer seals them in that order.
         sink.flush(&mut writer)?;
         Ok(Part {
             timeline,
@@ -182,7 +182,7 @@ impl Draft {
     }
 }
 
-/// A part that has begun.
+/// A part after its first tick.
 #[derive(Debug)]
 pub(super) struct Part {
     pub timeline: Timeline,
@@ -191,17 +191,17 @@ pub(super) struct Part {
     pub start_ns: u64,
     pub writer: WriterHandle,
     pub begin: Instant,
-    /// The metadata of the last seal, and how many losses it tells of.
+    /// The metadata at the last seal, and the number of losses in them.
     pairs: BTreeMap<String, String>,
     losses_sealed: Option<u64>,
     pub clock: Snapshot,
-    /// What this process had used when the part began.
+    /// CPU time that this process had used when the part began.
     own_cpu_ns: i64,
 }
 
 impl Part {
-    /// Hands all rows to the writer and makes them survive a kill, with what was lost and marked so
-    /// far: a recorder that is killed has no other chance.
+    /// Hands all rows to the writer and makes them survive a kill, with the losses and marks so
+    /// far: a recorder that is killed cannot write them later.
     pub(super) fn seal(&mut self, marks: &Taken) -> Result<()> {
         marks.hand_over(&mut self.sink, &mut self.timeline.ledger);
         self.sink.flush(&mut self.writer)?;
@@ -214,7 +214,7 @@ impl Part {
         self.writer.seal()
     }
 
-    /// Ends the part: its thread finishes the files. Returns what was lost too, by cause.
+    /// Ends the part; its thread finishes the files. Returns its losses by cause.
     pub(super) fn end(
         mut self,
         marks: &Taken,

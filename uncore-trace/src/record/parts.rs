@@ -1,9 +1,9 @@
-//! The parts of a recording that take records: the live one, and for a moment the one after it.
+//! The parts of a recording that take records: the live one and, during a rotation, the next one.
 //!
-//! Where one part ends and the next begins, both take what is drained until the first is closed up to
-//! its last tick; each keeps what is of its own time. Then the thread of the first finishes its files.
-//! Guarantee: one part at a time is finished, so that what waits for a slow disk is bounded: until it
-//! is, the live part goes on beyond its time or size.
+//! During a rotation both parts take all records until the first one is closed up to its last tick;
+//! each keeps those of its own time. Then a thread finishes the files of the first part. Guarantee:
+//! the files of one part at a time are being finished, so what waits for a slow disk is bounded.
+//! Until that is done, the live part may exceed its time or size.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,31 +23,32 @@ use crate::schema::loss::{Cause, Losses};
 use crate::tables::thread::Finishing;
 use crate::tables::writer::Finished;
 
-/// After this long without the last readings a part, or the recording, ends without them.
+/// A part, or the recording, ends without its last readings if they have not arrived after this
+/// time.
 pub(super) const LAST_WAIT: Duration = Duration::from_secs(2);
 
-/// See the module.
+/// The parts of a recording.
 #[derive(Debug)]
 pub(super) struct Parts {
-    /// The part that is recorded.
+    /// The part that is being recorded.
     pub live: Part,
-    /// The part that begins where the live one ends, until that is closed.
+    /// The next part, during a rotation.
     next: Option<Part>,
     pub marks: Marks,
     rotation: Option<Rotation>,
-    /// A part whose files are being finished.
+    /// The part whose files are being finished.
     finishing: Option<Finishing>,
-    /// Room on the disk for what is recorded.
+    /// Disk space for the live part.
     room: Room,
     finished: Finished,
-    /// How many parts are over.
+    /// Number of parts that have ended.
     ended: u32,
-    /// What was lost in the parts before the live one.
+    /// Losses of the parts before the live one.
     losses: BTreeMap<Cause, u64>,
     timer: Timer,
 }
 
-/// What all parts amount to.
+/// The totals of all parts.
 #[derive(Debug)]
 pub(super) struct Ended {
     pub finished: Finished,
@@ -71,17 +72,17 @@ impl Parts {
         }
     }
 
-    /// What the thread needs that makes and removes parts.
+    /// What the thread needs that creates and removes parts.
     pub(super) fn needs(&self) -> Needs {
         self.rotation.as_ref().map(Rotation::needs).unwrap_or_default()
     }
 
-    /// Those that take records, the older one first.
+    /// The parts that take records, oldest first.
     pub(super) fn open(&mut self) -> impl Iterator<Item = &mut Part> {
         [Some(&mut self.live), self.next.as_mut()].into_iter().flatten()
     }
 
-    /// Takes a record.
+    /// Gives a record to all parts that take records.
     pub(super) fn feed(&mut self, record: Record) {
         if let Some(next) = &mut self.next {
             next.timeline.feed(record.clone(), &mut next.sink);
@@ -89,7 +90,7 @@ impl Parts {
         self.live.timeline.feed(record, &mut self.live.sink);
     }
 
-    /// Where what happened at `time` is noted.
+    /// The ledger for a loss at `time`.
     pub(super) fn ledger(&mut self, time: u64) -> &mut Ledger {
         let part = match &mut self.next {
             Some(next) if next.start_ns <= time => next,
@@ -98,12 +99,12 @@ impl Parts {
         &mut part.timeline.ledger
     }
 
-    /// Rows of `fabric` so far.
+    /// Number of rows of `fabric` so far.
     pub(super) fn rows(&self) -> u64 {
         self.finished.rows + self.live.sink.fabric_rows()
     }
 
-    /// What was lost so far.
+    /// The losses so far.
     pub(super) fn losses(&self) -> Losses {
         let mut totals = self.losses.clone();
         add(&mut totals, self.live.timeline.ledger.totals());
@@ -115,8 +116,8 @@ impl Parts {
         self.live.seal(&self.marks.taken())
     }
 
-    /// Goes on in the next part when the live one has its time or its size, and ends the live one once
-    /// all of it is closed.
+    /// Starts the next part when the live one has reached its time or size, and ends the live one
+    /// once it is closed up to its last tick.
     pub(super) fn rotate(&mut self, common: &Common<'_>, session: &Session) -> Result<()> {
         let Some(rotation) = &mut self.rotation else { return Ok(()) };
         let sealed = self.live.writer.sealed_bytes();
@@ -126,7 +127,8 @@ impl Parts {
             rotation.trim(sealed);
         }
         let options = common.options;
-        // A recording that is asked for has the parts that were asked for; the agent's ring has its size.
+        // A part that the user asked for keeps its limits; only a ring of the agent is limited by
+        // its total size.
         if options.tap.is_some() {
             if let Some(room) = self.room.make(sealed) {
                 rotation.trim(room);
@@ -154,14 +156,14 @@ impl Parts {
             draft => draft?,
         };
         rotation.has_next();
-        // A window is in one part.
+        // Parts meet at the end of a window, so that each window is in one part.
         let start_tick = (now / plan.window_ns + 1) * plan.window_ns / plan.tick_ns;
         self.live.timeline.stop_at(start_tick);
         self.next = Some(draft.begin(common, session, start_tick)?);
         Ok(())
     }
 
-    /// Ends the live part; the next one is live from here.
+    /// Ends the live part. The next one becomes live.
     pub(super) fn turn(&mut self) -> Result<()> {
         let Some(next) = self.next.take() else { return Ok(()) };
         let marks = self.marks.turn(next.start_ns as i64);
@@ -175,15 +177,15 @@ impl Parts {
         Ok(())
     }
 
-    /// Before the recording ends: gives up a part that has not begun, as the live one goes on to the
-    /// end. `true` if none is left to wait for.
+    /// Before the recording ends: drops a next part that has not begun, so that the live one goes
+    /// on to the end. `true` if no part is left to wait for.
     pub(super) fn is_settled(&mut self) -> bool {
         let now = mono_ns() as u64;
         self.next.take_if(|next| next.start_ns > now);
         self.next.is_none()
     }
 
-    /// Ends the last part and waits for the files of all.
+    /// Ends the last part and waits for the files of all parts.
     pub(super) fn finish(mut self) -> Result<Ended> {
         let (last, totals) = self.live.end(&self.marks.taken(), self.timer)?;
         add(&mut self.losses, &totals);
@@ -198,7 +200,7 @@ impl Parts {
     }
 }
 
-/// Adds what was lost in a part.
+/// Adds the losses of a part.
 fn add(totals: &mut BTreeMap<Cause, u64>, lost: &BTreeMap<Cause, u64>) {
     for (&cause, count) in lost {
         *totals.entry(cause).or_default() += count;

@@ -1,4 +1,4 @@
-//! What became of the planned counters: rows of the table `counters`, and warnings.
+//! What happened to the planned counters: rows of the table `counters`, and warnings.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use crate::schema::link::{Counted, Link, Peak};
 use crate::schema::origin::Origin;
 use crate::schema::{counters, links};
 
-/// Warns of counters that could not be opened: of witnesses that may be missing once for all.
+/// Warns of counters that could not be opened; optional witnesses get one warning in total.
 pub(super) fn warn_of_unopened(plan: &Plan, session: &Session, options: &Options) {
     let optional: BTreeSet<u32> = match options.witness_budget {
         Some(_) => plan.witnesses().map(|its| its.id).collect(),
@@ -26,7 +26,8 @@ pub(super) fn warn_of_unopened(plan: &Plan, session: &Session, options: &Options
     }
 }
 
-/// A row of `counters` for each; `failed` are those that are not read, with the reason.
+/// Writes a row of `counters` for each counter. `failed` holds those that are not read, with the
+/// reason.
 pub(super) fn plan_rows(plan: &Plan, failed: &BTreeMap<u32, &str>, sink: &mut Sink) {
     if !sink.wants(&counters::TABLE) {
         return;
@@ -64,7 +65,7 @@ pub(super) fn plan_rows(plan: &Plan, failed: &BTreeMap<u32, &str>, sink: &mut Si
     }
 }
 
-/// A row of `links` for each counter of a link.
+/// Writes a row of `links` for each counter of a link.
 pub(super) fn link_rows(plan: &Plan, sink: &mut Sink) {
     if !sink.wants(&links::TABLE) {
         return;

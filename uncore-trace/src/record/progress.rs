@@ -1,4 +1,4 @@
-//! What a person at a terminal sees while recording: one line, redrawn.
+//! The progress line that a recording shows on a terminal.
 
 use std::io::{IsTerminal as _, stderr};
 use std::time::Instant;
@@ -7,7 +7,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::schema::loss::Losses;
 
-/// The line; hidden where nobody looks.
+/// The line; hidden if standard error is not a terminal.
 #[derive(Debug)]
 pub(super) struct Progress {
     bar: ProgressBar,
@@ -15,7 +15,7 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// Shows the line if standard error is a terminal and `quiet` is not asked for.
+    /// Shows the line if standard error is a terminal, unless `quiet`.
     pub(super) fn new(quiet: bool) -> Self {
         let shown = !quiet && stderr().is_terminal();
         let target = if shown {
@@ -29,19 +29,19 @@ impl Progress {
         Self { bar, begin: Instant::now() }
     }
 
-    /// Redraws. What does not fit into the terminal's width is cut off.
+    /// Redraws the line, cut to the width of the terminal.
     pub(super) fn update(&self, rows: u64, losses: &Losses) {
         self.bar.set_message(words(self.begin.elapsed().as_secs_f64(), rows, losses));
         self.bar.tick();
     }
 
-    /// Takes the line away.
+    /// Removes the line.
     pub(super) fn finish(&self) {
         self.bar.finish_and_clear();
     }
 }
 
-/// What is missing stands before what only cost precision: the end may be cut off.
+/// The text. Missing data comes before losses of precision, because the end may be cut off.
 fn words(seconds: f64, rows: u64, losses: &Losses) -> String {
     let lost = losses.brief();
     let colon = if lost.is_empty() { "" } else { "; " };

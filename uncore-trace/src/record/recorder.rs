@@ -1,5 +1,5 @@
-//! The loop: drain the ring, advance the time line, hand rows to the writer, until it is time to
-//! stop; then close the last window and finish the tables.
+//! The recorder's loop: drain the ring, advance the time line, hand rows to the writer. At the end
+//! it closes the last window and finishes the tables.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -31,26 +31,26 @@ use crate::tables::place;
 use crate::tables::writer::{Finished, Target};
 use crate::workload::Workload;
 
-/// Records of what happened this long before a drain have reached the ring: a program that is
-/// preempted by the hypervisor in the middle may be late.
+/// Records of events that happened this long before a drain are in the ring. The delay allows for a
+/// program that the hypervisor preempts before it sends its record.
 const SETTLE_NS: u64 = 5_000_000;
 
-/// Records that are fed between two looks at the clock, some 50 us.
+/// Records that are fed between two readings of the clock, some 50 us.
 const RECORDS_AT_ONCE: u64 = 64;
 
-/// After this long it ends also with something left in the ring.
+/// The recording ends after this wait even if the ring is not empty.
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
-/// How a recording ended.
+/// The result of a recording.
 #[derive(Debug)]
 pub struct Outcome {
     /// What was written.
     pub finished: Finished,
-    /// In how many parts: 1 unless it was rotated.
+    /// Number of parts: 1 unless the recording was rotated.
     pub parts: u32,
-    /// What was not seen, by what it costs; it says whether the recording is complete.
+    /// The losses; they say whether the recording is complete.
     pub losses: Losses,
-    /// Length of the recording, s.
+    /// Length of the recording in seconds.
     pub seconds: f64,
     /// Counters that were read.
     pub counters: usize,
@@ -60,25 +60,26 @@ struct Recorder<'a> {
     common: Common<'a>,
     session: Session,
     online: Online,
-    /// How often the ring is drained.
+    /// The drain period.
     drain: Duration,
     parts: Parts,
     drops: Drops,
-    /// Watches the witnesses, where they may be dropped.
+    /// Watches the witnesses, if they may be dropped.
     watch: Option<Watch<'a>>,
-    /// When counters last changed their places, ns.
+    /// When counters last changed their reader CPUs, ns.
     changed: u64,
-    /// The CPUs that were online at these times, the oldest first: each for when all that was sent
-    /// before has been fed, and with it all that a CPU sent which went offline.
+    /// Lists of the CPUs that were online, with the time of each look, oldest first. A list is
+    /// applied once all records sent before its time have been fed, which include all records of
+    /// CPUs that went offline.
     looks: VecDeque<(u64, Vec<u32>)>,
-    /// `Drops::moved` when counters were last gone after.
+    /// The value of `Drops::moved` when the counters were last followed.
     followed: u64,
     sealed: Instant,
 }
 
 /// Records `plan` on `machine` as `options` say, until the command ends, a signal comes or the time
-/// is over. The command is started here; when this returns, also with an error, all files are
-/// closed, no counter and no program is left in the kernel, and the command may still run.
+/// is over. The command is started here. When this returns, also with an error, all files are
+/// closed and no counter or program is left in the kernel; the command may still run.
 ///
 /// Once everything is attached and the command runs, this process is confined for good
 /// ([`crate::confine`]): it cannot record a second time.
@@ -134,7 +135,7 @@ pub async fn record(
     };
     let begin = Instant::now();
     if options.delay.is_zero() {
-        // Counting has begun: the command is seen from its first instruction.
+        // Counting has begun, so the command is seen from its first instruction.
         *workload = Workload::start(&options.command)?;
     }
     priority::raise_priority();
@@ -162,7 +163,7 @@ impl Recorder<'_> {
                 _ = ticks.tick() => {
                     if !self.drain()? {
                         ticks.reset_immediately();
-                        // Without a pause the runtime never looks for signals.
+                        // Without a pause the runtime would never check for signals.
                         tokio::task::yield_now().await;
                     }
                     self.seal_if_due()?;
@@ -178,23 +179,24 @@ impl Recorder<'_> {
         Ok(())
     }
 
-    /// Waits for the readings of the last tick, closes everything, and stops the session.
+    /// Waits for the readings of the last tick, closes all windows, and stops the session.
     async fn stop(&mut self, signals: &mut Signals, tick_ns: u64) -> Result<()> {
         self.watch = None;
         self.settle(signals).await?;
         self.parts.live.timeline.stop_at(mono_ns() as u64 / tick_ns + 1);
-        // The last tick's readings have come by then, and nothing after them matters: with the
-        // programs gone the ring can only get emptier.
+        // By then the last tick's readings have arrived. Later records are not needed: once the
+        // programs are detached, nothing refills the ring.
         sleep(2 * self.common.options.tick + Duration::from_nanos(2 * SETTLE_NS)).await;
         self.remember_running().await;
-        // Also what the command wrote just before it ended has been read by now.
+        // Marks that the command wrote just before it ended have been read by now.
         self.parts.marks.close();
-        // Of a CPU that was away too shortly to be seen, and with nobody's hint.
+        // Counters that stopped because a CPU went offline for a time too short to be noticed
+        // otherwise.
         let stopped = self.session.take_stopped();
         self.session.stop()?;
         let counts = self.session.counts();
         let counted = mono_ns() as u64;
-        // Everything in the ring is from before these counts.
+        // All records in the ring are older than these counts.
         let begin = Instant::now();
         while !self.feed()?.1 && begin.elapsed() < LONGEST_WAIT {
             tokio::task::yield_now().await;
@@ -210,7 +212,7 @@ impl Recorder<'_> {
                 () = sleep(pause) => {
                     pause = Duration::from_millis(5);
                     if !self.drain()? {
-                        // What is missing may be in the rest.
+                        // What is missing may be in the rest of the ring.
                         (waiting, pause) = (Instant::now(), Duration::ZERO);
                     }
                 }
@@ -236,8 +238,8 @@ impl Recorder<'_> {
         Ok(())
     }
 
-    /// What happened to CPUs and counters since the last look, at the end of the recording: the
-    /// counters had these counts at `now`.
+    /// Applies the changes of CPUs and counters since the last look, at the end of the recording.
+    /// `counts` are the counts of the counters at `now`.
     fn last_change(
         &mut self,
         stopped: Vec<Stopped>,
@@ -251,8 +253,8 @@ impl Recorder<'_> {
         Ok(())
     }
 
-    /// Remembers who runs on each CPU: a task that leaves once the programs are gone sends nothing,
-    /// and may be gone itself before its time is looked for.
+    /// Remembers which task runs on each CPU. A task that leaves after the programs are detached
+    /// sends no record, and may have exited before its time is closed.
     async fn remember_running(&mut self) {
         let begin = Instant::now();
         let session = &self.session;
@@ -263,26 +265,33 @@ impl Recorder<'_> {
         }
     }
 
-    /// Takes what is in the ring, for a drain period at most: a machine that fills it faster than it
-    /// is emptied must not keep the recorder from its other duties. `false` if something is left.
+    /// Processes the records in the ring, for one drain period at most, so that a machine that
+    /// fills the ring faster than it is emptied does not keep the recorder from its other duties.
+    /// `false` if records are left.
     fn drain(&mut self) -> Result<bool> {
         let now = mono_ns() as u64;
         let online = self.online.look()?;
-        // A CPU that leaves and returns while the ring is behind was away all the same.
+        // Every change is queued, not only the latest list: a CPU that leaves and returns while the
+        // ring is behind was offline all the same.
         if self.looks.back().is_none_or(|(_, last)| last != online) {
             self.looks.push_back((now, online.to_vec()));
         }
+        // CPUs are listed before the ring is read: a CPU that is offline in the list has sent all
+        // its records before, so they are fed below.
         let (horizon, emptied) = self.feed()?;
         let fed = if emptied { now } else { horizon };
         let has_all = self.has_all_of_gone(fed);
         let look = self.looks.pop_front_if(|(time, _)| *time <= fed && has_all);
+        // A change applies to what is sent after it. So it waits until everything from before is
+        // fed, and one change is made per drain.
         let has_changed = match look {
             Some((_, online)) => self.follow(&online)?,
-            // What was sent of the places before the last ones has been fed.
+            // The previous change of reader CPUs is complete: all records that were sent before it
+            // have been fed.
             None => fed >= self.changed && self.drop_witnesses()?,
         };
         if has_changed {
-            // What is sent until now is of the CPUs as they were before this one.
+            // Records sent until now describe the CPUs before the next change.
             self.changed = mono_ns() as u64;
             self.looks.iter_mut().for_each(|(time, _)| *time = self.changed);
         }
@@ -303,8 +312,8 @@ impl Recorder<'_> {
         failed.map_or(Ok(emptied), Err)
     }
 
-    /// Feeds what is in the ring to the time line, for a drain period at most. Returns the time up to which
-    /// all was fed, and whether that is all there was.
+    /// Feeds the records in the ring to the time line, for one drain period at most. Returns the
+    /// time up to which all records were fed, and whether the ring was emptied.
     fn feed(&mut self) -> Result<(u64, bool)> {
         let mut horizon = (mono_ns() as u64).saturating_sub(SETTLE_NS);
         let begin = Instant::now();
@@ -326,8 +335,8 @@ impl Recorder<'_> {
             }
             if records % RECORDS_AT_ONCE == 0 && begin.elapsed() >= self.drain {
                 emptied = false;
-                // What is left is newer than what was fed, by less than the ring can be out of
-                // order.
+                // The records that are left are newer than those that were fed, except for the
+                // disorder of the ring.
                 horizon = horizon.min(self.parts.live.timeline.newest().saturating_sub(SETTLE_NS));
                 break;
             }
@@ -343,8 +352,8 @@ impl Recorder<'_> {
         Ok((horizon, emptied))
     }
 
-    /// Drops the witnesses that cost too much, or whose counters of the core PMU others need. `true` if
-    /// there were any.
+    /// Drops the witnesses that cost too much, or whose core PMU counters another tool needs.
+    /// `true` if any were dropped.
     fn drop_witnesses(&mut self) -> Result<bool> {
         let now = mono_ns() as u64;
         let look = |watch: &mut Watch<'_>| watch.look(&mut self.session, now);
@@ -369,7 +378,8 @@ impl Recorder<'_> {
         Ok(true)
     }
 
-    /// Whether all has been fed that those CPUs sent which the next look finds offline, and the last too.
+    /// Whether all records were fed of those CPUs that are offline in both the next and the last
+    /// look.
     fn has_all_of_gone(&self, fed: u64) -> bool {
         let Some(((_, next), (_, last))) = self.looks.front().zip(self.looks.back()) else {
             return true;
@@ -381,7 +391,7 @@ impl Recorder<'_> {
             .has_all_of(is_gone, fed, &mut |cpu| unsent(&self.session, cpu).ok()?)
     }
 
-    /// Goes after counters whose CPU went offline. `true` if something is read elsewhere from here.
+    /// Finds counters whose CPU went offline. `true` if a counter is read elsewhere from now on.
     fn follow(&mut self, online: &[u32]) -> Result<bool> {
         let mut is_elsewhere = false;
         for part in self.parts.open() {
@@ -389,13 +399,15 @@ impl Recorder<'_> {
         }
         let hint = is_elsewhere || self.followed < self.drops.moved;
         self.followed = self.drops.moved;
-        // A CPU that is given counters may read them before all of them are placed.
+        // The time is taken before the change: a CPU may read some of its new counters before all
+        // are placed.
         let before = mono_ns() as u64;
         let Some(mut change) = self.session.follow(online, &self.common.machine.root, hint)? else {
             return Ok(false);
         };
         if !change.gone.is_empty() {
-            // One that is back already writes its state again: its absence was idle time.
+            // A CPU that is back online writes its state again, so its short absence is counted as
+            // idle time.
             let back = self.online.look()?;
             change.gone.retain(|cpu| !back.contains(cpu));
         }
@@ -403,13 +415,13 @@ impl Recorder<'_> {
         Ok(true)
     }
 
-    /// Tells the time line of a change that happened at `time`.
+    /// Applies a change that happened at `time` to the parts.
     fn apply(&mut self, change: &Change, time: u64) -> Result<()> {
         let session = &self.session;
         let mut look = |cpu| unsent(session, cpu).ok()?;
         for part in self.parts.open() {
             part.timeline.follow(change, time, &mut part.sink, &mut look);
-            // As at the begin: what refers to the CPUs of now comes later.
+            // As at the begin of a part: rows that refer to the current CPUs must come later.
             part.sink.flush(&mut part.writer)?;
         }
         self.common.follow(change);
@@ -446,9 +458,9 @@ impl Recorder<'_> {
         Ok(())
     }
 
-    /// Seals early enough that what is not yet closed is part of the flush interval too.
+    /// Seals early, so that data which is not closed yet is written within the flush interval too.
     fn seal_if_due(&mut self) -> Result<()> {
-        // A drain is a period late at most, and a seal takes its time too.
+        // A drain is late by at most one period, and a seal takes time.
         let margin = 2 * self.drain + self.common.options.flush / 10;
         let options = self.common.options;
         let waits = self.parts.live.timeline.waits();
@@ -464,16 +476,16 @@ impl Recorder<'_> {
 
     fn finish(self, seconds: f64) -> Result<Outcome> {
         let counters = self.session.opened();
-        // Nothing of the session is needed any more, and the machine should not pay for it while
-        // the file is put together.
+        // The session is not needed any more; its programs should not run while the files are
+        // finished.
         drop(self.session);
         let Ended { finished, parts, losses } = self.parts.finish()?;
         Ok(Outcome { finished, parts, losses, seconds, counters })
     }
 }
 
-/// With a delay the command runs for that long before anything is counted. `true` if the recording
-/// is over by then.
+/// With a delay, the command runs that long before counting begins. `true` if the recording is over
+/// by then.
 async fn delay(options: &Options, workload: &mut Workload, signals: &mut Signals) -> Result<bool> {
     if options.delay.is_zero() {
         return Ok(false);
@@ -499,16 +511,16 @@ fn session_options(options: &Options) -> open::Options {
     }
 }
 
-/// Whether `output` is a directory, which has the raw tables too.
+/// Whether `output` is a directory, which holds the raw tables too.
 ///
 /// # Errors
 ///
-/// The name does not tell what it is to be.
+/// The name is of neither kind.
 pub fn has_raw_tables(output: &Path) -> Result<bool> {
     Ok(matches!(place::target(output)?, Target::Dataset(_)))
 }
 
-/// What a CPU has not sent; `None` while it is writing that.
+/// A CPU's unsent state; `None` while the CPU writes it.
 fn unsent(session: &Session, cpu: u32) -> Result<Option<Peek>> {
     let (state, io) = session.cpu_state(cpu)?;
     Ok(peek(cpu, &state, io.as_ref()))

@@ -1,28 +1,30 @@
-//! Room on the disk for the part that is recorded, where all parts have so many bytes together at most.
+//! Disk space for the live part, if the size of all parts together is limited.
 //!
-//! Guarantee: before a part has more bytes than there was room for, older parts are removed. A part needs twice
-//! its bytes in the end: its files are made of what is on disk, which is removed after that.
+//! Guarantee: older parts are removed before the live part exceeds the space that was free. A part
+//! needs twice its size at the end: its final files are written while its segments still exist.
 
 use crate::tables::series::Keep;
 
-/// What a part may have more than its rows: files without rows, and those of the part that follows it.
+/// What a part needs beyond its rows: files without rows, and those of the next part.
 const SMALL: u64 = 2 << 20;
 
-/// A part is ended when this part of all bytes is its own: twice that, and as much while the next one grows.
+/// A part ends when it has 1/SHARE of the total size: finishing it needs twice that, and the next
+/// part grows by as much meanwhile.
 const SHARE: u64 = 4;
 
-/// See the module.
+/// The disk space of the live part.
 #[derive(Debug, Default)]
 pub(super) struct Room {
-    /// What there is room for; `None`: not looked at.
+    /// Bytes for which space was made; `None`: not determined yet.
     has: Option<u64>,
-    /// What the part needs whose files are being finished.
+    /// Bytes needed by the part whose files are being finished.
     finishing: u64,
 }
 
 impl Room {
-    /// The part that is recorded has so many bytes on disk. Returns what room is to be made, if there is not
-    /// enough: a quarter more, so that this is seldom.
+    /// Given the live part's bytes on disk, returns the bytes for which space must be made, or
+    /// `None` if there is enough. It asks for a quarter more than needed, so that this happens
+    /// seldom.
     pub(super) fn make(&mut self, sealed: u64) -> Option<u64> {
         let needed = sealed.saturating_mul(2).saturating_add(self.finishing).saturating_add(SMALL);
         if self.has.is_some_and(|has| needed <= has) {
@@ -33,18 +35,18 @@ impl Room {
         self.has
     }
 
-    /// The files of a part with so many bytes are being finished.
+    /// Notes that the files of a part with this many bytes are being finished.
     pub(super) fn finishes(&mut self, sealed: u64) {
         self.finishing = sealed.saturating_mul(2);
     }
 
-    /// They are finished: it counts as the others from here on.
+    /// Notes that they are finished: the part is an old part from here on.
     pub(super) fn is_finished(&mut self) {
         *self = Self::default();
     }
 }
 
-/// Whether a part of so many bytes is to end, as there is no room for a larger one.
+/// Whether a part of this size must end because a larger one would not fit.
 pub(super) fn is_large(sealed: u64, keep: Option<Keep>) -> bool {
     matches!(keep, Some(Keep::Bytes(all)) if sealed >= all / SHARE)
 }
@@ -58,13 +60,13 @@ mod tests {
     const MIB: u64 = 1 << 20;
     const ALL: u64 = 100 * MIB;
 
-    /// Records parts that grow by `step` and end with `part` bytes or when they are large. Returns the most bytes
-    /// that there were.
+    /// Records parts that grow by `step` and end at `part` bytes or when they are large. Returns
+    /// the largest total size.
     fn most(part: u64, step: u64) -> u64 {
         let (mut room, mut finished, mut most) = (Room::default(), VecDeque::new(), 0);
         let (mut live, mut finishing): (u64, Option<u64>) = (0, None);
         for number in 0..2000 {
-            // Its files are finished while the next part grows three times.
+            // Its files are being finished while the next part grows three times.
             if number % 3 == 0
                 && let Some(bytes) = finishing.take()
             {

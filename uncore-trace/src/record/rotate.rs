@@ -1,4 +1,4 @@
-//! When a recording goes on in the next part, and which parts are kept.
+//! When a part of a recording ends, and which parts are kept.
 
 use std::str::FromStr;
 use std::time::{Duration, Instant};
@@ -10,21 +10,21 @@ use crate::confine::Needs;
 use crate::tables::series::{Series, bytes, is_size};
 use crate::tables::writer::Target;
 
-/// The shortest time of a part. A part is an attribution of its own, which learns anew.
+/// The shortest length of a part. Attribution learns anew in each part.
 const SHORTEST: Duration = Duration::from_secs(1);
 
-/// The smallest size of a part: what the files of a dataset have without rows is 60 KB.
+/// The smallest size of a part. The files of a dataset without rows take 60 KB.
 const SMALLEST: u64 = 1 << 20;
 
-/// How long to wait before a part that could not be made is tried again.
+/// How long to wait before the next try, if a part could not be created.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// How long a part is.
+/// When a part ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rotate {
-    /// It ends after this time.
+    /// After this time.
     After(Duration),
-    /// It ends when this many bytes of it are on disk.
+    /// When this many bytes of it are on disk.
     Bytes(u64),
 }
 
@@ -50,21 +50,21 @@ impl FromStr for Rotate {
     }
 }
 
-/// The parts of a recording that is rotated.
+/// The parts of a rotated recording.
 #[derive(Debug)]
 pub(super) struct Rotation {
     rotate: Rotate,
     series: Series,
-    /// Whether it was said that a part cannot be removed.
+    /// Whether the warning that a part cannot be removed was given.
     warned: bool,
-    /// A part is to end before its time.
+    /// Whether a part was asked to end early.
     is_asked: bool,
-    /// No part can be made before this.
+    /// No part is created before this time.
     waits_until: Option<Instant>,
 }
 
 impl Rotation {
-    /// The rotation that `options` ask for, if they do, and where its first part goes.
+    /// The rotation that `options` ask for, if any, and the target of its first part.
     ///
     /// # Errors
     ///
@@ -77,12 +77,12 @@ impl Rotation {
         Ok(Some((rotation, first)))
     }
 
-    /// What it takes to make and to remove parts.
+    /// What creating and removing parts needs.
     pub(super) fn needs(&self) -> Needs {
         self.series.needs()
     }
 
-    /// Whether a part that began at `begin` and has so many bytes on disk is to end.
+    /// Whether a part that began at `begin` and has `sealed_bytes` on disk must end.
     pub(super) fn is_due(&mut self, begin: Instant, sealed_bytes: u64, control: &Control) -> bool {
         self.is_asked |= control.take_end_part();
         if self.waits_until.is_some_and(|until| Instant::now() < until) {
@@ -95,8 +95,8 @@ impl Rotation {
         is_long || self.is_asked
     }
 
-    /// The next part cannot be made because of `error`: the oldest makes room, where some are to be removed
-    /// anyway, and it is tried again after [`RETRY`].
+    /// Notes that the next part cannot be created because of `error`. If old parts are removed
+    /// anyway, the oldest one is removed to make space. The next try is after [`RETRY`].
     pub(super) fn wait(&mut self, error: &Error) {
         if let Err(error) = self.series.make_room() {
             log::debug!("no room can be made: {error:#}");
@@ -109,17 +109,17 @@ impl Rotation {
         self.waits_until = Some(Instant::now() + RETRY);
     }
 
-    /// Where the next part goes.
+    /// The target of the next part.
     pub(super) fn next_target(&mut self) -> Target {
         self.series.next_target()
     }
 
-    /// The next part was made: what was asked for is done.
+    /// Notes that the next part was created.
     pub(super) fn has_next(&mut self) {
         self.is_asked = false;
     }
 
-    /// Removes parts that are not to be kept. One that cannot be removed does not end the recording.
+    /// Removes old parts. A part that cannot be removed does not end the recording.
     pub(super) fn trim(&mut self, live_bytes: u64) {
         if let Err(error) = self.series.trim(live_bytes)
             && !self.warned

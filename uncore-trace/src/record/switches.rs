@@ -1,4 +1,4 @@
-//! How often CPUs switch tasks.
+//! Rate of context switches.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -8,8 +8,8 @@ use procfs::{CurrentSI as _, KernelStats};
 /// How long switches are counted before a recording.
 const SPAN: Duration = Duration::from_millis(200);
 
-/// Context switches a second of each of `cpus` CPUs, in the mean: `ctxt` of /proc/stat, which is of all
-/// CPUs, over 200 ms. `None` where it cannot be read.
+/// Context switches per second and CPU, averaged over `cpus` CPUs and 200 ms, from `ctxt` of
+/// /proc/stat. `None` if that cannot be read.
 pub fn switches_per_cpu(cpus: usize) -> Option<f64> {
     let (before, begin) = (count()?, Instant::now());
     thread::sleep(SPAN);
@@ -27,7 +27,7 @@ mod tests {
 
     #[test]
     fn a_machine_switches_tasks() {
-        // This thread sleeps meanwhile: that alone is one.
+        // This thread sleeps meanwhile, which alone is one switch.
         assert!(switches_per_cpu(1).unwrap() > 0.0);
     }
 }

@@ -1,5 +1,5 @@
-//! Watches the witnesses that `--method auto` opened: a recording must not pay more for them than
-//! `--witness-budget`, nor keep a counter of the core PMU that somebody else needs.
+//! Watches the witnesses that `--method auto` opened. They must not cost more than
+//! `--witness-budget`, nor keep a core PMU counter that another tool needs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,31 +9,34 @@ use crate::open::{Meter, Session};
 use crate::plan::Plan;
 use crate::plan::allowance::{MOST_READINGS, READ_NS, percent};
 
-/// How often it looks, ns.
+/// Time between two checks, ns.
 const LOOK_NS: u64 = 1_000_000_000;
 
-/// So many looks in a row find that witnesses cost too much before they are dropped: a burst may pass.
+/// Witnesses are dropped if they cost too much in this many checks in a row, so that a burst
+/// passes.
 const LOOKS: u32 = 3;
 
-/// At so many times the budget they are dropped at once: the ring may be full before the next look.
+/// Witnesses are dropped at once at this multiple of the budget: the ring may be full before the
+/// next check.
 const AT_ONCE: f64 = 5.0;
 
-/// After so many drains in a row that left something witnesses are dropped: the ring holds more than
-/// comes in that time.
+/// Witnesses are dropped after this many drains in a row that did not empty the ring. The ring
+/// holds more than arrives in that time.
 const DRAINS: u32 = 3;
 
-/// Readings in each of these drains, at least.
+/// Such a drain has at least this many readings.
 const LEAST_READINGS: u64 = 1000;
 
-/// A counter that was on its hardware for less than this part of the time shares it with others.
+/// A counter whose time running is below this part of its time enabled shares its hardware with
+/// others.
 const ALONE: f64 = 0.98;
 
-/// Witnesses that are to be dropped.
+/// Witnesses that must be dropped.
 #[derive(Debug, PartialEq)]
 pub(super) struct Dropped {
     /// Their counters.
     pub ids: Vec<u32>,
-    /// Why, in one line.
+    /// The reason, in one line.
     pub why: String,
 }
 
@@ -43,46 +46,44 @@ pub(super) struct Watch<'a> {
     plan: &'a Plan,
     /// `--witness-budget`, in percent.
     budget: f64,
-    /// CPUs and counters of those that are left.
+    /// The remaining witnesses: CPU and counter.
     left: BTreeMap<u32, u32>,
     gone: BTreeSet<u32>,
     cost: Cost,
     turns: Turns,
-    /// The kernel adds up the hook's run time until the first look.
+    /// Measures the hook's run time until the first check.
     meter: Option<Meter>,
     backlog: Backlog,
-    /// Found and not yet dropped.
+    /// Witnesses that must be dropped and were not yet.
     found: Option<Dropped>,
 }
 
-/// What the readings cost.
+/// The cost of readings.
 #[derive(Debug)]
 struct Cost {
     read_ns: f64,
-    /// By CPU, since the last look.
+    /// Readings by CPU since the last check.
     readings: BTreeMap<u32, u64>,
     since: u64,
-    /// Looks in a row that found too much.
+    /// Number of checks in a row that found the cost too high.
     over: u32,
 }
 
-/// Whether readings keep the recorder from the end of the ring: it must not come to a loss of other
-/// records.
+/// Whether readings keep the recorder from emptying the ring, before other records are lost.
 #[derive(Debug, Default)]
 struct Backlog {
-    /// Readings in this drain.
+    /// Number of readings in this drain.
     readings: u64,
-    /// Drains in a row that were mostly readings and left something.
+    /// Number of drains in a row that had mostly readings and did not empty the ring.
     drains: u32,
 }
 
-/// Whether witnesses are on their hardware all the time: their counts at the last look.
+/// Whether witnesses are multiplexed: their counts at the last check.
 #[derive(Debug, Default)]
 struct Turns(BTreeMap<u32, Count>);
 
 impl<'a> Watch<'a> {
-    /// Watches the witnesses of `plan`, of which those in `unopened` could not be opened, from `now`, ns,
-    /// on.
+    /// Watches the witnesses of `plan` from `now`, ns, on, except those in `unopened`.
     pub(super) fn new(
         plan: &'a Plan,
         budget: f64,
@@ -108,7 +109,7 @@ impl<'a> Watch<'a> {
         watch
     }
 
-    /// Takes a reading of `cpu`.
+    /// Counts a reading of `cpu`.
     pub(super) fn read(&mut self, cpu: u32) {
         if self.left.contains_key(&cpu) {
             *self.cost.readings.entry(cpu).or_default() += 1;
@@ -116,7 +117,7 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// So many records were drained from the ring, and nothing was left if `emptied`.
+    /// Notes the end of a drain of `records` records, which emptied the ring if `emptied`.
     pub(super) fn drained(&mut self, records: u64, emptied: bool) {
         if self.backlog.drained(records, emptied) {
             let all = self.left.values().copied().collect();
@@ -124,7 +125,7 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Looks at what they cost, once a second. Returns those that are to be dropped at once.
+    /// Checks the cost once a second. Returns the witnesses that must be dropped.
     pub(super) fn look(&mut self, session: &mut Session, now: u64) -> Option<Dropped> {
         if self.found.is_none() && !self.left.is_empty() {
             self.look_at(session, now);
@@ -153,7 +154,7 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Finds that these witnesses must go, and with them those that are of no use without them.
+    /// Marks these witnesses for dropping, and those that are useless without them.
     fn find(&mut self, ids: BTreeSet<u32>, why: &str) {
         self.gone.extend(&ids);
         let mut ids: Vec<u32> = ids.into_iter().collect();
@@ -169,8 +170,8 @@ impl<'a> Watch<'a> {
 }
 
 impl Cost {
-    /// The CPUs on which readings cost more than `budget` percent of their time, in enough looks, and
-    /// what they cost there.
+    /// The CPUs on which readings cost more than `budget` percent of the CPU's time in enough
+    /// checks, and the reason with the measured cost.
     fn look(&mut self, now: u64, budget: f64) -> Option<(CpuList, String)> {
         let seconds = now.saturating_sub(self.since) as f64 * 1e-9;
         self.since = now;
@@ -200,10 +201,10 @@ impl Cost {
 }
 
 impl Backlog {
-    /// A drain is over. `true` if readings are too many.
+    /// Notes the end of a drain. `true` if there are too many readings.
     fn drained(&mut self, records: u64, emptied: bool) -> bool {
         let readings = std::mem::take(&mut self.readings);
-        // A recorder that did not run drains few records, whatever they are.
+        // A recorder that did not get the CPU drains few records, whatever they are.
         let is_behind = !emptied && 2 * readings > records && readings >= LEAST_READINGS;
         self.drains = if is_behind { self.drains + 1 } else { 0 };
         self.drains == DRAINS
@@ -211,7 +212,7 @@ impl Backlog {
 }
 
 impl Turns {
-    /// The counters that were not on their hardware all the time since the last look.
+    /// The counters that were multiplexed since the last check.
     fn shared(&mut self, counts: Vec<(u32, Count)>) -> BTreeSet<u32> {
         let mut shared = BTreeSet::new();
         for (id, count) in counts {
@@ -295,7 +296,7 @@ mod tests {
         assert!(!drained(5000, 6000, false) && !drained(5000, 6000, false));
         assert!(!drained(5000, 6000, true));
         assert!(!drained(5000, 6000, false) && !drained(5000, 6000, false));
-        // Others are the more; or the recorder hardly ran.
+        // Most records are of another kind, or the recorder hardly ran.
         assert!(!drained(5000, 20_000, false));
         assert!(!drained(5000, 6000, false) && !drained(5000, 6000, false));
         assert!(!drained(200, 210, false));
@@ -310,9 +311,9 @@ mod tests {
         let none = BTreeSet::new();
         assert_eq!(turns.shared(vec![(1, count(100, 100)), (2, count(100, 99))]), none);
         assert_eq!(turns.shared(vec![(1, count(200, 200)), (2, count(200, 149))]), [2].into());
-        // One that stands still, as on a CPU that is offline, shares nothing.
+        // A counter that stands still, as on an offline CPU, is not multiplexed.
         assert_eq!(turns.shared(vec![(1, count(200, 200))]), none);
-        // Never on its hardware.
+        // The counter was never on its hardware.
         assert_eq!(turns.shared(vec![(3, count(100, 0))]), [3].into());
     }
 }

@@ -1,4 +1,4 @@
-//! `cgroups`: the path of each cgroup id, and what it is in.
+//! `cgroups`: the path of each cgroup id, and its container and pod.
 //!
 //! Guarantee: ids are never reused within a recording; the first path seen is kept.
 
@@ -18,19 +18,19 @@ table! {
     mono_ns: I64 => Plain, "End of the first tick in which `fabric` has the path, `CLOCK_MONOTONIC`, ns.";
 }
 
-/// Where a cgroup is. There may be 10^5: who keeps one shares it.
+/// The path, container and pod of a cgroup. There may be 10^5 of them, so they are shared.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Place {
     /// Path below the mount point of the hierarchy.
     pub path: Box<str>,
-    /// `NAME@ID` or id of the container it is in.
+    /// The container: `NAME@ID`, or its id.
     pub container: Option<Box<str>>,
-    /// `NAMESPACE/NAME@UID` or uid of the pod it is in.
+    /// The pod: `NAMESPACE/NAME@UID`, or its uid.
     pub pod: Option<Box<str>>,
 }
 
-/// The ancestor of depth `depth` of a cgroup, or itself where it is not as deep; 0 is the root.
-/// A text that is not a path stays as it is.
+/// The ancestor of a path at depth `depth`; the path itself if it is not deeper. 0 is the root. A
+/// text that is not a path is returned unchanged.
 pub fn ancestor(path: &str, depth: usize) -> &str {
     if !path.starts_with('/') {
         return path;

@@ -1,7 +1,7 @@
-//! Typed access to the columns of a batch a [`super::reader`] handed out.
+//! Typed access to the columns of a batch from a table reader.
 //!
-//! Guarantee: a missing column or another type is an error that names it, and a dictionary key
-//! that points nowhere reads as null; a damaged file cannot make a reader panic here.
+//! Guarantees: a missing column or a wrong type is an error that names the column. An invalid
+//! dictionary key reads as null. So a damaged file cannot cause a panic here.
 
 use anyhow::{Context as _, Result};
 use arrow::array::{
@@ -10,7 +10,7 @@ use arrow::array::{
 };
 use arrow::datatypes::Int32Type;
 
-/// The column, as the array type `A`.
+/// The column `name` as the array type `A`.
 pub fn column<'a, A: 'static>(batch: &'a RecordBatch, name: &str) -> Result<&'a A> {
     batch
         .column_by_name(name)
@@ -40,12 +40,12 @@ pub fn bits<'a>(batch: &'a RecordBatch, name: &str) -> Result<Bits<'a>> {
 }
 
 impl Bits<'_> {
-    /// The number in a row, none where it is null.
+    /// The number in a row; `None` if it is null.
     pub fn get(&self, row: usize) -> Option<u64> {
         get(self.0, row).map(i64::cast_unsigned)
     }
 
-    /// The number in a row, 0 where it is null.
+    /// The number in a row; 0 if it is null.
     pub fn value(&self, row: usize) -> u64 {
         self.get(row).unwrap_or(0)
     }
@@ -85,18 +85,18 @@ pub fn words<'a>(batch: &'a RecordBatch, name: &str) -> Result<Words<'a>> {
 }
 
 impl<'a> Words<'a> {
-    /// What its keys point into.
+    /// The array that its keys refer to.
     pub const fn dictionary(&self) -> &'a StringArray {
         self.values
     }
 
-    /// The string of a row, none where it is null.
+    /// The string in a row; `None` if it is null.
     pub fn get(&self, row: usize) -> Option<&'a str> {
         let key = usize::try_from(self.key(row)).ok()?;
         (key < self.values.len() && self.values.is_valid(key)).then(|| self.values.value(key))
     }
 
-    /// The dictionary key of a row, -1 where it is null; equal keys in one batch, equal strings.
+    /// The dictionary key of a row; -1 if it is null. In one batch, equal keys mean equal strings.
     pub fn key(&self, row: usize) -> i32 {
         if self.keys.is_valid(row) { self.keys.value(row) } else { -1 }
     }

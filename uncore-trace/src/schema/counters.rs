@@ -1,6 +1,7 @@
-//! `counters`: every counter of the plan, with what was opened for it and whether that worked.
+//! `counters`: every counter of the plan, its encoding, and whether it could be opened.
 //!
-//! Guarantee: `counter` of `fabric`, `readings` and `loss` is found here, also for counters that failed.
+//! Guarantee: each `counter` of `fabric`, `readings` and `loss` has a row here, including counters
+//! that failed.
 
 use super::kind::{F64, Hex, I32, Null, Text, Word, table};
 use super::when::When;
@@ -34,5 +35,5 @@ table! {
     error: Null<Text> => Plain, "Why it could not be opened; null when it was.";
 }
 
-/// `role` of a counter that has no rows in `fabric`: others are divided by its counts.
+/// `role` of a counter without rows in `fabric`: its counts serve to divide others.
 pub const WEIGHT: &str = "weight";

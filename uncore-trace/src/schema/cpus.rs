@@ -1,7 +1,7 @@
-//! `cpus`: what each CPU is, and which counters are read on it.
+//! `cpus`: the location of each CPU, and the counters that are read on it.
 //!
-//! Guarantee: each possible CPU has a row of the begin of the recording, and one more whenever it
-//! went online or offline or the counters that it reads changed.
+//! Guarantee: each possible CPU has a row for the begin of the recording, and another one whenever
+//! it goes online or offline or its counters change.
 
 use super::kind::{I16, I32, I64, Null, Text, Word, table};
 use super::when::When;
@@ -18,7 +18,7 @@ table! {
     counters: Text => Plain, "Counters that are read on this CPU, a list such as `0-3,7`; empty where it reads none.";
 }
 
-/// `state` of a CPU that runs.
+/// `state` of a CPU that is online.
 pub const ONLINE: &str = "online";
-/// `state` of a CPU that does not.
+/// `state` of a CPU that is offline.
 pub const OFFLINE: &str = "offline";

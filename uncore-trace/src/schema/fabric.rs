@@ -1,14 +1,16 @@
-//! `fabric`: the attributed timeline, the table users query; one row per window, counter, owner.
+//! `fabric`: the attributed time line, which users query. One row per window, counter and owner.
 //!
-//! Guarantees of a row set: the `value`s of one (window, counter) sum to its `total`; a null says
-//! "not known" and 0 says "known to be nothing". Encodings: a window is hundreds of rows with the
-//! same times and names, so dictionaries turn them into runs; times are deltas because every window
-//! brings a new one and dictionaries would only grow. `value` and `total` are plain: of 118 771 rows of a
-//! busy virtual machine zstd makes 2.1 and 0.6 bytes a row of them, and a dictionary 2.4 and 1.1. `value`
-//! would be 6.7 with all digits of a double (`attribute/grid.rs` rounds it). As whole thousandths of the total it
-//! would be 0.7, and every reader would have to multiply. `confidence` is 0.3 bytes in a dictionary and more
-//! without. Rows of one reader CPU and owner stand together within a window (`attribute/rows.rs`).
-//! `BYTE_STREAM_SPLIT` is not read by Spark 3.5.
+//! Guarantees: the `value`s of one (window, counter) sum to its `total`. A null means "not known",
+//! and 0 means "known to be 0".
+//!
+//! Encodings: a window has hundreds of rows with the same times and names, which dictionaries turn
+//! into runs. Times are deltas, because every window has a new one and dictionaries would grow.
+//! `value` and `total` are plain: for 118 771 rows of a busy virtual machine they take 2.1 and 0.6
+//! bytes per row with zstd, and 2.4 and 1.1 in a dictionary. Unrounded, `value` would take 6.7
+//! (`attribute/grid.rs` rounds it). As integer thousandths of the total it would take 0.7, but
+//! every reader would have to multiply. `confidence` takes 0.3 bytes in a dictionary and more
+//! without. Within a window, rows of one reader CPU and owner are adjacent (`attribute/rows.rs`).
+//! `BYTE_STREAM_SPLIT` is not used because Spark 3.5 cannot read it.
 
 use super::kind::{Bits, F32, F64, I16, I32, I64, Null, Time, Word, table};
 use super::when::When;
@@ -48,6 +50,6 @@ table! {
     confidence: Null<F32> => Dict, "How far to trust the share, 0 to 1, in hundredths; null where nothing is claimed.";
 }
 
-/// The words of the `method` column.
+/// The values of the column `method`.
 pub const METHODS: [&str; 7] =
     ["exact", "source", "residency", "io", "misses", "regression", "none"];

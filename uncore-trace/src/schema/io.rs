@@ -1,8 +1,8 @@
-//! `io`: what each block and network device moved in each tick, and for whom.
+//! `io`: the bytes that each block and network device moved in each tick, by owner.
 //!
-//! Guarantee: the rows of one (tick, device, direction) sum to what the device was seen to move in
-//! it; bytes without an owner have a row too. Encodings: few devices and owners in a tick, so names and
-//! ids are dictionaries; bytes are deltas.
+//! Guarantee: the rows of one (tick, device, direction) sum to the bytes that the device was seen
+//! to move in that tick; bytes without a known owner have a row too. Encodings: a tick has few
+//! devices and owners, so names and ids are dictionaries; bytes are deltas.
 
 use super::kind::{Bits, I32, I64, Null, Word, table};
 use super::when::When;
@@ -24,7 +24,7 @@ table! {
     requests: Bits => Delta, "Requests or packets that ended in the tick, or a receiver's reads.";
 }
 
-/// `direction`: the device wrote memory.
+/// `direction` of a transfer that writes memory.
 pub const READ: &str = "read";
-/// `direction`: the device read memory.
+/// `direction` of a transfer that reads memory.
 pub const WRITE: &str = "write";

@@ -1,6 +1,7 @@
-//! `irqs`: time spent in hard and soft interrupts, per tick, CPU and handler.
+//! `irqs`: time in hardware and software interrupts, per tick, CPU and handler.
 //!
-//! Guarantee: this time is in no task's `run_ns`. Names and numbers are few: dictionaries.
+//! Guarantee: this time is not included in any task's `run_ns`. Names and numbers have few distinct
+//! values, so they are dictionaries.
 
 use super::kind::{I32, I64, Word, table};
 use super::when::When;

@@ -1,7 +1,7 @@
-//! The column kinds a table is made of, and the macro that turns a list of columns into a table.
+//! The kinds of columns, and the macro that turns a list of columns into a table.
 //!
 //! Guarantees: the row struct, the Arrow schema, the builder and the Parquet encodings of a table
-//! all come from one list, so they cannot disagree; a column is nullable exactly when its kind is
+//! come from one list, so they cannot disagree. A column is nullable if and only if its kind is
 //! [`Null`].
 
 #![expect(single_use_lifetimes, reason = "`impl Trait` needs lifetimes with names")]
@@ -19,21 +19,21 @@ use arrow::datatypes::{
     TimeUnit,
 };
 
-/// How a column is encoded before zstd sees it. These are the encodings that every reader knows:
-/// Spark up to 4.0 has no `BYTE_STREAM_SPLIT` (`VectorizedColumnReader.getValuesReader`).
+/// How a column is encoded before zstd. Only encodings that every reader supports are used: Spark
+/// up to 4.0 has no `BYTE_STREAM_SPLIT` (`VectorizedColumnReader.getValuesReader`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Encoding {
-    /// Parquet's dictionary: few different values.
+    /// Parquet's dictionary, for few distinct values.
     Dict,
-    /// `DELTA_BINARY_PACKED`: integers that grow steadily.
+    /// `DELTA_BINARY_PACKED`, for integers that grow steadily.
     Delta,
-    /// `PLAIN`: the column is short, or zstd alone does best.
+    /// `PLAIN`, for short columns, or if zstd alone is best.
     Plain,
 }
 
-/// What a cell of a column is in Rust, in Arrow, and how it is appended.
+/// The type of a column in Rust and in Arrow, and how values are appended.
 pub trait Kind {
-    /// The value a row carries.
+    /// The type of a value in a row.
     type Value<'a>;
     /// The Arrow builder of the column.
     type Builder: Default;
@@ -107,8 +107,8 @@ pub type F32 = Number<Float32Type>;
 /// `float64`
 pub type F64 = Number<Float64Type>;
 
-/// `int64` with the 64 bits of an unsigned number (two's complement): not every reader has unsigned
-/// numbers of 64 bits. Values below 2^63 are the same in both.
+/// `int64` with the 64 bits of an unsigned number (two's complement), because not every reader
+/// supports unsigned 64-bit numbers. Values below 2^63 are the same in both.
 #[derive(Debug)]
 pub struct Bits;
 
@@ -129,11 +129,11 @@ impl Kind for Bits {
     }
 }
 
-/// `timestamp(us, UTC)`, given as nanoseconds since 1970 and rounded down.
+/// `timestamp(us, UTC)`, from nanoseconds since 1970, rounded down.
 #[derive(Debug)]
 pub struct Time;
 
-/// The builder of a [`Time`] column; knows the zone.
+/// The builder of a [`Time`] column, with its time zone.
 #[derive(Debug)]
 pub struct TimeBuilder(TimestampMicrosecondBuilder);
 
@@ -160,18 +160,18 @@ impl Kind for Time {
     }
 }
 
-/// A string of few different values: Arrow `Dictionary(Int32, Utf8)`.
+/// A string with few distinct values: Arrow `Dictionary(Int32, Utf8)`.
 #[derive(Debug)]
 pub struct Word;
 
-/// The builder of a [`Word`] column. It waits for the end of a run of equal words: a dictionary hashes what it
-/// looks up, and most words are those of the row before.
+/// The builder of a [`Word`] column. It appends a run of equal words at once: a dictionary hashes
+/// each lookup, and most words equal that of the previous row.
 #[derive(Default)]
 pub struct WordBuilder {
     words: StringDictionaryBuilder<Int32Type>,
-    /// The word of the last rows.
+    /// The word of the current run.
     last: String,
-    /// How many rows at the end have it and are not in `words` yet.
+    /// Length of the current run, which is not in `words` yet.
     run: usize,
 }
 
@@ -216,7 +216,7 @@ impl Kind for Word {
     fn append_nulls(builder: &mut WordBuilder, count: usize) {
         builder.append_nulls(count);
     }
-    /// A string that repeats the one before it in the same memory is not compared.
+    /// A string at the same address as the previous one is not compared.
     fn append_options<'a>(
         builder: &mut WordBuilder,
         values: impl Iterator<Item = Option<&'a str>>,
@@ -249,7 +249,7 @@ impl Kind for Word {
     }
 }
 
-/// Whether both are one string in memory, or none.
+/// Whether both are the same string in memory, or both are `None`.
 fn is_same(one: Option<&str>, other: Option<&str>) -> bool {
     match (one, other) {
         (Some(one), Some(other)) => std::ptr::eq(one, other),
@@ -258,7 +258,7 @@ fn is_same(one: Option<&str>, other: Option<&str>) -> bool {
     }
 }
 
-/// A string that seldom repeats.
+/// A string that rarely repeats.
 #[derive(Debug)]
 pub struct Text;
 
@@ -336,11 +336,11 @@ impl<K: Kind> Kind for Null<K> {
 
 /// Makes a table module's `Row`, `schema()`, `Builder` and `TABLE` from its list of columns.
 ///
-/// Each line is `name: kind => encoding, "what it says";`. `sorted by` names the columns the rows
-/// of one segment are sorted by before encoding; rows with the same keep their order of arrival. `sorted in
-/// row groups by` sorts those of each row group of every file. `in order of` names a column that never
-/// decreases from one row of the table to the next. The line after that says of which time a row is
-/// ([`super::when::When`]).
+/// Each line is `name: kind => encoding, "documentation";`. `sorted by` names the columns by which
+/// the rows of a segment are sorted; rows with equal values keep their order of arrival. `sorted in
+/// row groups by` sorts the rows of each row group of every file. `in order of` names a column that
+/// never decreases from one row of the table to the next. The next line says which time a row
+/// belongs to ([`super::when::When`]).
 macro_rules! table {
     (
         $name:literal, $about:literal $(, sorted by [$($sort:literal),*])?
@@ -384,37 +384,37 @@ macro_rules! table {
         }
 
         impl Builder {
-            /// Adds one row.
+            /// Adds a row.
             pub fn append(&mut self, row: &Row<'_>) {
                 use $crate::schema::kind::Kind;
                 $(<$kind>::append(&mut self.$field, row.$field);)+
                 self.rows += 1;
             }
 
-            /// Adds rows, column by column: strings that are the same in many rows are looked up once.
+            /// Adds rows, column by column, so that repeated strings are looked up once.
             pub fn append_all(&mut self, rows: &[Row<'_>]) {
                 use $crate::schema::kind::Kind;
                 $(<$kind>::append_all(&mut self.$field, rows.iter().map(|row| row.$field));)+
                 self.rows += rows.len();
             }
 
-            /// Rows since the last `finish`.
+            /// Number of rows since the last `finish`.
             pub fn len(&self) -> usize {
                 self.rows
             }
 
-            /// Whether there is nothing to finish.
+            /// Whether there are no rows.
             pub fn is_empty(&self) -> bool {
                 self.rows == 0
             }
 
-            /// The rows as a batch; the builder starts anew.
+            /// Returns the rows as a batch, and clears the builder.
             pub fn finish(&mut self) -> arrow::array::RecordBatch {
                 use $crate::schema::kind::Kind;
                 self.rows = 0;
                 let columns = vec![$(<$kind>::finish(&mut self.$field),)+];
-                // The columns come from the list the schema comes from and `append` fills every
-                // one of them, so the errors `try_new` knows cannot happen.
+                // The schema and the columns come from one list, and `append` fills every column,
+                // so `try_new` cannot fail.
                 arrow::array::RecordBatch::try_new(schema(), columns)
                     .unwrap_or_else(|error| unreachable!("{}: {error}", $name))
             }
@@ -461,7 +461,7 @@ mod tests {
         let expected = values.into_iter().chain(values.into_iter().flatten().map(Some));
         assert!(words.into_iter().eq(expected.chain(single)), "{array:?}");
         assert_eq!(words.values().len(), 3);
-        // It starts anew, with a run that goes on.
+        // The next batch starts within a run.
         Word::append(&mut builder, "a");
         let array = Word::finish(&mut builder);
         let words = array.as_dictionary::<Int32Type>().downcast_dict::<StringArray>().unwrap();

@@ -1,23 +1,23 @@
-//! Links, as the plan in the metadata of a recording has them.
+//! Links, in the form of the plan in the metadata of a recording.
 
 use serde::{Deserialize, Serialize};
 
 use super::metric::Planned;
 
-/// Which way bytes go, as the CPUs of the socket see it.
+/// The direction of bytes, as seen from the CPUs of the socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Direction {
-    /// Towards them: memory is read, a device writes to memory, another chip sends.
+    /// Towards the CPUs: memory is read, a device writes to memory, another chip sends.
     In,
-    /// From them: memory is written, a device reads from memory, another chip receives.
+    /// Away from the CPUs: memory is written, a device reads from memory, another chip receives.
     Out,
-    /// Both ways together.
+    /// The sum of both directions.
     Both,
 }
 
 impl Direction {
-    /// The word that tables use for it.
+    /// The value in the tables.
     pub const fn name(self) -> &'static str {
         match self {
             Self::In => "in",
@@ -27,26 +27,26 @@ impl Direction {
     }
 }
 
-/// What shares one limit.
+/// A link: counters whose bytes share one limit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Link {
-    /// What it is called, no other link of the plan so: `memory 0`, `PCIe nvme0n1`.
+    /// Unique name in the plan: `memory 0`, `PCIe nvme0n1`.
     pub name: String,
-    /// What the catalog calls links of its kind: `memory`, `PCIe`.
+    /// Kind of link in the catalog: `memory`, `PCIe`.
     pub kind: String,
-    /// The group its counters are of: mem, pcie, c2c, mesh.
+    /// Group of its counters: mem, pcie, c2c, mesh.
     pub subsystem: String,
-    /// Socket of the counters; `None` where their PMUs belong to none.
+    /// Socket of its PMUs; `None` if they belong to none.
     pub socket: Option<i16>,
-    /// What is below its root ports, for people; `None` where it has none, or none is known.
+    /// Devices below its root ports, as text; `None` if there are none, or none is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub devices: Option<String>,
-    /// What counts its bytes.
+    /// The counters of its bytes.
     pub counters: Vec<Counted>,
-    /// The most that goes over it, as each source has it.
+    /// Its peak rates, one per source.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub peaks: Vec<Peak>,
-    /// How long what goes over it takes: metrics in ns whose inputs are all counted.
+    /// Its latencies: metrics in ns whose inputs are all counted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub latencies: Vec<Planned>,
 }
@@ -56,19 +56,19 @@ pub struct Link {
 pub struct Counted {
     /// Its id.
     pub counter: u32,
-    /// Which way the bytes go that it counts.
+    /// Direction of the bytes that it counts.
     pub direction: Direction,
 }
 
-/// Where a peak is from.
+/// Source of a peak.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Source {
     /// Measured on this machine by `uncore-trace calibrate`.
     Calibrated,
-    /// What sysfs says of a PCIe link.
+    /// From sysfs, for a PCIe link.
     Sysfs,
-    /// The data sheet that the catalog names.
+    /// From the data sheet that the catalog cites.
     Catalog,
     /// A roll-up, which does not say where it had the peak from.
     #[serde(rename = "roll-up")]
@@ -76,7 +76,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// The word that tables use for it.
+    /// The value in the tables.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Calibrated => "calibrated",
@@ -87,21 +87,21 @@ impl Source {
     }
 }
 
-/// The most that goes over a link.
+/// The highest rate of a link.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Peak {
-    /// Of which direction; of both: for their sum.
+    /// Its direction; for both, the sum of the two.
     pub direction: Direction,
-    /// Bytes a second.
+    /// Bytes per second.
     pub bytes_per_s: f64,
     /// Where it is from.
     pub source: Source,
-    /// How it was worked out, for people.
+    /// How it was computed, as text.
     pub detail: String,
 }
 
 impl Link {
-    /// The peaks that limit bytes of this direction: its own, and those of both directions together.
+    /// The peaks that limit this direction: its own, and those of the sum of both.
     pub fn peaks_of(&self, direction: Direction) -> impl Iterator<Item = &Peak> {
         let limits =
             move |peak: &&Peak| peak.direction == direction || peak.direction == Direction::Both;

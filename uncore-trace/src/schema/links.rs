@@ -1,8 +1,8 @@
-//! `links`: what each counter of traffic counts the bytes of, and the most that goes over it.
+//! `links`: the link and direction of each traffic counter, and the link's peak rate.
 //!
-//! A row for each counter that is on a link; counters of one link and direction add up. Where several
-//! sources say a peak, the row has that of the first in this order: calibrated, sysfs, catalog. The plan
-//! in the metadata has all.
+//! One row for each counter on a link; the counters of one link and direction add up. If several
+//! sources give a peak, the row has the first in this order: calibrated, sysfs, catalog. The plan
+//! in the metadata has all of them.
 
 use super::kind::{F64, I32, Null, Text, Word, table};
 use super::when::When;

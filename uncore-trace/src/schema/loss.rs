@@ -1,7 +1,8 @@
-//! `loss`: everything that was not seen, with its time and cause.
+//! `loss`: everything that was not recorded, with its time and cause.
 //!
-//! Guarantees: no drop is only logged; the sums by cause are the file's `uncore_trace.loss`; what a
-//! cause costs, and the words for it, are in the list of causes below and nowhere else.
+//! Guarantees: no loss is reported in log messages only. The sums by cause are in the metadata
+//! `uncore_trace.loss`. The cost and the wording of each cause are in the list below and nowhere
+//! else.
 
 use std::collections::BTreeMap;
 
@@ -23,50 +24,50 @@ table! {
     detail: Null<Text> => Plain, "Anything more, in words.";
 }
 
-/// What a loss takes from a recording.
+/// The cost of a loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cost {
-    /// Precision, in time or of shares. Counters are cumulative, so the next reading has the whole
+    /// Precision, in time or of shares. Counters are cumulative, so the next reading includes the
     /// count: nothing is missing, and the recording is complete.
     Precision,
-    /// Counts, or who caused them: the recording is incomplete. What the user can do about it.
+    /// Counts, or their owners: the recording is incomplete. The text says what the user can do.
     Counts(&'static str),
 }
 
-/// What helps where the ring buffer was too small or was emptied too late.
+/// The advice if the ring was too small or was drained too late.
 const LARGER_BUFFER: &str = "use a larger --buffer";
 
-/// What helps where a CPU was taken offline.
+/// The advice if a CPU went offline.
 const KEEP_ONLINE: &str = "keep all CPUs online while recording";
 
-/// What helps where a counter lost its CPU or its PMU.
+/// The advice if a counter lost its CPU or its PMU.
 const KEEP_ALL: &str =
     "keep all CPUs online, and the drivers of PMUs loaded and bound, while recording";
 
-/// What helps where the reason is in the row's `detail` only.
+/// The advice if only `detail` has the reason.
 const SEE_DETAIL: &str = "record into a directory (-o DIR/) and see `detail` in its table loss";
 
-/// Defines the causes: for each its variant, its value in the column `cause`, and its cost.
+/// Defines the causes: the variant, the value in the column `cause`, and the cost.
 macro_rules! causes {
     ($($(#[$doc:meta])+ $cause:ident = $name:literal, $cost:expr;)+) => {
-        /// Why something was not seen.
+        /// Cause of a loss.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Cause {
             $($(#[$doc])+ $cause,)+
         }
 
         impl Cause {
-            /// All there are.
+            /// All causes.
             pub const ALL: &[Self] = &[$(Self::$cause,)+];
 
-            /// The word for the `cause` column.
+            /// The value in the column `cause`.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$cause => $name,)+
                 }
             }
 
-            /// What a loss of this cause takes from a recording.
+            /// The cost of a loss of this cause.
             pub const fn cost(self) -> Cost {
                 match self {
                     $(Self::$cause => $cost,)+
@@ -76,76 +77,77 @@ macro_rules! causes {
     };
 }
 
-// What costs precision only comes first.
+// Causes that cost only precision come first.
 causes! {
-    /// The timer skipped ticks. The counts are cumulative: resolution is lost, no count.
+    /// The timer skipped ticks. Counts are cumulative: resolution is lost, no count.
     LateTick = "late_tick", Cost::Precision;
-    /// A window of `counter` had no reading at its end, `mono_ns`; its count is in the next row.
+    /// A window of `counter` had no reading at its end, `mono_ns`. Its count is in the next row.
     NoBoundary = "no_boundary", Cost::Precision;
-    /// Readings that were due in the middle of another: an interrupt in a sweep.
+    /// A reading was due during another one: an interrupt came while counters were read.
     NestedReading = "nested_reading", Cost::Precision;
-    /// A thread left a CPU that was not seen to come: the time since the last context switch is its
-    /// own, though others may have had a part of it. Also counted where a thread that did not lead
-    /// its process leaves its CPU in the middle of an exec, which loses nothing.
+    /// A thread left a CPU on which it had not been seen to start. It gets all the time since the
+    /// last context switch, though other threads may have run in it. This is also counted if a
+    /// thread other than the main thread leaves its CPU during an exec, which loses nothing.
     UnseenSwitch = "unseen_switch", Cost::Precision;
-    /// The CPU was offline for `span_ns` before `mono_ns`: there was nothing to count.
+    /// The CPU was offline for `span_ns` before `mono_ns`, so there was nothing to count.
     CpuOffline = "cpu_offline", Cost::Precision;
-    /// A witness could not be opened, was dropped, or was not read: what it would have divided is
-    /// divided otherwise, and `detail` says why.
+    /// A witness could not be opened, was dropped, or was not read. Counts are divided by another
+    /// method, and `detail` says why.
     WitnessLost = "witness_lost", Cost::Precision;
-    /// A mark that was not taken: there was no room for it, or a line of `record --marks` was none;
+    /// A mark was rejected: there was no room for it, or a line of `record --marks` was invalid.
     /// `detail` says which.
     MarkLost = "mark_lost", Cost::Precision;
-    /// A record found the ring full.
+    /// A record was dropped because the ring was full.
     RingFull = "ring_full", Cost::Counts(LARGER_BUFFER);
-    /// No record accounts for `span_ns` of a CPU's time before `mono_ns`.
+    /// There is no record for `span_ns` of a CPU's time before `mono_ns`.
     RunGap = "run_gap", Cost::Counts(LARGER_BUFFER);
-    /// Readings that the ring refused: counts between two readings have no certain owner.
+    /// A sample was dropped because the ring was full. Counts between two readings have no certain
+    /// owner.
     LostSample = "lost_sample", Cost::Counts(LARGER_BUFFER);
-    /// A reading that the kernel refused.
+    /// The kernel returned an error for a reading.
     ReadFailed = "read_failed", Cost::Counts(SEE_DETAIL);
-    /// A counter was opened and enabled but never scheduled in a window.
+    /// A counter was open and enabled but never scheduled in a window.
     NotScheduled = "not_scheduled", Cost::Counts("record fewer events at a time");
     /// A planned counter could not be opened.
     NotOpened = "not_opened", Cost::Counts("leave out the events that cannot be opened");
     /// A record that could not be decoded.
     Undecodable = "undecodable",
         Cost::Counts("build uncore-trace anew: its BPF programs do not fit it");
-    /// A timer that could not be started again.
+    /// A timer could not be restarted.
     TimerStopped = "timer_stopped", Cost::Counts("use --timer run-on-cpu");
-    /// Counters went to another CPU because their reader CPU went offline. While a driver moves them
-    /// they do not count: `perf_pmu_migrate_context`, kernel/events/core.c, Linux 6.18, waits for a
-    /// grace period between taking them off one CPU and putting them on the other.
+    /// Counters moved to another CPU because their reader CPU went offline. They do not count while
+    /// the driver moves them: `perf_pmu_migrate_context`, kernel/events/core.c, Linux 6.18, waits
+    /// for a grace period between removing them from one CPU and installing them on the other.
     ReaderOffline = "reader_offline", Cost::Counts(KEEP_ONLINE);
-    /// A counter stopped with its CPU, which went offline, or with its PMU, whose driver was unloaded or
-    /// taken from its device: what it might have counted until it was opened again. A row with a
-    /// `span_ns` says that it counts again.
+    /// A counter stopped because its CPU went offline, or because the driver of its PMU was
+    /// unloaded or unbound. What would have been counted until it is opened again is missing. A row
+    /// with a `span_ns` says that it counts again.
     CounterStopped = "counter_stopped", Cost::Counts(KEEP_ALL);
-    /// A CPU came online that was offline at the start: no counter of it was planned, and no counter
-    /// that several CPUs share gives its tasks a part.
+    /// A CPU came online that was offline at the start. No counter of it was planned, and its tasks
+    /// get no share of the counters that several CPUs share.
     CpuNotPlanned = "cpu_not_planned", Cost::Counts("bring all CPUs online before recording");
-    /// What devices moved for an owner who was not seen, or was not seen at all.
+    /// Devices moved bytes for an unknown owner, or unseen.
     IoUnseen = "io_unseen", Cost::Counts(SEE_DETAIL);
-    /// Rows of `slices` that came faster than they could be written.
+    /// Rows of `slices` were dropped because they came faster than they could be written.
     SlicesDropped = "slices_dropped",
         Cost::Counts("record without --slices, or to a faster disk; only the table slices lacks rows");
-    /// The last windows could not be closed: their readings or their CPUs' time did not come.
+    /// The last windows could not be closed: readings or records of their time did not arrive.
     Unfinished = "unfinished", Cost::Counts("record again on a less busy machine");
 }
 
-/// Loss totals in two lists: what cost precision only, and what makes the recording incomplete.
+/// Loss totals in two lists: losses of precision, and losses that make the recording incomplete.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Losses {
-    /// Cause and how many, of those that cost precision only.
+    /// Cause and number of losses that cost only precision.
     pub precision: Vec<(String, u64)>,
-    /// Cause and how many, of the others. A cause that is not in [`Cause::ALL`], as in a recording of a
-    /// later version, is here.
+    /// Cause and number of all other losses. Causes that are not in [`Cause::ALL`], from a
+    /// recording of a later version, are included.
     pub missing: Vec<(String, u64)>,
 }
 
 impl Losses {
-    /// Sorts totals by cause, e.g. those of the metadata `uncore_trace.loss`; totals of 0 are left
-    /// out.
+    /// Sorts totals by cause, e.g. those of the metadata `uncore_trace.loss`, into the two lists.
+    /// Totals of 0 are left out.
     pub fn sort<N: Into<String>>(totals: impl IntoIterator<Item = (N, u64)>) -> Self {
         let mut lists = Self::default();
         for (cause, count) in totals {
@@ -159,7 +161,7 @@ impl Losses {
         lists
     }
 
-    /// Sorts totals of causes that are known.
+    /// Sorts totals of known causes into the two lists.
     pub fn of(totals: &BTreeMap<Cause, u64>) -> Self {
         Self::sort(totals.iter().map(|(cause, count)| (cause.name(), *count)))
     }
@@ -169,15 +171,16 @@ impl Losses {
         self.missing.is_empty()
     }
 
-    /// Words for what cost precision, e.g. `note: 12 late_tick: less precise, no count is missing`. Causes come from a file in most cases: print the line through
+    /// The losses of precision as text, e.g. `note: 12 late_tick: less precise, no count is
+    /// missing`. Causes usually come from a file: print the line through
     /// [`crate::text::printable`].
     pub fn note(&self) -> Option<String> {
         let counts = Self::list(&self.precision)?;
         Some(format!("note: {counts}: less precise, no count is missing"))
     }
 
-    /// Words for what is missing and what to do, e.g. `incomplete: 3 ring_full: use a larger
-    /// --buffer`. To be printed as [`Losses::note`] is.
+    /// The other losses and the advice as text, e.g. `incomplete: 3 ring_full: use a larger
+    /// --buffer`. Print it like [`Losses::note`].
     pub fn incomplete(&self) -> Option<String> {
         let counts = Self::list(&self.missing)?;
         let mut remedies = Vec::new();
@@ -192,8 +195,8 @@ impl Losses {
         Some(format!("incomplete: {counts}{colon}{}", remedies.join("; ")))
     }
 
-    /// Both lists without advice, e.g. `incomplete: 3 ring_full; note: 12 late_tick`; empty where
-    /// nothing was lost. To be printed as [`Losses::note`] is.
+    /// Both lists without advice, e.g. `incomplete: 3 ring_full; note: 12 late_tick`; empty if
+    /// nothing was lost. Print it like [`Losses::note`].
     pub fn brief(&self) -> String {
         let of = |word, list| Some(format!("{word}: {}", Self::list(list)?));
         let lists = [of("incomplete", &self.missing), of("note", &self.precision)];
@@ -206,8 +209,8 @@ impl Losses {
     }
 }
 
-/// Whether a loss of this cause holds from its time to the end of the recording. Each part of a recording that is
-/// rotated tells of it at its begin.
+/// Whether a loss of this cause holds from its time to the end of the recording. In a rotated
+/// recording, each part repeats it at its begin.
 pub fn does_hold(cause: &str) -> bool {
     let known = Cause::ALL.iter().find(|known| known.name() == cause);
     matches!(
@@ -216,7 +219,7 @@ pub fn does_hold(cause: &str) -> bool {
     )
 }
 
-/// Whether a cause cost precision only.
+/// Whether losses of this cause cost only precision.
 pub fn is_precision(cause: &str) -> bool {
     cost(cause) == Some(Cost::Precision)
 }

@@ -1,9 +1,8 @@
-//! `marks`: instants and spans that users named while recording, and the form in which the metadata have
-//! them.
+//! `marks`: instants and spans that users named during a recording, and their form in the metadata.
 //!
-//! Guarantees: a dataset has every mark that was taken in this table; every file of a recording has the
-//! first of them in its metadata, up to [`LISTED_MARKS`] and [`LISTED_BYTES`], and how many more there
-//! are.
+//! Guarantees: the table of a dataset has every mark that was taken. The metadata of every file of
+//! the recording have the first ones, up to [`LISTED_MARKS`] and [`LISTED_BYTES`], and the number
+//! of the others.
 
 use std::collections::BTreeMap;
 
@@ -36,28 +35,28 @@ pub const COMMAND: &str = "command";
 /// [`Row::source`] of a line of a FIFO.
 pub const FIFO: &str = "fifo";
 
-/// Bytes of a mark's text at most.
+/// Largest length of a mark's text in bytes.
 pub const TEXT_BYTES: usize = 1024;
 
-/// Marks in the metadata at most. Each segment of `fabric` has them again, one in each flush interval:
-/// some 100 kB with the short texts that people write.
+/// Largest number of marks in the metadata. Each segment of `fabric`, one per flush interval,
+/// repeats them: some 100 kB with short texts.
 pub const LISTED_MARKS: usize = 1000;
 
-/// Bytes that the marks in the metadata have at most, as JSON.
+/// Largest size in bytes of the marks in the metadata, as JSON.
 pub const LISTED_BYTES: usize = 128 << 10;
 
-/// What a mark is.
+/// Kind of a mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// It has a time.
+    /// A point in time.
     Instant,
-    /// It has a begin and, if it was ended, an end.
+    /// A span with a begin and, if it was ended, an end.
     Span,
 }
 
 impl Kind {
-    /// The word for the column `kind`.
+    /// The value in the column `kind`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Instant => "instant",
@@ -66,12 +65,12 @@ impl Kind {
     }
 }
 
-/// A mark with the columns of the table that are its own.
+/// A mark, with the columns that are its own.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mark {
     /// Time of an instant, or begin of a span, `CLOCK_MONOTONIC`, ns.
     pub mono_ns: i64,
-    /// End of a span that was ended, `CLOCK_MONOTONIC`, ns.
+    /// End of a span, ns on `CLOCK_MONOTONIC`; `None` if it was not ended.
     pub end_ns: Option<i64>,
     /// What it is.
     pub kind: Kind,
@@ -79,12 +78,12 @@ pub struct Mark {
     pub text: String,
     /// Who made it: [`COMMAND`] or [`FIFO`].
     pub source: String,
-    /// Process that sent it, where that is known.
+    /// Process that sent it, if known.
     pub pid: Option<i32>,
 }
 
 impl Mark {
-    /// As a row of the table.
+    /// The mark as a row of the table.
     pub fn row<'a>(&'a self, origin: &'a Origin) -> Row<'a> {
         Row {
             host: &origin.host,
@@ -100,21 +99,21 @@ impl Mark {
     }
 }
 
-/// The marks of the metadata, [`metadata::MARKS`].
+/// The marks in the metadata, [`metadata::MARKS`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listed {
     /// The first ones, in the order in which they were taken.
     pub marks: Vec<Mark>,
-    /// How many more there are, in the table only.
+    /// Number of further marks, which are only in the table.
     pub left_out: u64,
 }
 
 impl Listed {
-    /// Those of a recording's metadata; none where it has none.
+    /// The marks in a recording's metadata; empty if there are none.
     ///
     /// # Errors
     ///
-    /// They are damaged.
+    /// The metadata are damaged.
     pub fn of(pairs: &BTreeMap<String, String>) -> Result<Self> {
         let parse = |text: &String| {
             serde_json::from_str(text)
@@ -123,7 +122,7 @@ impl Listed {
         pairs.get(metadata::MARKS).map_or_else(|| Ok(Self::default()), parse)
     }
 
-    /// The first of these for which there is room.
+    /// The first of these marks, as many as there is room for.
     pub fn first(all: Vec<Mark>) -> Self {
         let mut bytes = 0;
         let has_room = |mark: &Mark| {
@@ -137,11 +136,11 @@ impl Listed {
     }
 }
 
-/// The marks of rows.
+/// The marks in rows of the table.
 ///
 /// # Errors
 ///
-/// They lack a column of `mono_ns`, `end_ns`, `kind`, `text`, `source` and `pid`.
+/// A column of `mono_ns`, `end_ns`, `kind`, `text`, `source` and `pid` is missing.
 pub fn decode(batch: &RecordBatch) -> Result<Vec<Mark>> {
     let (begin, end) = (i64s(batch, "mono_ns")?, i64s(batch, "end_ns")?);
     let (kind, source) = (words(batch, "kind")?, words(batch, "source")?);

@@ -1,16 +1,16 @@
-//! Metrics, as the plan in the metadata of a recording has them.
+//! Metrics, in the form of the plan in the metadata of a recording.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// How the PMUs and CPUs of one metric make one value.
+/// How the values of several PMUs and CPUs are combined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Across {
-    /// The values add up: bandwidths, rates.
+    /// The values are added: bandwidths, rates.
     Sum,
-    /// The inputs and the time add up, then comes the formula: latencies, ratios, frequencies,
+    /// The inputs and times are added, then the formula is applied: latencies, ratios, frequencies,
     /// utilisations.
     Pool,
 }
@@ -20,34 +20,34 @@ pub enum Across {
 pub struct Input {
     /// Its name in the formula.
     pub name: String,
-    /// The counter of the plan; `None` where this kernel or machine has no such event.
+    /// The counter in the plan; `None` if this kernel or machine has no such event.
     pub counter: Option<u32>,
 }
 
-/// One metric on one PMU, and on one of its CPUs.
+/// One metric on one PMU and one of its CPUs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Planned {
     /// The metric's name.
     pub name: String,
-    /// What it says.
+    /// Description.
     pub about: String,
     /// Unit of its value.
     pub unit: String,
-    /// From the inputs, the constants and `duration_ns`, the time counted.
+    /// A formula of the inputs, the constants and `duration_ns`, the time counted.
     pub formula: String,
-    /// How instances make one value.
+    /// How the values of instances are combined.
     pub across: Across,
-    /// What the PMU is, whatever its index.
+    /// Family of the PMU.
     pub family: String,
     /// The PMU instance.
     pub pmu: String,
-    /// The terms that narrow its inputs, values in hex; empty if none, or if they differ.
+    /// The terms that narrow its inputs, values in hex; empty if there are none, or if they differ.
     pub filter: String,
-    /// The CPU its inputs are read on.
+    /// The CPU on which its inputs are read.
     pub cpu: u32,
-    /// Package of that CPU, where the machine tells.
+    /// Package of that CPU, if known.
     pub socket: Option<i16>,
-    /// Whether it is about that CPU and nothing else.
+    /// Whether it describes that CPU only.
     pub per_cpu: bool,
     /// The events of the formula, in the order of first use.
     pub inputs: Vec<Input>,

@@ -1,9 +1,9 @@
-//! SCHEMA: what a recording holds, the contract between the recorder and everything that reads a
+//! The tables of a recording: the contract between the recorder and everything that reads a
 //! recording.
 //!
-//! One file per table, each with its row, Arrow schema, builder, encodings and the docs of its
-//! columns. Adding a table adds a file, its `mod` line and its line in the registry below. Rows carry
-//! plain values, so this module imports no stage.
+//! Each table has a file with its row, Arrow schema, builder, encodings and column documentation. A
+//! new table is a file, its `mod` line and its line in the registry below. Rows hold plain values,
+//! so this module imports no stage.
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::{Field, SchemaRef};
@@ -39,17 +39,17 @@ pub mod when;
 use kind::Encoding;
 use when::When;
 
-/// Version of the table [`rollup`]; grows when a column changes its meaning or goes away. A column more
-/// does not change it: readers take columns by name.
+/// Version of the table [`rollup`]. It grows when a column changes its meaning or is removed. A new
+/// column does not change it, because readers select columns by name.
 pub const ROLLUP_VERSION: u32 = 1;
 
-/// Version of the schemas below; grows when a column changes its meaning or goes away.
+/// Version of the schemas below. It grows when a column changes its meaning or is removed.
 pub const SCHEMA_VERSION: u32 = 2;
 
 /// Makes the registry of tables from their names.
 macro_rules! tables {
     ($($name:ident,)*) => {
-        /// Every table, in the order they are written and finished.
+        /// Every table, in the order in which they are written and finished.
         pub static ALL: &[&TableDef] = &[$(&$name::TABLE,)*];
 
         /// Rows of every table.
@@ -62,13 +62,13 @@ macro_rules! tables {
         }
 
         impl Builders {
-            /// The rows of the table that has most.
+            /// The number of rows of the longest table.
             pub fn most(&self) -> usize {
                 [$(self.$name.len(),)*].into_iter().max().unwrap_or_default()
             }
 
-            /// Hands the rows of each table that has at least `least` of them, and any, to `write`;
-            /// their builders start anew.
+            /// Passes the rows of each table that has at least `least` rows, and any, to `write`,
+            /// and clears their builders.
             pub fn finish(
                 &mut self,
                 least: usize,
@@ -85,8 +85,8 @@ macro_rules! tables {
     };
 }
 
-// `fabric` is last: its partial directory carries the lock, and the metadata that mending the others
-// needs.
+// `fabric` is last: its partial directory has the lock, and the metadata that `repair` needs for
+// the others.
 tables! {
     readings,
     runtime,
@@ -104,60 +104,62 @@ tables! {
     fabric,
 }
 
-/// Where rows go.
+/// The destination of rows.
 pub trait Store {
     /// Whether rows of the table are kept.
     fn wants(&self, table: &TableDef) -> bool;
 
-    /// Takes rows; waits where it must.
+    /// Takes rows. Waits for room.
     ///
     /// # Errors
     ///
-    /// They cannot be written.
+    /// The rows cannot be written.
     fn write(&mut self, table: &'static TableDef, rows: RecordBatch) -> anyhow::Result<()>;
 
-    /// Takes rows, but does not wait: `false` where there is no room for them, and they are dropped.
+    /// Takes rows without waiting. `false` if there is no room; the rows are dropped then.
     ///
     /// # Errors
     ///
-    /// As [`Store::write`].
+    /// Those of [`Store::write`].
     fn offer(&mut self, table: &'static TableDef, rows: RecordBatch) -> anyhow::Result<bool>;
 }
 
-/// What the writer and the readers need to know of a table.
+/// The definition of a table for the writer and the readers.
 #[derive(Debug)]
 pub struct TableDef {
-    /// Name, and stem of its file in a dataset.
+    /// Name of the table, and stem of its file in a dataset.
     pub name: &'static str,
-    /// One line on what it holds.
+    /// Description in one line.
     pub doc: &'static str,
     /// Its Arrow schema.
     pub schema: fn() -> SchemaRef,
-    /// How each column is encoded; the table's file says why.
+    /// The encoding of each column; the table's file has the reasons.
     pub encodings: &'static [(&'static str, Encoding)],
-    /// What each column says: unit, nulls, trust.
+    /// Documentation of each column: unit, nulls, reliability.
     pub column_docs: &'static [(&'static str, &'static str)],
-    /// Columns the rows of one segment are sorted by; those with the same are in order of arrival.
+    /// Columns by which the rows of a segment are sorted; rows with equal values are in order of
+    /// arrival.
     pub sort: &'static [&'static str],
-    /// Whether the rows of each row group of every file are sorted, not only those of a segment: for readers
-    /// that skip row groups by the words in them.
+    /// Whether the rows of each row group of every file are sorted, not only those of segments.
+    /// Readers can then skip row groups by their words.
     pub sorts_groups: bool,
-    /// A column that never decreases from one row of the whole table to the next, if there is one:
-    /// row groups are marked as sorted by it, so that readers need not sort again.
+    /// A column that never decreases in the whole table, if there is one. Row groups are marked as
+    /// sorted by it, so that readers need not sort.
     pub order: &'static [&'static str],
-    /// Of which time a row is.
+    /// Which time a row belongs to.
     pub when: When,
 }
 
-/// How much work goes into a file.
+/// How much effort goes into compression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Packing {
-    /// A segment, which is written again soon. With Snappy instead of zstd the recorder takes a seventh less
-    /// time: a zstd context is made anew for each column of each segment, and takes as long as the compression.
+    /// For a segment, which is rewritten soon. Snappy in place of zstd saves the recorder a seventh
+    /// of its time: zstd creates a context for each column of each segment, which takes as long as
+    /// the compression.
     Segment,
-    /// Rows that stay as they are. Of 78 698 rows of `fabric` of a busy virtual machine it makes 3.9 bytes each
-    /// in 0.48 us; zstd level 3 with pages of 20 000 rows 4.3 in 0.32 us, level 9 3.8 in 0.66 us (pyarrow 26,
-    /// one thread).
+    /// For final files. It writes 78 698 rows of `fabric` of a busy virtual machine with 3.9 bytes
+    /// and 0.48 us per row; zstd level 3 with pages of 20 000 rows takes 4.3 bytes and 0.32 us,
+    /// level 9 3.8 bytes and 0.66 us (pyarrow 26, one thread).
     Kept,
 }
 
@@ -169,8 +171,9 @@ impl Packing {
         }
     }
 
-    /// Rows of a page at most: the encoder holds 8 bytes a row for each of some 20 dictionary columns until
-    /// a page is full (`DictEncoder::indices`, parquet 60), 3 and 5 MiB with these.
+    /// Largest number of rows in a page. Until a page is full, the encoder holds 8 bytes per row
+    /// for each of some 20 dictionary columns (`DictEncoder::indices`, parquet 60): 3 and 5 MiB
+    /// with these values.
     const fn page_rows(self) -> usize {
         match self {
             Packing::Segment => 20_000,
@@ -179,18 +182,18 @@ impl Packing {
     }
 }
 
-/// Bytes of a page at most: held before compression for each column.
+/// Largest size of a page in bytes. Each column holds a page in memory before compression.
 const PAGE_BYTES: usize = 256 << 10;
 
 impl TableDef {
-    /// The Parquet writer's settings for this table, without row group limits and metadata.
+    /// The settings of the Parquet writer for this table, without row group limits and metadata.
     ///
-    /// Page indexes are left out: readers of a timeline scan it, and they would be held in memory
-    /// until the file is finished. Chunk statistics stay for numbers and times, DuckDB skips row groups by
-    /// them. Words have none: nearly every row group has all of them, so that none is skipped, and the
-    /// encoder compares every row's for the least and the greatest. Where row groups are sorted for readers of
-    /// many files they have them: `host` is why a file of another host is not read, and Iceberg takes the
-    /// partition of a file from those of `cluster`.
+    /// There are no page indexes: readers scan the time line, and the indexes would be in memory
+    /// until the file is finished. Numbers and times have chunk statistics, from which DuckDB skips
+    /// row groups. Words have none: nearly every row group contains all of them, and the encoder
+    /// would compare every row for the minimum and maximum. Words have statistics in tables with
+    /// sorted row groups, which are read from many files: `host` lets readers skip files of other
+    /// hosts, and Iceberg takes the partition of a file from `cluster`.
     pub fn properties(&self, packing: Packing) -> WriterPropertiesBuilder {
         let mut builder = WriterProperties::builder()
             .set_compression(packing.compression())
@@ -213,7 +216,7 @@ impl TableDef {
         for (field, (column, encoding)) in schema.fields().iter().zip(self.encodings) {
             let path = ColumnPath::from(*column);
             let plain = match encoding {
-                // A dictionary of numbers takes a hash for each.
+                // A dictionary of numbers takes a hash for each number.
                 Encoding::Dict if packing == Packing::Segment && is_number(field) => {
                     Some(Parquet::PLAIN)
                 }
@@ -235,7 +238,7 @@ impl TableDef {
         builder
     }
 
-    /// The table of that name.
+    /// The table with this name.
     pub fn by_name(name: &str) -> Option<&'static TableDef> {
         ALL.iter().copied().find(|table| table.name == name)
     }

@@ -1,27 +1,27 @@
-//! Where a recording was made: the columns `host`, `boot_id` and `cluster`.
+//! The origin of a recording: the columns `host`, `boot_id` and `cluster`.
 //!
-//! They are in the tables that are read for many machines at once: `fabric`, `counters`, `cgroups`,
-//! `marks`, `loss` and `run`. Ids of cgroups and times of `CLOCK_MONOTONIC` compare within one `boot_id` only.
-//! The tables with a row for each tick do not have them: they are what the `fabric` of one recording
-//! is made from, and every column of theirs costs time on the machine that is measured.
+//! The tables that are read for many machines together have them: `fabric`, `counters`, `cgroups`,
+//! `marks`, `loss` and `run`. Ids of cgroups and times of `CLOCK_MONOTONIC` are comparable only
+//! within one `boot_id`. Tables with a row per tick do not have these columns: they are the input
+//! of one recording's `fabric`, and every column costs time on the measured machine.
 
 use std::collections::BTreeMap;
 
 use super::metadata;
 
-/// What these columns say in every row of a recording.
+/// The values of these columns in a recording.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Origin {
     /// Host name.
     pub host: String,
     /// Random id of the boot.
     pub boot_id: String,
-    /// Cluster the host is in, if it was named.
+    /// Cluster of the host, if given.
     pub cluster: Option<String>,
 }
 
 impl Origin {
-    /// What the metadata of a recording say; empty where they do not.
+    /// The values in the metadata of a recording; empty if missing.
     pub fn of(pairs: &BTreeMap<String, String>) -> Self {
         let text = |key| pairs.get(key).cloned();
         Self {

@@ -1,21 +1,21 @@
-//! The words for the kinds of owners: the values of the column `owner`, in every table.
+//! The kinds of owners: the values of the column `owner` in every table.
 //!
-//! Guarantee: the kind and the ids of an owner are in columns of their own. No reader has to parse a
-//! name.
+//! Guarantee: the kind and the ids of an owner are in separate columns, so readers need not parse
+//! names.
 
 /// A task; `pid`, `comm` and `cgroup_id` say which.
 pub const TASK: &str = "task";
-/// All tasks of cgroups that were not asked for (`--cgroup`).
+/// All tasks outside the cgroups selected with `--cgroup`.
 pub const OTHER_TASKS: &str = "other_tasks";
-/// The handler of an interrupt; `number` says of which.
+/// The handler of an interrupt, whose number is in `number`.
 pub const IRQ: &str = "irq";
 /// A softirq; `number` is its vector.
 pub const SOFTIRQ: &str = "softirq";
 /// The idle task.
 pub const IDLE: &str = "idle";
-/// A device that moved data by itself.
+/// A device that moved data on its own.
 pub const DEVICE: &str = "device";
-/// Time or counts whose owner was not seen.
+/// Time or counts of an unknown owner.
 pub const UNATTRIBUTED: &str = "unattributed";
 
 /// All kinds.

@@ -1,16 +1,17 @@
-//! `readings`: what the counters said, raw, one row per counter and tick.
+//! `readings`: raw values of the counters, one row per counter and tick.
 //!
-//! Guarantees: nothing here is scaled or derived. Rows of one segment are sorted by counter, so
-//! that each column is a steady series that `Delta` packs to its jitter; within a counter they are
-//! in time order, over the whole file. `mono_ns` and `width_ns` are shared by the counters of a
-//! tick: plain, so that zstd finds the repetition that bit packing hides.
+//! Guarantees: nothing is scaled or derived. Rows of a segment are sorted by counter, so that each
+//! column is a steady series of which `Delta` stores only the jitter; the rows of a counter are in
+//! time order in the whole file. `mono_ns` and `width_ns` are the same for the counters of a tick.
+//! They are plain, so that zstd finds the repetition, which bit packing would hide.
 //!
-//! Measured on a synthetic 60 s of 6 counters at 1 kHz (+-10 us of jitter, two clock-like and four
-//! slow counters; the tests of `tables` assert it): 2.2 bytes a row with [`times`], of which
-//! `value` is 1.1, `mono_ns` 0.8, `width_ns` 0.3. `BYTE_STREAM_SPLIT` would make the last two 0.4 and
-//! 0.2, but Spark 3.5 cannot read it. With `enabled` and `running` in every row a row is 6.8 bytes: 2.3
-//! bytes each, because their low bits are the noise of the kernel's clock at each read. [`times`]
-//! leaves them out where they say nothing: a counter that was never multiplexed.
+//! Measured on synthetic 60 s of 6 counters at 1 kHz (jitter of +-10 us, two clock-like and four
+//! slow counters; a test in `tables` asserts it): a row takes 2.2 bytes with [`times`], of which
+//! `value` is 1.1, `mono_ns` 0.8 and `width_ns` 0.3. `BYTE_STREAM_SPLIT` would reduce the last two
+//! to 0.4 and 0.2, but Spark 3.5 cannot read it. With `enabled` and `running` in every row, a row
+//! takes 6.8 bytes: 2.3 bytes for each, because their low bits are the noise of the kernel's clock.
+//! [`times`] leaves them out if they carry no information, that is if the counter was never
+//! multiplexed.
 
 use super::kind::{Bits, I32, I64, Null, Word, table};
 use super::when::When;
@@ -37,17 +38,17 @@ table! {
     number: Null<I32> => Dict, "Number of the owner's interrupt or softirq; null where it is none.";
 }
 
-/// `enabled` and `running` as a row stores them: both null when they are equal and the counter has
-/// been enabled at all, for then the scale is exactly 1 and the low bits are clock noise.
+/// `enabled` and `running` as a row stores them: both null if they are equal and not 0. Then the
+/// scale is exactly 1, and the low bits are clock noise.
 pub fn times(enabled: u64, running: u64) -> (Option<u64>, Option<u64>) {
     if enabled == running && enabled > 0 { (None, None) } else { (Some(enabled), Some(running)) }
 }
 
-/// [`Row::trigger`] of a reading that the timer made.
+/// [`Row::trigger`] of a reading by the timer.
 pub const TIMER: &str = "timer";
 
-/// The trigger of the row that has what a counter had counted when it stopped.
+/// [`Row::trigger`] of the final count of a counter that stopped.
 pub const STOP: &str = "stop";
 
-/// The trigger of the row that says that a counter is read on another CPU, or counts again.
+/// [`Row::trigger`] of a row which says that a counter is read on another CPU, or counts again.
 pub const START: &str = "start";

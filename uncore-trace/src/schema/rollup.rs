@@ -1,16 +1,17 @@
 //! `rollup`: `fabric` in longer windows and without processes, for many hosts and months.
 //!
-//! It is no table of a recording: `uncore-trace rollup` makes it from recordings, and the agent makes it
-//! as it records, one file an hour. One row per window, counter, owner and method, where the owner of a
-//! task's share is its cgroup, and a counter is a PMU instance, event and filter: those that are read on each
-//! CPU are added up.
+//! It is not part of a recording: `uncore-trace rollup` makes it from recordings, and the agent
+//! makes it while recording, one file per hour. It has one row per window, counter, owner and
+//! method. The owner of a task's share is its cgroup. A counter is a PMU instance, event and
+//! filter; per-CPU counters are added up.
 //!
-//! Guarantees: the `value`s of one (window, counter) sum to its `total`; a null says "not known". A window
-//! that was known in part has the counts of that part, whose length is `known_ns`. Sums over `low` and `high`
-//! of one owner hold the truth of the sum at least as often as one row does (`view/interval.rs`).
+//! Guarantees: the `value`s of one (window, counter) sum to its `total`. A null means "not known".
+//! A window that is known in part has the counts of that part, whose length is `known_ns`. The
+//! interval of a sum, which is the sum of `low` and of `high` of one owner, contains the true value
+//! at least as often as the interval of one row (`view/interval.rs`).
 //!
-//! Rows of a row group are sorted, so that a reader skips what it was not asked for. All words have
-//! statistics, unlike those of other tables.
+//! Rows of a row group are sorted, so that readers can skip row groups. Unlike in other tables, all
+//! words have statistics.
 
 use std::collections::BTreeMap;
 
@@ -18,10 +19,10 @@ use super::kind::{F32, F64, I16, I32, I64, Null, Time, Word, table};
 use super::when::When;
 use super::{ROLLUP_VERSION, SCHEMA_VERSION, metadata};
 
-/// What the metadata of a recording say of where it was made.
+/// Metadata of a recording about its origin.
 const KEPT: [&str; 4] = [metadata::HOST, metadata::KERNEL, metadata::BOOT_ID, metadata::CLUSTER];
 
-/// The key-value metadata of a file that is made from a recording with these.
+/// The metadata of a roll-up file, from those of the recording.
 pub fn pairs(recorded: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let kept = KEPT.iter().filter_map(|key| recorded.get_key_value(*key));
     let mut pairs: BTreeMap<_, _> = kept.map(|(key, value)| (key.clone(), value.clone())).collect();

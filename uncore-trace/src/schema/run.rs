@@ -1,4 +1,4 @@
-//! `run`: the recording's metadata as a table, the same pairs as each file's key-value metadata.
+//! `run`: the metadata of the recording as a table, with the same pairs as each file's metadata.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
-//! `runtime`: who ran how long on each CPU in each tick, combined in the kernel.
+//! `runtime`: the time of each task on each CPU in each tick, combined in the kernel.
 //!
-//! Guarantee: with `irqs` the rows of one (CPU, tick) sum to the length of the tick. Encodings: few
-//! tasks run in a tick, so ids and names are dictionaries; times are deltas.
+//! Guarantee: together with `irqs`, the rows of one (CPU, tick) sum to the length of the tick.
+//! Encodings: few tasks run in a tick, so ids and names are dictionaries; times are deltas.
 
 use super::kind::{Bits, I32, I64, Null, Word, table};
 use super::when::When;
@@ -23,5 +23,5 @@ table! {
     owner_cgroup_id: Null<Bits> => Dict, "Cgroup that the time is given to: `cgroup_id`, or its ancestor with `--cgroup-depth`; null where the owner is no task with a row of its own.";
 }
 
-/// Time for which a CPU was offline.
+/// `owner` of time for which a CPU was offline.
 pub const OFFLINE: &str = "offline";

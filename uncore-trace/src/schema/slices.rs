@@ -1,7 +1,7 @@
-//! `slices`: every stretch of time in which one task ran on one CPU (`--slices`).
+//! `slices`: every time slice of a task on a CPU (`--slices`).
 //!
-//! Guarantee: per CPU the slices do not overlap. Rows of one segment are sorted by CPU and
-//! beginning: on a busy CPU one slice ends where the next begins, so both times are short deltas.
+//! Guarantee: the slices of one CPU do not overlap. Rows of a segment are sorted by CPU and begin:
+//! on a busy CPU one slice ends where the next begins, so both times are short deltas.
 
 use super::kind::{Bits, I32, I64, Word, table};
 use super::when::When;

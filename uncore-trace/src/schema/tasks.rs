@@ -1,6 +1,6 @@
-//! `tasks`: what became of tasks: when each was first seen, exec'd, moved or exited.
+//! `tasks`: the events of tasks: first seen, exec, move to a cgroup, exit.
 //!
-//! Guarantee: a task named in any other table has a row here, however short it lived.
+//! Guarantee: every task that another table names has a row here, however short it lived.
 
 use super::kind::{Bits, I32, I64, Word, table};
 use super::when::When;

@@ -1,24 +1,24 @@
-//! Where the rows of a table lie in time, so that a part of a recording can be taken out of it.
+//! Which time the rows of a table belong to, so that a part of a recording can be cut out.
 
-/// Of which time a row is. Times are `CLOCK_MONOTONIC`, ns, in columns of type `int64`.
+/// Which time a row belongs to. Times are ns on `CLOCK_MONOTONIC`, in columns of type `int64`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum When {
-    /// Of a window or a tick that ends at this time.
+    /// A window or a tick that ends at this time.
     Ends(&'static str),
-    /// Of the tick whose number this is. The rows of the tick before the first are the counts that it
-    /// begins with.
+    /// The tick with this number. The rows of the tick before the first one hold the counts at the
+    /// begin.
     Tick(&'static str),
-    /// From one time to another.
+    /// The span between two times.
     Between(&'static str, &'static str),
     /// From a time on, or always, until another row has the same key.
     Holds {
-        /// Since when; always where it has no such column.
+        /// The column with the begin; `None`: always.
         since: Option<&'static str>,
-        /// What it is about.
+        /// The key columns.
         key: &'static [&'static str],
-        /// A column, and its value in the last row that is about a key.
+        /// A column, and its value in the last row for a key.
         last: Option<(&'static str, &'static str)>,
     },
-    /// As the table's own rules say, see [`crate::cut`].
+    /// The table has its own rules, see [`crate::cut`].
     Own,
 }

@@ -1,15 +1,15 @@
-//! Digests of a file of a recording, kept in its own footer.
+//! Digests of a recording's file, stored in its own footer.
 //!
-//! Two key-value pairs, XXH64 with seed 0 in 16 hexadecimal digits each:
-//! - [`metadata::ROW_GROUP_DIGESTS`]: a JSON list, one digest for each row group, of the bytes from
-//!   the end of the row group before it (of the file's begin for the first) to its own end;
-//! - [`metadata::DIGEST`], the last pair of all: of the footer and what follows it to the end of the
-//!   file, its own 16 digits taken as zeros. Since the footer has the row groups' digests, this one
-//!   stands for the whole file.
+//! There are two key-value pairs, with XXH64 digests (seed 0, 16 hexadecimal digits):
+//! - [`metadata::ROW_GROUP_DIGESTS`]: a JSON list with one digest per row group, over the bytes
+//!   from the end of the previous row group (or the begin of the file) to its own end;
+//! - [`metadata::DIGEST`], the last pair: over the footer and everything after it, with its own 16
+//!   digits taken as zeros. The footer contains the digests of the row groups, so this digest
+//!   covers the whole file.
 //!
-//! Guarantees: every byte of the file is covered, so one that changed is noticed; where the footer
-//! is sound, the damaged row groups are known. The digests are there against accidents of disks,
-//! memory and copying. They are no signature: who changes a file on purpose can change them too.
+//! Guarantees: every byte of the file is covered, so a change is detected; if the footer is intact,
+//! the damaged row groups are known. The digests protect against faults of disks, memory and
+//! copying. They are not signatures: whoever changes a file on purpose can change them too.
 
 use std::fs::File;
 use std::hash::Hasher as _;
@@ -25,7 +25,7 @@ use twox_hash::XxHash64;
 
 use crate::schema::metadata;
 
-/// What a digest's text begins with: how it was made.
+/// Prefix of a digest, which names the algorithm.
 const PREFIX: &str = "xxh64:";
 /// Hexadecimal digits of a digest.
 const DIGITS: usize = 16;
@@ -38,18 +38,18 @@ const TRAILER: u64 = 8;
 /// Bytes read at a time.
 const CHUNK: usize = 256 << 10;
 
-/// What a file says of its footer.
+/// The state of a footer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Footer {
-    /// It is as it was written; its digest.
+    /// It is intact; this is its digest.
     Sound(String),
-    /// It is not.
+    /// It was changed.
     Damaged,
-    /// It has no digest, or is no Parquet footer at all.
+    /// It has no digest, or is not a Parquet footer.
     Without,
 }
 
-/// Where the digest of a footer is.
+/// The position of a footer's digest.
 struct Place {
     /// Begin of the footer.
     footer: u64,
@@ -59,8 +59,8 @@ struct Place {
     end: u64,
 }
 
-/// Ends a Parquet file of which `file` is another handle: adds the digests and writes the footer.
-/// Returns the digest of the file.
+/// Finishes a Parquet file: adds the digests and writes the footer. `file` is another handle of the
+/// same file. Returns the digest of the file.
 ///
 /// # Errors
 ///
@@ -81,7 +81,7 @@ pub fn close(mut writer: SerializedFileWriter<File>, file: &File) -> Result<Stri
     Ok(format!("{PREFIX}{digits}"))
 }
 
-/// Verifies the footer. Nothing of it is parsed, so it may be anything.
+/// Verifies the footer without parsing it, so its content may be anything.
 ///
 /// # Errors
 ///
@@ -98,18 +98,18 @@ pub fn footer(file: &File) -> io::Result<Footer> {
     })
 }
 
-/// The row groups of a file with the digests they were written with. It remembers which were found sound.
+/// The row groups of a file with their digests. It remembers which are intact.
 #[derive(Debug)]
 pub struct Groups {
-    /// Where each ends.
+    /// The end of each row group.
     ends: Vec<u64>,
-    /// Their digests; another number of them where the footer's list does not fit it.
+    /// Their digests; the number differs if the footer's list is inconsistent.
     digests: Vec<String>,
     sound: Vec<AtomicBool>,
 }
 
 impl Groups {
-    /// Those of a file with this footer.
+    /// The row groups of a file with this footer.
     pub fn of(footer: &ParquetMetaData) -> Groups {
         let groups = footer.row_groups();
         let pairs = footer.file_metadata().key_value_metadata();
@@ -122,14 +122,14 @@ impl Groups {
         }
     }
 
-    /// Whether a row group is as it was written; reads all of it the first time.
+    /// Whether a row group is intact. The first call for a row group reads all of it.
     ///
     /// # Errors
     ///
     /// The file cannot be read.
     pub fn is_sound(&self, file: &File, number: usize) -> io::Result<bool> {
         let Some(sound) = self.sound.get(number) else { return Ok(false) };
-        // Nothing else is shared with who found it sound.
+        // The atomic flag guards no other data, so no ordering is needed.
         if sound.load(Ordering::Relaxed) {
             return Ok(true);
         }
@@ -148,8 +148,8 @@ impl Groups {
         self.digests.len() == self.sound.len() && self.ends.len() == self.sound.len()
     }
 
-    /// The numbers of the row groups that are not as they were written; all of them if there is
-    /// something between the last of them and the footer. Reads the whole file.
+    /// The numbers of the damaged row groups; all of them if there are other bytes between the last
+    /// one and the footer. Reads the whole file.
     ///
     /// # Errors
     ///
@@ -207,7 +207,7 @@ fn locate(file: &File) -> io::Result<Option<Place>> {
 }
 
 /// The bytes of the pair before its digits, in Thrift's compact protocol: each of the two strings
-/// has the type of its field (1 byte) and its length before it.
+/// is preceded by the type of its field (1 byte) and its length.
 fn pair() -> Vec<u8> {
     let key = metadata::DIGEST;
     let mut bytes = vec![0x18, key.len() as u8];
@@ -242,7 +242,7 @@ fn of_bytes(file: &File, range: Range<u64>) -> io::Result<String> {
     Ok(format!("{PREFIX}{:016x}", hash.finish()))
 }
 
-/// Where the last column chunk of a row group ends.
+/// The end of the last column chunk of a row group.
 fn end(group: &RowGroupMetaData) -> Option<u64> {
     let ends = group.columns().iter().map(|column| {
         let begin = column.dictionary_page_offset().unwrap_or(column.data_page_offset());

@@ -1,8 +1,8 @@
-//! The file system verbs of the writer, and how their failures read.
+//! File operations of the writer, and the wording of their errors.
 //!
-//! Guarantees: an error is one line that names the act, the path and, for a full disk, a missing
-//! directory or a refused one, what is the matter; a file replaced by [`publish`] is at every
-//! instant the old one or the whole new one.
+//! Guarantees: an error is one line that names the action, the path and the cause (a full disk, a
+//! missing directory, a refused permission). A file that [`publish`] replaces is at every instant
+//! either the old or the complete new one.
 
 use std::error::Error;
 use std::fs::{self, File};
@@ -11,9 +11,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, anyhow};
 
-/// Words for an error whose chain holds an I/O error; the error's own words otherwise.
+/// The wording of an I/O error in the chain; otherwise the error's own text.
 ///
-/// The Parquet writer wraps I/O errors, sometimes as text only, hence the look at the text.
+/// The Parquet writer sometimes passes on only the text of an I/O error, so the text is searched
+/// too.
 pub(super) fn explain(error: &(dyn Error + 'static)) -> String {
     if let Some(io) = io_error(error) {
         return explain_kind(io.kind()).map_or_else(|| one_line(&io.to_string()), str::to_owned);
@@ -34,7 +35,7 @@ fn io_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a io::Error> {
     None
 }
 
-/// Words for the kinds of I/O errors a user can do something about.
+/// The wording for the kinds of I/O errors that a user can fix.
 fn explain_kind(kind: io::ErrorKind) -> Option<&'static str> {
     Some(match kind {
         io::ErrorKind::StorageFull => "no space left on the disk",
@@ -46,15 +47,15 @@ fn explain_kind(kind: io::ErrorKind) -> Option<&'static str> {
     })
 }
 
-/// The text with line breaks and runs of blanks made one blank.
+/// The text on one line: line breaks and runs of blanks become one blank.
 fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// An error that says what was being done to which path and why it failed.
+/// An error that names the action, the path and the cause.
 ///
-/// Where permission is denied it says what helps: another directory for what is written, another
-/// user or mode for what is read.
+/// If permission is denied, it names the remedy: another directory for writing, another user or
+/// mode for reading.
 pub(super) fn failed(act: &str, path: &Path, error: &(dyn Error + 'static)) -> anyhow::Error {
     let denied = io_error(error).is_some_and(|io| io.kind() == io::ErrorKind::PermissionDenied);
     let way_out = match act {
@@ -67,7 +68,7 @@ pub(super) fn failed(act: &str, path: &Path, error: &(dyn Error + 'static)) -> a
     anyhow!("cannot {act} {}: {}{way_out}", path.display(), explain(error))
 }
 
-/// Makes `result` an error that names the act and the path.
+/// Turns an error of `result` into one that names the action and the path.
 pub(super) fn doing<T, E: Error + 'static>(
     act: &str,
     path: &Path,
@@ -76,7 +77,7 @@ pub(super) fn doing<T, E: Error + 'static>(
     result.map_err(|error| failed(act, path, &error))
 }
 
-/// The directory that holds `path`.
+/// The directory that contains `path`.
 pub(super) fn parent(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -91,19 +92,20 @@ pub(super) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// Makes the finished file `temporary` appear as `target`, durably: data, then name.
+/// Renames the finished file `temporary` to `target` durably: first the data, then the name is
+/// synced.
 pub(super) fn publish(temporary: &Path, target: &Path) -> Result<()> {
     let sync = File::open(temporary).and_then(|file| file.sync_all());
     doing("sync", temporary, sync)?;
     doing("write", target, fs::rename(temporary, target))?;
-    // Some file systems refuse fsync on a directory; the rename is done either way.
+    // Some file systems refuse fsync on a directory; the rename is done anyway.
     if let Ok(directory) = File::open(parent(target)) {
         directory.sync_all().ok();
     }
     Ok(())
 }
 
-/// Whether anything is at `path`, links that lead nowhere included.
+/// Whether anything exists at `path`, including a dangling symbolic link.
 pub(super) fn occupied(path: &Path) -> Result<bool> {
     match fs::symlink_metadata(path) {
         Ok(_) => Ok(true),
@@ -112,7 +114,7 @@ pub(super) fn occupied(path: &Path) -> Result<bool> {
     }
 }
 
-/// Removes a directory and all in it; it is fine when it is not there.
+/// Removes a directory and its content, if it exists.
 pub(super) fn remove_tree(path: &Path) -> Result<()> {
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {

@@ -1,8 +1,8 @@
-//! Writes the Parquet files of a table: from rows, from segments by encoding their rows again, and
+//! Writes the Parquet files of a table: from rows, from segments by encoding their rows again, or
 //! from segments by copying their column chunks.
 //!
-//! Guarantees: memory is one row group and one batch, whatever the number of rows; each file has its
-//! digests, and what is damaged is not read into another ([`sound`]).
+//! Guarantees: memory is bounded by one row group and one batch, for any number of rows. Each file
+//! has digests, and damaged data is never copied into another file ([`sound`]).
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -29,22 +29,24 @@ use super::disk;
 use super::mode::Mode;
 use crate::schema::{Packing, TableDef, metadata};
 
-/// Rows of a row group at most: DuckDB's and pandas' readers work a row group at a time.
+/// Largest number of rows in a row group: the readers of DuckDB and pandas process one row group at
+/// a time.
 const GROUP_ROWS: usize = 1 << 20;
-/// Encoded bytes of a row group at most: the writer holds them in memory until it is full.
+/// Largest size of an encoded row group in bytes: the writer holds it in memory until it is full.
 const GROUP_BYTES: usize = 6 << 20;
-/// Segments whose row groups have at least this many rows, or bytes, on average go into the final
-/// file as they are: encoding them again would keep the user waiting, and there are at most
-/// `FAN` that a longer recording would have merged.
+/// Segments whose row groups have at least this many rows, or bytes, on average are copied into the
+/// final file: encoding them again would keep the user waiting, and there are at most `FAN` of
+/// them, which a longer recording would have merged.
 const LARGE_ROWS: i64 = 1 << 16;
 /// See [`LARGE_ROWS`].
 const LARGE_BYTES: i64 = 1 << 20;
-/// Rows decoded at a time while segments are merged; a row is 200 bytes at most in memory.
+/// Number of rows that are decoded at a time while segments are merged. A row has at most 200 bytes
+/// in memory.
 const MERGE_ROWS: usize = 8192;
-/// Rows of a row group of a table whose row groups are sorted: 30 MB in memory while they are.
+/// Largest number of rows in a sorted row group: sorting takes 30 MB.
 const SORT_ROWS: usize = 1 << 16;
 
-/// What a file of a table is to be like.
+/// The properties of a file of a table.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Form<'a> {
     /// The table.
@@ -86,7 +88,7 @@ impl New {
         disk::doing("write", &self.path, self.writer.write(batch))
     }
 
-    /// Writes rows as row groups of their own, in the table's order.
+    /// Writes rows as separate row groups, in the table's order.
     fn write_group(&mut self, def: &TableDef, batches: &[RecordBatch]) -> Result<()> {
         for batch in sort(def, batches)? {
             self.write(&batch)?;
@@ -104,16 +106,16 @@ impl New {
     }
 }
 
-/// A file that was written: what it amounts to.
+/// The result of writing a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Written {
-    /// Its rows.
+    /// Number of rows.
     pub rows: u64,
     /// Its digest, see [`digest`].
     pub digest: String,
 }
 
-/// The batches in the table's order for one segment.
+/// Sorts the batches of one segment into the table's order.
 fn sort(def: &TableDef, batches: &[RecordBatch]) -> Result<Vec<RecordBatch>> {
     if def.sort.is_empty() || batches.is_empty() {
         return Ok(batches.to_vec());
@@ -124,14 +126,14 @@ fn sort(def: &TableDef, batches: &[RecordBatch]) -> Result<Vec<RecordBatch>> {
     Ok(vec![sorted.with_context(|| format!("cannot sort the rows of {}", def.name))?])
 }
 
-/// The places of the rows of a batch in the table's order.
+/// The permutation that sorts the rows of a batch into the table's order.
 fn order(def: &TableDef, batch: &RecordBatch) -> Result<UInt32Array, ArrowError> {
     let columns = def.sort.iter().filter_map(|name| batch.column_by_name(name));
     let columns: Vec<&ArrayRef> = columns.collect();
     if let [column] = *columns.as_slice()
         && let Some(keys) = column.as_primitive_opt::<Int32Type>()
     {
-        // A stable sort of a few keys: a tenth of the time that the general one takes.
+        // A stable sort by a few keys takes a tenth of the time of the general one.
         let mut order: Vec<u32> = (0..batch.num_rows() as u32).collect();
         order.sort_by_key(|row| keys.values().get(*row as usize));
         return Ok(order.into());
@@ -152,7 +154,7 @@ pub(super) fn rows(path: &Path, form: &Form<'_>, batches: &[RecordBatch]) -> Res
     Ok(Written { rows, digest: file.close()? })
 }
 
-/// Decodes `parts` and encodes their rows, in order, into one file with large row groups.
+/// Decodes `parts` and writes their rows, in order, into one file with large row groups.
 pub(super) fn merged(path: &Path, form: &Form<'_>, parts: &[PathBuf]) -> Result<()> {
     let mut new = form.create(path, Packing::Kept)?;
     let (mut unsorted, mut rows) = (Vec::new(), 0);
@@ -179,11 +181,11 @@ pub(super) fn merged(path: &Path, form: &Form<'_>, parts: &[PathBuf]) -> Result<
     Ok(())
 }
 
-/// Opens a file whose footer is as it was written.
+/// Opens a file and verifies that its footer is intact.
 ///
 /// # Errors
 ///
-/// It cannot be read, or is not what was written.
+/// The file cannot be read, or its footer was changed.
 pub(super) fn footer(path: &Path) -> Result<(File, ArrowReaderMetadata)> {
     let file = disk::doing("open", path, File::open(path))?;
     let digest = disk::doing("read", path, digest::footer(&file))?;
@@ -194,12 +196,11 @@ pub(super) fn footer(path: &Path) -> Result<(File, ArrowReaderMetadata)> {
     Ok((file, disk::doing("read", path, footer)?))
 }
 
-/// Opens a file that is as it was written from its first byte to its last: what is made from a
-/// damaged one would hide the damage.
+/// Opens a file and verifies all of it: a file made from a damaged one would hide the damage.
 ///
 /// # Errors
 ///
-/// As of [`footer`].
+/// Those of [`footer`], or a row group is damaged.
 pub(super) fn sound(path: &Path) -> Result<(File, ArrowReaderMetadata)> {
     let (file, footer) = footer(path)?;
     let damaged = disk::doing("read", path, Groups::of(footer.metadata()).damaged(&file))?;
@@ -209,14 +210,14 @@ pub(super) fn sound(path: &Path) -> Result<(File, ArrowReaderMetadata)> {
     Ok((file, footer))
 }
 
-/// Whether a file is packed as those that stay ([`Packing::Kept`]).
+/// Whether a file is compressed as a final file ([`Packing::Kept`]).
 pub(super) fn is_kept(footer: &ParquetMetaData) -> bool {
     let mut columns = footer.row_groups().iter().flat_map(RowGroupMetaData::columns);
-    // A footer has no zstd level.
+    // The zstd level is not in the footer.
     columns.all(|column| matches!(column.compression(), Compression::ZSTD(_)))
 }
 
-/// Whether the row groups of a segment are large enough to be copied as they are.
+/// Whether the row groups of a segment are large enough to be copied unchanged.
 pub(super) fn is_large(footer: &ParquetMetaData) -> bool {
     let groups = footer.num_row_groups() as i64;
     let bytes: i64 = footer.row_groups().iter().map(RowGroupMetaData::compressed_size).sum();
@@ -228,14 +229,14 @@ pub(super) fn is_large(footer: &ParquetMetaData) -> bool {
 
 /// Writes one file from the encoded column chunks of `parts`, in order.
 ///
-/// No value is decoded: memory is one copy buffer and the footer being built.
+/// No value is decoded. Memory is one copy buffer and the new footer.
 pub(super) fn concatenated(path: &Path, form: &Form<'_>, parts: &[PathBuf]) -> Result<Written> {
     let Some(first) = parts.first() else {
         return rows(path, form, &[]);
     };
     let (_, first) = footer(first)?;
     let first = first.metadata().file_metadata();
-    // The Arrow schema rides in a pair of its own; without it dictionaries would read as strings.
+    // The Arrow schema is in a pair of its own; without it dictionaries would read as strings.
     let mut all = metadata::to_key_values(form.pairs);
     let arrow = first.key_value_metadata().into_iter().flatten();
     all.extend(arrow.filter(|pair| pair.key == parquet::arrow::ARROW_SCHEMA_META_KEY).cloned());

@@ -1,7 +1,7 @@
-//! The files of one recording while it is written: a partial directory for each table, and what
-//! becomes of them at the end, on an error, or when the recording is given up.
+//! The files of a recording that is being written: a partial directory for each table, and what
+//! happens to it at the end, after an error, or when the recording is abandoned.
 //!
-//! Guarantees: those of [`super::writer`], which hands the rows on to here.
+//! Guarantees: those of [`super::writer`].
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,27 +20,27 @@ use super::{disk, finish, lost, place};
 use crate::confine::Needs;
 use crate::schema::{ALL, TableDef, cgroups, counters, cpus, fabric, links, metadata};
 
-/// Tables that rows of others refer to. They are sealed before the others: a recorder may be killed in the
-/// middle, and a reading without its counter and its CPU could not be verified.
+/// Tables that the rows of others refer to. They are sealed first: a recorder may be killed during
+/// a seal, and a reading could not be verified without its counter and its CPU.
 const REFERRED: [&str; 4] =
     [counters::TABLE.name, links::TABLE.name, cpus::TABLE.name, cgroups::TABLE.name];
 
-/// The files of one recording.
+/// The files of a recording.
 #[derive(Debug)]
 pub(super) struct Files {
-    /// What the user named: for messages.
+    /// The path that the user gave, for messages.
     path: PathBuf,
-    /// Those that are not finished.
+    /// The tables that are not finished.
     tables: Vec<TableSink>,
-    /// The other tables of a dataset.
+    /// The list of the other tables of a dataset.
     manifest: Option<Manifest>,
-    /// Metadata of fabric's segments.
+    /// Metadata of the segments of `fabric`.
     pairs: BTreeMap<String, String>,
-    /// Kept until the fabric file is finished.
+    /// Held until the file of `fabric` is finished.
     pub(super) lock: Option<Lock>,
-    /// The dataset directory, when it was made here.
+    /// The directory of the dataset, if it was created here.
     made: Option<PathBuf>,
-    /// Whether rows are on disk.
+    /// Whether any rows are on disk.
     sealed: bool,
 }
 
@@ -53,7 +53,7 @@ struct TableSink {
 }
 
 impl Files {
-    /// One file, of this table.
+    /// A single file with this table.
     pub(super) fn file(
         def: &'static TableDef,
         path: PathBuf,
@@ -65,7 +65,7 @@ impl Files {
         Files::none(path).create(&tables, create, metadata)
     }
 
-    /// A directory with a file of every table, made if it is not there.
+    /// A directory with a file for every table. It is created if missing.
     pub(super) fn dataset(
         path: PathBuf,
         create: Create,
@@ -93,7 +93,7 @@ impl Files {
         }
     }
 
-    /// Makes the partial directories of `tables`; an error leaves nothing behind.
+    /// Creates the partial directories of `tables`. After an error nothing is left behind.
     fn create(
         mut self,
         tables: &[(&'static TableDef, PathBuf)],
@@ -107,11 +107,11 @@ impl Files {
             }
             place::vacant(target, create.overwrite)?;
         }
-        // Fabric, the last of the list, is made first, so that the lock is held before others see
-        // any of the directories.
+        // `fabric`, the last in the list, is created first, so that the lock is held before others
+        // can see any of the directories.
         for (def, target) in tables.iter().rev() {
             let partial = match Partial::create(def, target, create.mode) {
-                // Another recorder was quicker.
+                // Another recorder created it first.
                 Err(_) if self.lock.is_none() && disk::occupied(&partial_dir(target))? => {
                     return Err(in_the_way(&self.path, &partial_dir(target), tables));
                 }
@@ -126,8 +126,8 @@ impl Files {
         }
         self.tables.reverse();
         self.set_metadata(metadata)?;
-        // An empty first segment of fabric: a recorder killed in its first second still leaves
-        // its metadata, and `*.parquet` always matches something.
+        // An empty first segment of `fabric`: a recorder that is killed in its first second leaves
+        // its metadata, and `*.parquet` always matches a file.
         if let Some(fabric) = self.tables.last_mut() {
             fabric.partial.seal(&[], &self.pairs)?;
         }
@@ -142,7 +142,7 @@ impl Files {
         let (writes, names) = match (&self.manifest, &self.made) {
             (None, _) => (partial.collect(), vec![parent]),
             (Some(_), None) => (vec![self.path.clone()], Vec::new()),
-            // It is removed where nothing was recorded.
+            // If nothing was recorded, the directory is removed.
             (Some(_), Some(_)) => (vec![self.path.clone()], vec![parent]),
         };
         Needs { writes, names, replaces: targets, ..Needs::default() }
@@ -177,7 +177,7 @@ impl Files {
         self.seal_these(referred.into_iter().chain([at]))
     }
 
-    /// The places of the tables that others refer to, and of the others.
+    /// Indices of the tables that others refer to, and of the other tables.
     fn referred(&self) -> (Vec<usize>, Vec<usize>) {
         let name = |at: usize| self.tables[at].partial.def.name;
         (0..self.tables.len()).partition(|at| REFERRED.contains(&name(*at)))
@@ -197,12 +197,12 @@ impl Files {
         self.seal_these(referred.into_iter().chain(others))
     }
 
-    /// Bytes of all segments.
+    /// Size of all segments in bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.tables.iter().map(|table| table.partial.bytes).sum()
     }
 
-    /// Remembers that rows are on disk, or gives the error the way out.
+    /// Notes that rows are on disk, or adds the remedy to an error.
     fn note(&mut self, sealed: Result<bool>) -> Result<()> {
         match sealed {
             Ok(wrote) => {
@@ -213,7 +213,7 @@ impl Files {
         }
     }
 
-    /// The error with what becomes of the rows that were sealed, and how to get at them.
+    /// Adds to the error what happens to the sealed rows, and how to recover them.
     fn way_out(&self, error: &anyhow::Error) -> anyhow::Error {
         let kept = if self.sealed {
             lost::kept(
@@ -234,11 +234,12 @@ impl Files {
             let there = self.tables[at].partial.require().map(|()| false);
             self.note(there)?;
         }
-        // From here on the segments are all there is: a failure must not remove them.
+        // From here on only the segments have the rows: an error must not remove them.
         let nothing = !self.sealed;
         self.sealed = true;
         let mut total = Finished::default();
-        // A table leaves the list when it is finished: what is in it is what can still be lost.
+        // A table is removed from the list when it is finished, so the list has the tables that can
+        // still be lost.
         while let Some(table) = self.tables.first_mut() {
             let def = table.partial.def;
             let pairs = if def.name == fabric::TABLE.name { &self.pairs } else { metadata };
@@ -263,14 +264,14 @@ impl Files {
 }
 
 impl TableSink {
-    /// Writes the pending rows as a segment; says whether there were any. `pairs` is the metadata
-    /// of fabric.
+    /// Writes the pending rows as a segment. Returns whether there were any. `pairs` is the
+    /// metadata of `fabric`.
     fn seal(&mut self, pairs: &BTreeMap<String, String>) -> Result<bool> {
         if self.rows == 0 {
             return Ok(false);
         }
-        // Only fabric's segments carry everything: the plan may be large, and `repair` gives the
-        // other tables what it finds there.
+        // Only segments of `fabric` have all metadata: the plan may be large, and `repair` copies
+        // them to the other tables.
         let version = pairs.get_key_value(metadata::SCHEMA_VERSION).into_iter();
         let own;
         let pairs = if self.partial.def.name == fabric::TABLE.name {
@@ -287,14 +288,14 @@ impl TableSink {
 }
 
 impl Drop for Files {
-    /// Leaves nothing of a recording that sealed nothing; leaves everything of one that did.
+    /// Removes the files of a recording that sealed nothing; keeps all files of one that did.
     fn drop(&mut self) {
         if self.sealed {
             return;
         }
-        // What has taken the place of a directory of ours is not ours to remove.
+        // A directory that has replaced ours belongs to somebody else.
         for table in self.tables.iter().filter(|table| table.partial.is_there()) {
-            // Nobody is left to tell.
+            // Nobody is left who could handle an error.
             disk::remove_tree(&table.partial.dir).ok();
         }
         if let Some(made) = &self.made {
@@ -303,7 +304,7 @@ impl Drop for Files {
     }
 }
 
-/// Makes the dataset's directory; returns it when it was not there before.
+/// Creates the dataset's directory. Returns it if it did not exist before.
 fn make_dataset(path: &Path, mode: Mode) -> Result<Option<PathBuf>> {
     place::no_link(path)?;
     if path.is_dir() {
@@ -320,7 +321,7 @@ fn make_dataset(path: &Path, mode: Mode) -> Result<Option<PathBuf>> {
     Ok(Some(path.to_owned()))
 }
 
-/// The error of an output whose partial directory `dir` exists already.
+/// The error for an output whose partial directory `dir` already exists.
 fn in_the_way(path: &Path, dir: &Path, tables: &[(&'static TableDef, PathBuf)]) -> anyhow::Error {
     match tables.last().and_then(|(_, fabric)| lock::holder(fabric)) {
         Some(holder) => lock::in_use(path, holder),

@@ -1,8 +1,8 @@
-//! From the segments of a table to its final file; recording's end and `repair` both come here.
+//! Makes the final file of a table from its segments, at the end of a recording and for `repair`.
 //!
-//! Guarantees: the final file is complete before it gets its name; the segments are removed only
-//! after that; `run` has the metadata's pairs even if nobody wrote them; killed at any point, the
-//! same function run again comes to the same end.
+//! Guarantees: the final file is complete before it gets its name, and the segments are removed
+//! only after that. `run` has the pairs of the metadata even if nobody wrote them. If the process
+//! is killed at any point, calling the same function again has the same result.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,11 +15,11 @@ use super::segment::Partial;
 use super::{disk, encode};
 use crate::schema::run;
 
-/// The temporary name of the final file, within the partial directory: the same file system, and
-/// out of sight of `*.parquet`.
+/// Temporary name of the final file in the partial directory: it is on the same file system, and
+/// `*.parquet` does not match it.
 const TEMPORARY: &str = "final.tmp";
 
-/// A table that is finished.
+/// A finished table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Assembled {
     /// Rows and digest of its file.
@@ -28,7 +28,7 @@ pub(super) struct Assembled {
     pub bytes: u64,
 }
 
-/// Assembles `target` from `partial` with the metadata `pairs`.
+/// Makes `target` from `partial` with the metadata `pairs`.
 pub(super) fn assemble(
     partial: &mut Partial,
     target: &Path,
@@ -45,7 +45,7 @@ pub(super) fn assemble(
         .and_then(|written| Ok(Assembled { written, bytes: disk::size(&temporary)? }))
         .and_then(|done| disk::publish(&temporary, target).map(|()| done));
     if written.is_err() {
-        // The error that counts is the write's; a leftover is overwritten by the next attempt.
+        // The error of the write counts; the next attempt overwrites a leftover.
         fs::remove_file(&temporary).ok();
     }
     let done = written?;
@@ -53,13 +53,13 @@ pub(super) fn assemble(
     Ok(done)
 }
 
-/// Merges each stretch of small segments into one, so that the final row groups are large.
+/// Merges each run of small segments into one, so that the final row groups are large.
 fn merge_small(partial: &mut Partial, pairs: &BTreeMap<String, String>) -> Result<()> {
     let mut large = Vec::new();
     for range in &partial.segments {
         large.push(encode::is_large(encode::footer(&partial.path(*range))?.1.metadata()));
     }
-    // From the end, so that a merge leaves the indices before it as they were.
+    // Backwards, so that a merge does not change earlier indices.
     let mut end = large.len();
     while end > 0 {
         let begin = large[..end].iter().rposition(|large| *large).map_or(0, |at| at + 1);

@@ -1,12 +1,14 @@
-//! The files of a roll-up: one for each hour of a host, in partitions that engines know.
+//! The files of a roll-up: one for each hour of a host, in partitions that query engines recognise.
 //!
-//! `DIR/cluster=C/date=YYYY-MM-DD/hour=HH/HOST_BOOT_SECOND.parquet`, in UTC; `BOOT` is the begin of the boot's
-//! id, `SECOND` that of `CLOCK_MONOTONIC` at which its first window ended, or the next that is free: a process
-//! that was ended and started again within the window makes another file of it.
+//! The name is `DIR/cluster=C/date=YYYY-MM-DD/hour=HH/HOST_BOOT_SECOND.parquet`, in UTC. `BOOT` is
+//! the begin of the boot's id. `SECOND` is the second of `CLOCK_MONOTONIC` in which its first
+//! window ended, or the next one that is free: a process that was restarted within a window writes
+//! another file for it.
 //!
-//! Guarantees: a file gets its name when it is complete, and is never changed after that; a row is in one
-//! file; rows that are lost are counted ([`Unwritten`]); a process that is killed loses what came since the last seal, and the next one finishes the rest
-//! ([`repair`]); names that a user chose cannot lead out of the directory.
+//! Guarantees: a file gets its name when it is complete, and is never changed afterwards. A row is
+//! in one file. Lost rows are counted ([`Unwritten`]). A process that is killed loses the rows
+//! since the last seal, and the next process finishes the rest ([`repair`]). Names that a user
+//! chose cannot lead out of the directory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -29,13 +31,14 @@ use super::{disk, place};
 use crate::schema::origin::Origin;
 use crate::schema::rollup;
 
-/// Digits of the boot's id in a name: two boots of a host in an hour with the same are one in 10^9.
+/// Number of digits of the boot's id in a name: two boots of a host in one hour have the same with
+/// a probability of 10^-9.
 const BOOT_DIGITS: usize = 8;
 
-/// What the name of an unfinished file ends with.
+/// Suffix of the name of an unfinished file.
 const PARTIAL: &str = ".parquet.partial";
 
-/// The end of a name of a file.
+/// Suffix of the name of a file.
 const FILE: &str = ".parquet";
 
 /// What the names of directories begin with, from the outer to the inner.
@@ -44,29 +47,29 @@ const KEYS: [&str; 3] = ["cluster=", "date=", "hour="];
 /// After this time without a change nothing is about to be written into the directory of an hour.
 const UNUSED: Duration = Duration::from_hours(2);
 
-/// Digits of a second: 300 years.
+/// Number of digits of a second: enough for 300 years.
 const SECOND_DIGITS: usize = 10;
 
-/// See the module.
+/// The files of a roll-up below one directory.
 #[derive(Debug)]
 pub struct Hours {
     root: PathBuf,
     mode: Mode,
     pairs: BTreeMap<String, String>,
-    /// What the names of its files begin with.
+    /// Prefix of the names of its files.
     stem: String,
     cluster: String,
     live: Option<Live>,
-    /// Files that may be there for the same windows; `None`: any.
+    /// Files that may exist for the same windows; `None`: any.
     beside: Option<BTreeSet<PathBuf>>,
 }
 
 /// Rows that could not be written.
 #[derive(Debug)]
 pub struct Unwritten {
-    /// How many are lost: those since the last seal.
+    /// Number of lost rows: those since the last seal.
     pub rows: u64,
-    /// Why.
+    /// The cause.
     pub error: Error,
 }
 
@@ -76,13 +79,13 @@ impl From<Unwritten> for Error {
     }
 }
 
-/// The hour that is written.
+/// The hour that is being written.
 #[derive(Debug)]
 struct Live {
     dir: PathBuf,
     path: PathBuf,
     writer: Writer,
-    /// Rows since the last seal: what a failure loses.
+    /// Number of rows since the last seal, which a failure loses.
     unsealed: u64,
 }
 
@@ -90,7 +93,7 @@ impl Live {
     fn write(&mut self, rows: &RecordBatch) -> Result<()> {
         let sealed = self.writer.bytes();
         self.writer.write(&rollup::TABLE, rows)?;
-        // Many rows are sealed at once.
+        // Many rows are sealed together.
         let is_sealed = self.writer.bytes() != sealed;
         self.unsealed = if is_sealed { 0 } else { self.unsealed + rows.num_rows() as u64 };
         Ok(())
@@ -98,11 +101,11 @@ impl Live {
 }
 
 impl Hours {
-    /// Files below `root`, which is made where it is not there, with this metadata.
+    /// Writes files below `root`, which is created if missing, with this metadata.
     ///
     /// # Errors
     ///
-    /// The directory cannot be made, or is a symbolic link.
+    /// The directory cannot be created, or is a symbolic link.
     pub fn open(root: &Path, mode: Mode, pairs: BTreeMap<String, String>) -> Result<Self> {
         place::no_link(root)?;
         make(root, mode)?;
@@ -114,20 +117,22 @@ impl Hours {
         Ok(Self { root: root.to_owned(), mode, pairs, stem, cluster, live: None, beside: None })
     }
 
-    /// Only these files may be there for the same windows. Files of others would be the same rows again.
+    /// Allows only these existing files for the same windows. Other files would contain the same
+    /// rows again.
     #[must_use]
     pub fn beside(mut self, files: BTreeSet<PathBuf>) -> Self {
         self.beside = Some(files);
         self
     }
 
-    /// Takes the rows of a window that ended at this time: wall clock, microseconds since 1970, and
-    /// `CLOCK_MONOTONIC`, ns. Returns the file of the hour before, where this is the first window of another.
+    /// Writes the rows of a window. `ts` is the window's end: wall-clock time in microseconds since
+    /// 1970, and `CLOCK_MONOTONIC` in ns. Returns the file of the previous hour if this is the
+    /// first window of a new one.
     ///
     /// # Errors
     ///
-    /// They cannot be written, or the hour before cannot be finished. The next window is tried in a file of
-    /// its own.
+    /// The rows cannot be written, or the previous hour cannot be finished. The next window goes
+    /// into a new file.
     pub fn write(
         &mut self,
         (ts_us, mono_ns): (i64, i64),
@@ -150,11 +155,11 @@ impl Hours {
         Ok(closed)
     }
 
-    /// Makes what was written survive a kill; `true` if there was anything.
+    /// Makes the written rows survive a kill; `true` if there were any.
     ///
     /// # Errors
     ///
-    /// As of [`Hours::write`].
+    /// Those of [`Hours::write`].
     pub fn seal(&mut self) -> Result<bool, Unwritten> {
         let Some(mut live) = self.live.take() else { return Ok(false) };
         let rows = std::mem::take(&mut live.unsealed);
@@ -163,15 +168,15 @@ impl Hours {
         Ok(rows > 0)
     }
 
-    /// Finishes the file that is written; none where none is.
+    /// Finishes the file that is being written; `None` if there is none.
     ///
     /// # Errors
     ///
-    /// It cannot be finished; what is left can be repaired.
+    /// The file cannot be finished. What is left can be repaired.
     pub fn finish(&mut self) -> Result<Option<(PathBuf, Finished)>, Unwritten> {
         self.seal()?;
         let Some(live) = self.live.take() else { return Ok(None) };
-        // Nothing of what was sealed is lost.
+        // Nothing that was sealed is lost.
         let finished = live.writer.finish(&self.pairs);
         let finished = finished.map_err(|error| Unwritten { rows: 0, error })?;
         Ok(Some((live.path, finished)))
@@ -200,7 +205,7 @@ impl Hours {
         Ok(Live { dir, path, writer, unsealed: 0 })
     }
 
-    /// The name of a file whose first window ended in this second, or in the next that is free.
+    /// The name of a file whose first window ended in this second, or in the next one that is free.
     fn vacant(&self, dir: &Path, mut second: i64) -> Result<PathBuf> {
         loop {
             let path = dir.join(format!("{}_{second:0SECOND_DIGITS$}{FILE}", self.stem));
@@ -217,8 +222,8 @@ impl Hours {
     }
 }
 
-/// Finishes what killed processes left below `root`; returns the files. What another process writes now is
-/// left alone, and so is what cannot be finished: that is told.
+/// Finishes the files that killed processes left below `root`, and returns them. Files that another
+/// process is writing are skipped. For a file that cannot be finished a warning is given.
 ///
 /// # Errors
 ///
@@ -239,9 +244,10 @@ pub fn repair(root: &Path) -> Result<Vec<PathBuf>> {
     Ok(repaired)
 }
 
-/// Removes the finished files below `root` that are older than `age`, and directories of hours that others have
-/// emptied; returns how many files. Where files are sent to a store, those that it has not confirmed stay, until
-/// they have more than `unsent` bytes: then the oldest go. What cannot be removed is told.
+/// Removes finished files below `root` that are older than `age`, and empty directories of hours.
+/// Returns the number of files. With an object store, files that it has not confirmed are kept
+/// until they exceed `unsent` bytes; then the oldest are removed. A warning is given for a file
+/// that cannot be removed.
 ///
 /// # Errors
 ///
@@ -268,7 +274,7 @@ pub fn trim(root: &Path, age: Duration, unsent: Option<u64>) -> Result<usize> {
         };
         (old, waiting) = old.into_iter().partition(is_sent);
     }
-    // The newest first: as many stay as there is room for.
+    // Newest first: as many are kept as there is room for.
     let mut bytes = 0;
     for path in waiting.into_iter().rev() {
         bytes += fs::symlink_metadata(&path).map_or(0, |found| found.len());
@@ -290,14 +296,14 @@ pub fn trim(root: &Path, age: Duration, unsent: Option<u64>) -> Result<usize> {
         }
         emptied.extend(path.parent().map(Path::to_owned));
     }
-    // Those that are not empty stay.
+    // Directories that are not empty stay.
     for hour in emptied {
         hour.ancestors().take(2).take_while(|dir| fs::remove_dir(dir).is_ok()).for_each(drop);
     }
     Ok(removed)
 }
 
-/// Everything in the partitions below `root` whose name ends so, in order.
+/// All paths in the partitions below `root` with this suffix, sorted.
 fn files(root: &Path, suffix: &str) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for dir in &partitions(root)? {
@@ -347,7 +353,7 @@ fn partitions(root: &Path) -> Result<Vec<PathBuf>> {
     Ok(dirs)
 }
 
-/// The entries of a directory that are wanted; no symbolic link is.
+/// The selected entries of a directory, without symbolic links.
 fn entries(dir: &Path, wanted: impl Fn(&str, bool) -> bool) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in disk::doing("read", dir, fs::read_dir(dir))? {
@@ -361,35 +367,35 @@ fn entries(dir: &Path, wanted: impl Fn(&str, bool) -> bool) -> Result<Vec<PathBu
     Ok(found)
 }
 
-/// Makes a directory and those above it, where they are not there.
+/// Creates a directory and its missing parents.
 ///
 /// # Errors
 ///
-/// One cannot be made.
+/// A directory cannot be created.
 pub fn make(dir: &Path, mode: Mode) -> Result<()> {
     if dir.is_dir() {
         return Ok(());
     }
     make(disk::parent(dir), mode)?;
     match mode.create_directory(dir) {
-        // Another process was quicker.
+        // Another process created it first.
         Err(_) if dir.is_dir() => Ok(()),
         result => disk::doing("create directory", dir, result),
     }
 }
 
-/// A name as a part of a path: bytes beyond letters, digits, `.`, `-` and `_` are `%XX`, as engines write
-/// them in partitions.
+/// A name as a component of a path. Bytes other than letters, digits, `.`, `-` and `_` become
+/// `%XX`, as query engines write them in partitions.
 pub fn encoded(name: &str) -> String {
     let mut text = String::new();
     for (at, byte) in name.bytes().enumerate() {
-        // A name that begins with a dot is hidden, or a way out.
+        // A name that begins with a dot would be hidden, or could lead out of the directory.
         let is_plain =
             byte.is_ascii_alphanumeric() || b"-_".contains(&byte) || byte == b'.' && at > 0;
         if is_plain {
             text.push(char::from(byte));
         } else {
-            // A string takes whatever is written.
+            // Writing to a string cannot fail.
             write!(text, "%{byte:02X}").unwrap_or_default();
         }
     }

@@ -1,8 +1,8 @@
-//! The lock of an output: a file in the partial directory of `fabric`, locked while a process
-//! writes there, with that process in it.
+//! The lock of an output: a file in the partial directory of `fabric`, which is locked while a
+//! process writes there and contains its pid.
 //!
-//! Guarantees: two recorders cannot use one output, nor can `repair` use a live one; the kernel
-//! releases the lock when the process ends, however it ends; dropping a [`Lock`] releases it at once.
+//! Guarantees: two recorders cannot use one output, and `repair` cannot use a live one. The kernel
+//! releases the lock when the process ends in any way. Dropping a [`Lock`] releases it at once.
 
 use std::fmt;
 use std::fs::{File, TryLockError};
@@ -15,7 +15,7 @@ use super::disk;
 use super::mode::Mode;
 use super::segment::partial_dir;
 
-/// What a process does to an output that it has locked.
+/// The command that has locked an output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Act {
     /// `record`.
@@ -49,7 +49,7 @@ impl Act {
     }
 }
 
-/// The process that holds a lock, as far as the lock file tells.
+/// The process that holds a lock, as the lock file says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Holder {
     /// Its pid in its own pid namespace.
@@ -92,10 +92,11 @@ fn path_of(fabric_target: &Path) -> PathBuf {
 pub struct Lock(File);
 
 impl Lock {
-    /// Releases it. Closing the file is not enough: a child that another thread forked has a copy of the
-    /// descriptor until it executes its program, and the lock goes with the last copy (flock(2)).
+    /// Releases it. Closing the file is not enough: a child that another thread has forked holds a
+    /// copy of the descriptor until it executes its program, and the lock lasts as long as the last
+    /// copy (flock(2)).
     pub fn release(&self) {
-        // What cannot be unlocked is released when the process ends.
+        // If this fails, the lock is released when the process ends.
         if let Err(error) = self.0.unlock() {
             log::warn!("cannot release the lock of the output: {error}");
         }
@@ -108,12 +109,12 @@ impl Drop for Lock {
     }
 }
 
-/// Locks `output`, whose fabric table will be `fabric_target`.
+/// Locks `output`, whose table `fabric` will be `fabric_target`.
 pub fn acquire(output: &Path, fabric_target: &Path, mode: Mode, act: Act) -> Result<Lock> {
     acquire_file(output, &path_of(fabric_target), mode, act)
 }
 
-/// Locks `output` by the file `path`, which is made where it is not there.
+/// Locks `output` with the file `path`, which is created if missing.
 pub fn acquire_file(output: &Path, path: &Path, mode: Mode, act: Act) -> Result<Lock> {
     let mut file = disk::doing("create", path, mode.open_or_create(path))?;
     match file.try_lock() {
@@ -124,7 +125,7 @@ pub fn acquire_file(output: &Path, path: &Path, mode: Mode, act: Act) -> Result<
         Err(TryLockError::Error(error)) => return Err(disk::failed("lock", path, &error)),
     }
     let noted = note(&mut file, path, act.name());
-    // An upload makes room on a full disk: it is locked without the name of its process.
+    // An upload frees space on a full disk, so it may lock without writing its name.
     if act != Act::Upload {
         noted?;
     }
@@ -135,7 +136,7 @@ pub fn acquire_file(output: &Path, path: &Path, mode: Mode, act: Act) -> Result<
 ///
 /// # Errors
 ///
-/// Another agent uses it; says which process.
+/// Another agent uses the directory; the error names its process.
 pub fn directory(dir: &Path, mode: Mode) -> Result<Lock> {
     let path = dir.join(".agent.lock");
     let mut file = disk::doing("create", &path, mode.open_or_create(&path))?;
@@ -155,14 +156,14 @@ pub fn directory(dir: &Path, mode: Mode) -> Result<Lock> {
     Ok(Lock(file))
 }
 
-/// Writes who holds the lock.
+/// Writes the holder into the lock file.
 fn note(file: &mut File, path: &Path, act: &str) -> Result<()> {
     let holder = format!("{} {act}\n", std::process::id());
     let written = file.set_len(0).and_then(|()| file.write_all(holder.as_bytes()));
     disk::doing("write", path, written)
 }
 
-/// The process that writes to the output, if one does.
+/// The process that is writing the output, if any.
 pub fn holder(fabric_target: &Path) -> Option<Holder> {
     let mut file = File::open(path_of(fabric_target)).ok()?;
     match file.try_lock_shared() {
@@ -175,14 +176,14 @@ pub fn holder(fabric_target: &Path) -> Option<Holder> {
     }
 }
 
-/// What the lock file says; it may just be being written.
+/// The content of the lock file, which may be incomplete.
 fn read(file: &mut File) -> Holder {
     let mut text = String::new();
     let taken = file.rewind().and_then(|()| file.take(64).read_to_string(&mut text));
     Holder::parse(if taken.is_ok() { &text } else { "" })
 }
 
-/// The error of an output that another process writes to.
+/// The error for an output that another process is writing.
 pub fn in_use(output: &Path, holder: Holder) -> anyhow::Error {
     let way_out = match holder.act {
         Act::Upload => "end that process first",
@@ -195,7 +196,7 @@ pub fn in_use(output: &Path, holder: Holder) -> anyhow::Error {
 mod tests {
     use super::*;
 
-    /// A child that is forked has such a copy until it executes its program.
+    /// A forked child has such a copy until it executes its program.
     #[test]
     fn a_copy_of_the_descriptor_does_not_keep_the_lock() {
         let dir = tempfile::tempdir().unwrap();

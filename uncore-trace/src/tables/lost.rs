@@ -1,10 +1,10 @@
-//! What an error leaves of a recording: which segments are still on disk.
+//! What is left of a recording after an error: the segments that are on disk.
 
 use std::path::Path;
 
 use super::segment::Partial;
 
-/// What is kept of the tables that are not finished, and how to make files of it.
+/// A message about the rows of unfinished tables that are on disk, and how to recover them.
 pub(super) fn kept(partials: &[&Partial], output: &Path) -> String {
     let repair = format!("run `uncore-trace repair {}`", output.display());
     let (mut damaged, mut left) = (Vec::new(), 0);

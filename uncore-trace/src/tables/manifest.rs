@@ -1,7 +1,7 @@
-//! Which tables belong to a dataset: a list in the metadata of `fabric`, the last that is written.
+//! The list of a dataset's tables, in the metadata of `fabric`, which is finished last.
 //!
-//! Guarantee: it is in `fabric` from its first segment on, so that a recording that was killed, or
-//! lost files later, still tells what is missing.
+//! Guarantee: every segment of `fabric` has the list, so that missing tables are noticed after a
+//! recorder was killed or files were lost.
 
 use std::collections::BTreeMap;
 
@@ -11,21 +11,21 @@ use serde::{Deserialize, Serialize};
 use super::reader::Recording;
 use crate::schema::{TableDef, fabric, metadata};
 
-/// The tables beside `fabric`, each with its digest ([`super::digest`]) once it is finished.
+/// The tables besides `fabric`, each with its digest ([`super::digest`]) once it is finished.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest(BTreeMap<String, Option<String>>);
 
 impl Manifest {
-    /// The tables, none of them finished.
+    /// A list of tables that are not finished.
     pub fn of(tables: impl Iterator<Item = &'static TableDef>) -> Manifest {
         Manifest(tables.map(|def| (def.name.to_owned(), None)).collect())
     }
 
-    /// The list in the metadata; none in that of a single file.
+    /// The list in the metadata; `None` for a single file.
     ///
     /// # Errors
     ///
-    /// It is damaged.
+    /// The list is damaged.
     pub fn read(pairs: &BTreeMap<String, String>) -> Result<Option<Manifest>> {
         let parse = |text: &String| {
             serde_json::from_str(text)
@@ -34,7 +34,7 @@ impl Manifest {
         pairs.get(metadata::TABLES).map(parse).transpose()
     }
 
-    /// The metadata with this list.
+    /// The metadata with this list added.
     pub fn added_to(&self, pairs: &BTreeMap<String, String>) -> Result<BTreeMap<String, String>> {
         let text = serde_json::to_string(self).context("cannot write the list of tables")?;
         let mut pairs = pairs.clone();
@@ -42,12 +42,12 @@ impl Manifest {
         Ok(pairs)
     }
 
-    /// Enters the digest of a finished table.
+    /// Sets the digest of a finished table.
     pub fn finished(&mut self, def: &TableDef, digest: String) {
         self.0.insert(def.name.to_owned(), Some(digest));
     }
 
-    /// The list of a dataset; none where its `fabric` has none.
+    /// The list of a dataset; `None` if its `fabric` has none.
     ///
     /// # Errors
     ///
@@ -56,8 +56,8 @@ impl Manifest {
         Manifest::read(recording.table(&fabric::TABLE)?.metadata())
     }
 
-    /// What is wrong with the tables of a dataset: those that are missing, and those that are not the
-    /// ones that were written with it. A table that cannot be read is not named.
+    /// The problems of a dataset's tables: those that are missing, and those that belong to another
+    /// recording. Unreadable tables are not listed.
     pub fn wrong(&self, recording: &Recording) -> Vec<String> {
         let there = recording.tables();
         let wrong = |(name, digest): (&str, Option<&str>)| {
@@ -71,7 +71,7 @@ impl Manifest {
         self.tables().filter_map(wrong).collect()
     }
 
-    /// The names and, where they are known, the digests.
+    /// The names and, if known, the digests.
     pub fn tables(&self) -> impl Iterator<Item = (&str, Option<&str>)> {
         self.0.iter().map(|(name, digest)| (name.as_str(), digest.as_deref()))
     }

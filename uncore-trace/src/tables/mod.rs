@@ -1,7 +1,8 @@
-//! TABLES: how the rows of a recording are stored and read.
+//! Storage of tables: writing and reading the rows of a recording.
 //!
-//! Guarantees: what [`writer`] sealed survives `kill -9` and opens as Parquet ([`repair`]); what
-//! [`reader`] hands out has the columns and types of [`TableDef::schema`](crate::schema::TableDef).
+//! Guarantees: what [`writer`] has sealed survives `kill -9` and can be made into Parquet files
+//! ([`repair`]). Batches from [`reader`] have the columns and types of
+//! [`TableDef::schema`](crate::schema::TableDef).
 
 pub mod digest;
 mod disk;

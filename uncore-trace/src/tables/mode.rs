@@ -1,7 +1,7 @@
 //! The permission bits of an output.
 //!
-//! Guarantee: a recording is never readable by more users than its [`Mode`] allows, not even while
-//! it is being made: files and directories are created with at most these bits.
+//! Guarantee: at no time can more users read a recording than its [`Mode`] allows: files and
+//! directories are created with at most these bits.
 
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::Write as _;
@@ -15,14 +15,14 @@ use rustix::fs::OFlags;
 
 use super::disk;
 
-/// Who may read and write the files of an output; 0600 unless asked for otherwise, because the
-/// metadata has the command line and the tables have the names of everybody's processes.
+/// The permissions of the files of an output. The default is 0600, because the metadata contain the
+/// command line, and the tables the names of all users' processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mode(u32);
 
-/// Read and write for the owner: what writing a recording takes.
+/// Read and write for the owner, which a recorder needs.
 const OWNER: u32 = 0o600;
-/// Read and write for everybody: all that a file of a recording can need.
+/// Read and write for everybody: the most that a file of a recording needs.
 const ALL: u32 = 0o666;
 
 impl Default for Mode {
@@ -55,40 +55,40 @@ impl fmt::Display for Mode {
 }
 
 impl Mode {
-    /// Everybody may read it, and its owner may write.
+    /// Everybody may read, and the owner may write.
     pub const PUBLIC: Self = Self(0o644);
 
-    /// The mode of what is at `path`, without the bits that a file of a recording does not have.
+    /// The mode of the file at `path`, without bits that a file of a recording cannot have.
     pub fn of(path: &Path) -> Result<Mode> {
         let metadata = disk::doing("look at", path, fs::metadata(path))?;
         Ok(Mode(metadata.permissions().mode() & ALL | OWNER))
     }
 
-    /// Of those who have both: what is made of two files.
+    /// The mode for a file made from two files: the users who can access both.
     #[must_use]
     pub const fn of_both(self, other: Mode) -> Mode {
         Mode(self.0 & other.0)
     }
 
-    /// The bits of a directory: it can be searched by those who can read it.
+    /// The bits of a directory: whoever can read it can search it.
     const fn of_directory(self) -> u32 {
         self.0 | (self.0 & 0o444) >> 2
     }
 
-    /// Creates a file that must not exist yet, for reading and writing.
+    /// Creates a file for reading and writing, which must not exist.
     pub fn create_new(self, path: &Path) -> io::Result<File> {
         let mut options = File::options();
         let file = options.read(true).write(true).create_new(true).mode(self.0).open(path)?;
         if file.metadata()?.permissions().mode() & 0o777 != self.0 {
-            // The umask took bits away that were asked for. A file system without permissions
-            // refuses this, and has nothing to protect a file with.
+            // The umask may have removed requested bits. A file system without permissions refuses
+            // this, and cannot protect a file anyway.
             file.set_permissions(Permissions::from_mode(self.0)).ok();
         }
         Ok(file)
     }
 
-    /// Creates a file without a name in a directory: it is gone when it is closed, unless it is given a
-    /// name. Not every file system can (`O_TMPFILE`, open(2)).
+    /// Creates an unnamed file in a directory: it is removed when it is closed, unless it is given
+    /// a name. Some file systems do not support this (`O_TMPFILE`, open(2)).
     pub fn create_unnamed(self, directory: &Path) -> io::Result<File> {
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
         let file = File::from(rustix::fs::open(directory, flags, rustix::fs::Mode::from(self.0))?);
@@ -96,11 +96,11 @@ impl Mode {
         Ok(file)
     }
 
-    /// Opens a file for reading and writing as it is, or creates it.
+    /// Opens a file for reading and writing, or creates it.
     pub fn open_or_create(self, path: &Path) -> io::Result<File> {
         match self.create_new(path) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                // Nor is another file opened, by a link that somebody made there.
+                // Symbolic links are not followed, because somebody else may have created them.
                 let flags = OFlags::NOFOLLOW.bits() as i32;
                 File::options().read(true).write(true).custom_flags(flags).open(path)
             }
@@ -108,11 +108,11 @@ impl Mode {
         }
     }
 
-    /// Puts a file with this content in the place of what is at `path`, whole: who reads it sees the old one
-    /// or the new one.
+    /// Replaces the file at `path` atomically: a reader sees the old or the new content.
     pub fn replace(self, path: &Path, content: &[u8]) -> io::Result<()> {
         let temporary = disk::with_suffix(path, ".tmp");
-        // Left by a process that was killed, or made by another user, who would have it open.
+        // A process that was killed has left it, or another user has created it and might hold it
+        // open.
         match fs::remove_file(&temporary) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -121,7 +121,7 @@ impl Mode {
         fs::rename(temporary, path)
     }
 
-    /// Creates an empty file, or empties the one that is there.
+    /// Creates an empty file, or truncates an existing one.
     pub fn create_file(self, path: &Path) -> io::Result<File> {
         let file = self.open_or_create(path)?;
         file.set_len(0)?;

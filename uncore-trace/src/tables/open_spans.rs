@@ -1,7 +1,7 @@
-//! The spans that were open when a recorder was killed.
+//! Spans that were open when a recorder was killed.
 //!
-//! A span is a row of `marks` when it has ended, or when the recording has. A recorder that is killed
-//! leaves those that are open in the metadata only, and `repair` takes them from there.
+//! A span becomes a row of `marks` when it or the recording ends. After a recorder was killed, open
+//! spans are only in the metadata, and `repair` copies them from there.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -14,8 +14,8 @@ use crate::schema::columns::{i64s, texts};
 use crate::schema::marks::{Builder, Kind, Listed};
 use crate::schema::origin::Origin;
 
-/// Adds the open spans of the metadata `pairs` to the segments of `marks`. Done again, or with metadata
-/// that are older than the last segment, it adds no span twice.
+/// Adds the open spans in the metadata `pairs` to the segments of `marks`. No span is added twice,
+/// even if this is repeated or the metadata are older than the last segment.
 pub(super) fn add(partial: &mut Partial, pairs: &BTreeMap<String, String>) -> Result<()> {
     let listed = Listed::of(pairs)?;
     let mut open: Vec<_> = listed
@@ -74,7 +74,7 @@ mod tests {
         let mut partial =
             Partial::create(&TABLE, &dir.path().join("marks.parquet"), Mode::default()).unwrap();
         let instant = Mark { kind: Kind::Instant, ..span(9, None) };
-        // The metadata were written before the second span ended, and its row was.
+        // The metadata were written before the second span ended; its row was written later.
         let listed = vec![span(1, None), span(2, None), span(3, Some(4)), instant];
         let listed = Listed { marks: listed, left_out: 0 };
         let json = serde_json::to_string(&listed).unwrap();

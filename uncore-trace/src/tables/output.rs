@@ -1,10 +1,10 @@
-//! Where something that is not a recording is written: a file, or standard output.
+//! An output that is not a recording: a file or standard output.
 //!
-//! Guarantees: a file has its name only when it is complete. Before that it has none, so that nothing
-//! is left of it whatever ends the process; where the file system has no such files it is a temporary
-//! file beside it, which is removed on an error. The file is readable only for the users that its [`Mode`]
-//! names. An existing regular file is replaced only where that was asked for; what is no regular file is
-//! never replaced.
+//! Guarantees: a file gets its name only when it is complete. Before that it is unnamed, so nothing
+//! is left of it if the process ends in any way. If the file system does not support unnamed files,
+//! it is a temporary file in the same directory, which is removed on an error. Only the users of
+//! its [`Mode`] can read the file. An existing regular file is replaced only if requested; other
+//! kinds of files are never replaced.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, IsTerminal as _, Write};
@@ -22,16 +22,16 @@ use super::{disk, place};
 /// The name that stands for standard output.
 const STDOUT: &str = "-";
 
-/// What is written.
+/// Kind of content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Content {
-    /// Fit for a terminal.
+    /// Can be shown on a terminal.
     Text,
-    /// Not fit for a terminal.
+    /// Must not be shown on a terminal.
     Binary,
 }
 
-/// An output that is being written. What it was is lost unless [`Output::publish`] is called.
+/// An output that is being written. It is discarded unless [`Output::publish`] is called.
 #[derive(Debug)]
 pub struct Output {
     path: PathBuf,
@@ -45,21 +45,22 @@ enum To {
     Stdout(BufWriter<io::Stdout>),
     File {
         file: BufWriter<File>,
-        /// Its name before it has its own.
+        /// Its temporary name.
         temporary: PathBuf,
-        /// Whether something is there.
+        /// Whether the temporary file exists.
         is_named: bool,
         overwrite: bool,
     },
 }
 
 impl Output {
-    /// Begins to write `path`, which must not be a part of any of `recordings`; `-` is standard output.
+    /// Starts to write `path`, which must not belong to any of `recordings`; `-` is standard
+    /// output.
     ///
     /// # Errors
     ///
-    /// Something is at `path` that may not be replaced, it cannot be written, or it is a terminal and
-    /// `content` is not fit for one.
+    /// A file at `path` must not be replaced, the output cannot be written, or it is a terminal and
+    /// `content` cannot be shown there.
     pub fn create(
         path: &Path,
         content: Content,
@@ -87,7 +88,7 @@ impl Output {
         Ok(Self { path, to, bytes: 0, failure: None })
     }
 
-    /// What the user named.
+    /// The path that the user gave.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -102,8 +103,8 @@ impl Output {
         self.bytes
     }
 
-    /// The error of a write that failed, in the place of what the writer that used this made of it. A
-    /// closed pipe is the I/O error itself.
+    /// The error of a failed write, which replaces what the caller's writer made of it. For a
+    /// closed pipe, it is the I/O error itself.
     pub fn explain(&mut self, error: Error) -> Error {
         match self.failure.take() {
             None => error,
@@ -115,11 +116,11 @@ impl Output {
         }
     }
 
-    /// Writes what is still held back, so that nothing but [`Output::publish`] is left to do.
+    /// Writes buffered data, so that only [`Output::publish`] is left to do.
     ///
     /// # Errors
     ///
-    /// It cannot be written.
+    /// The data cannot be written.
     pub fn complete(&mut self) -> Result<()> {
         if let Err(error) = self.flush() {
             return Err(self.explain(error.into()));
@@ -127,18 +128,18 @@ impl Output {
         Ok(())
     }
 
-    /// Gives a file that is complete its name.
+    /// Gives a complete file its name.
     ///
     /// # Errors
     ///
-    /// It cannot be renamed, or something else has taken its place meanwhile.
+    /// It cannot be renamed, or another file was created there meanwhile.
     pub fn publish(&mut self) -> Result<()> {
         let To::File { file, temporary, is_named, overwrite } = &mut self.to else { return Ok(()) };
-        // While it is written to the disk it has no name yet, so that nothing is left of it.
+        // The data is synced before the file has a name, so that a failure leaves nothing behind.
         disk::doing("sync", &self.path, file.get_ref().sync_all())?;
         place::vacant(&self.path, *overwrite)?;
         if !*is_named {
-            // The way to name such a file without privileges: linkat(2).
+            // This is how an unprivileged process names such a file: linkat(2).
             let descriptor = format!("/proc/self/fd/{}", file.get_ref().as_raw_fd());
             let linked = linkat(CWD, descriptor, CWD, &*temporary, AtFlags::SYMLINK_FOLLOW);
             disk::doing("write", &self.path, linked.map_err(io::Error::from))?;
@@ -169,7 +170,7 @@ impl Write for Output {
 }
 
 impl Output {
-    /// Keeps the first error, since writers of formats keep little of it.
+    /// Keeps the first error, because writers of formats do not preserve it.
     fn note<T>(&mut self, result: io::Result<T>) -> io::Result<T> {
         result.inspect_err(|error| {
             if self.failure.is_none() && error.kind() != io::ErrorKind::Interrupted {
@@ -184,7 +185,7 @@ impl Output {
 impl Drop for Output {
     fn drop(&mut self) {
         if let To::File { temporary, is_named: true, .. } = &self.to {
-            // The error that counts is why it was not published.
+            // What counts is the error that prevented publishing.
             fs::remove_file(temporary).ok();
         }
     }
@@ -249,7 +250,7 @@ mod tests {
         assert_eq!(place.names(), ["out.csv", "run.parquet"]);
     }
 
-    /// As on a file system that has no files without a name.
+    /// This is the case on a file system without unnamed files.
     #[test]
     fn a_temporary_file_is_removed_unless_it_is_published() {
         let (place, recording) = Place::new();

@@ -1,7 +1,7 @@
-//! Where an output may go: which kind it is by its name, and what it must not replace.
+//! Where an output may be written: its kind by its name, and what it must not replace.
 //!
-//! Guarantees: only a regular file is ever replaced, and only where that was asked for; the tables
-//! of a recording are not replaced by what is made from them, whatever path leads to them.
+//! Guarantees: only a regular file is ever replaced, and only if requested. The tables of a
+//! recording are not replaced by what is made from them, whatever path leads to them.
 
 use std::fs::{self, FileType, Metadata};
 use std::io::{self, IsTerminal as _};
@@ -17,8 +17,8 @@ use super::reader::Recording;
 use super::writer::Target;
 use crate::schema::{ALL, fabric};
 
-/// What a user names: `-` is a stream, `FILE.parquet` one file, a directory (or a name that ends
-/// with `/`) a dataset.
+/// The target that a user named: `-` is a stream, `FILE.parquet` a file, a directory (or a name
+/// that ends with `/`) a dataset.
 pub fn target(output: &Path) -> Result<Target> {
     let text = output.as_os_str().to_string_lossy();
     if text == "-" {
@@ -51,7 +51,7 @@ pub fn target(output: &Path) -> Result<Target> {
     )
 }
 
-/// What a file is that is not a regular one.
+/// The kind of a file that is not a regular one.
 fn kind(file_type: FileType) -> &'static str {
     if file_type.is_dir() {
         "a directory"
@@ -70,7 +70,8 @@ fn kind(file_type: FileType) -> &'static str {
     }
 }
 
-/// That a file can be made at `path`: nothing is there, or with `overwrite` a regular file.
+/// Checks that a file can be created at `path`: nothing exists there or, with `overwrite`, a
+/// regular file.
 pub fn vacant(path: &Path, overwrite: bool) -> Result<()> {
     let found = match fs::symlink_metadata(path) {
         Ok(found) => found,
@@ -91,7 +92,7 @@ pub fn vacant(path: &Path, overwrite: bool) -> Result<()> {
     Ok(())
 }
 
-/// That the directory an output is to be in exists: a missing one is nearly always mistyped.
+/// Checks that the directory of an output exists: a missing one is usually a typing error.
 pub fn parent_exists(output: &Path) -> Result<()> {
     let parent = disk::parent(output);
     if !parent.exists() {
@@ -104,7 +105,8 @@ pub fn parent_exists(output: &Path) -> Result<()> {
     Ok(())
 }
 
-/// That the directory `path` is not a symbolic link: who made that says where the recording goes.
+/// Checks that the directory `path` is not a symbolic link, whose owner could redirect the
+/// recording.
 pub fn no_link(path: &Path) -> Result<()> {
     let path = bare(path);
     if fs::symlink_metadata(&path).is_ok_and(|found| found.is_symlink()) {
@@ -116,9 +118,9 @@ pub fn no_link(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Warns root of a directory in which every user may replace what root writes.
+/// Warns root of a directory in which every user can replace files.
 pub fn warn_of_others(dir: &Path) {
-    // Others may write, and the sticky bit does not keep them from files that are not theirs: inode(7).
+    // Others may write, and without the sticky bit they can replace files of other users: inode(7).
     let is_open = fs::metadata(dir).is_ok_and(|found| found.mode() & 0o1002 == 0o002);
     if is_open && geteuid().is_root() {
         log::warn!(
@@ -139,7 +141,7 @@ pub fn outside(recording: &Recording, output: &Path) -> Result<()> {
     beside(dataset, output, ", of which only fabric.parquet can be replaced")
 }
 
-/// That writing `output` replaces nothing of `recording`.
+/// Checks that `output` replaces nothing of `recording`.
 pub fn apart(recording: &Recording, output: &Path) -> Result<()> {
     let path = recording.path();
     if path.is_dir() {
@@ -151,7 +153,8 @@ pub fn apart(recording: &Recording, output: &Path) -> Result<()> {
     Ok(())
 }
 
-/// That `output` is not in the directory of a recording that was rotated: `*/fabric.parquet` there are its parts.
+/// Checks that `output` is not in the directory of a rotated recording, where `*/fabric.parquet`
+/// matches its parts.
 pub fn outside_of_parts(dir: &Path, output: &Path) -> Result<()> {
     let root = disk::doing("look at", dir, fs::metadata(dir))?;
     let parent = fs::canonicalize(disk::parent(&bare(output))).unwrap_or_default();
@@ -165,13 +168,13 @@ pub fn outside_of_parts(dir: &Path, output: &Path) -> Result<()> {
     Ok(())
 }
 
-/// That `output` is neither in the directory of the dataset nor one of its tables.
+/// Checks that `output` is neither in the directory of the dataset nor one of its tables.
 ///
-/// Files are compared by device and inode, since many paths lead to one file.
+/// Files are compared by device and inode, because many paths can lead to one file.
 fn beside(dataset: &Path, output: &Path, but: &str) -> Result<()> {
     let (shown, dataset_shown) = (output.display(), dataset.display());
     let root = disk::doing("look at", dataset, fs::metadata(dataset))?;
-    // A parent that does not exist is refused elsewhere, and nothing can be in it.
+    // A missing parent is refused elsewhere, and cannot contain anything.
     let parent = fs::canonicalize(disk::parent(output)).unwrap_or_default();
     if parent.ancestors().any(|ancestor| is_same(ancestor, &root)) {
         bail!(
@@ -197,7 +200,7 @@ fn fabric_name() -> PathBuf {
     table_path(Path::new(""), &fabric::TABLE)
 }
 
-/// Whether `path`, links followed, is that file or directory.
+/// Whether `path` is that file or directory, after following links.
 fn is_same(path: &Path, other: &Metadata) -> bool {
     fs::metadata(path).is_ok_and(|found| (found.dev(), found.ino()) == (other.dev(), other.ino()))
 }

@@ -1,23 +1,22 @@
-//! A queue between two threads that holds at most so many bytes.
+//! A queue between two threads with a limit in bytes.
 //!
-//! Guarantees: items come out in the order they went in; those that wait are together no larger than
-//! the limit, except one that is larger alone and then waits alone; where one side is gone, the
-//! other does not wait for it.
+//! Guarantees: items come out in order. The size of the waiting items is at most the limit, except
+//! for a single item that is larger. If one side is gone, the other does not wait for it.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Both ends of a queue of `limit` bytes.
+/// Both ends of a queue of at most `limit` bytes.
 pub(super) fn queue<T>(limit: usize) -> (Sender<T>, Receiver<T>) {
     let state = State { items: VecDeque::new(), bytes: 0, open: true };
     let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new(), limit });
     (Sender(Arc::clone(&shared)), Receiver(shared))
 }
 
-/// Why an item was not taken.
+/// Why an item was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refused {
-    /// There is no room for it now.
+    /// There is no room now.
     Full,
     /// The receiver is gone.
     Closed,
@@ -25,7 +24,7 @@ pub(super) enum Refused {
 
 #[derive(Debug)]
 struct State<T> {
-    /// What waits, each with its size in bytes.
+    /// The waiting items, with their sizes in bytes.
     items: VecDeque<(T, usize)>,
     /// Sum of the sizes.
     bytes: usize,
@@ -40,7 +39,7 @@ struct Shared<T> {
 }
 
 impl<T> Shared<T> {
-    /// The state; a thread that died with it in its hands left it whole.
+    /// Locks the state. A thread that panicked while it held the lock left the state consistent.
     fn lock(&self) -> MutexGuard<'_, State<T>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -65,12 +64,12 @@ impl<T> Shared<T> {
     }
 }
 
-/// The end that items go into.
+/// The sending end.
 #[derive(Debug)]
 pub(super) struct Sender<T>(Arc<Shared<T>>);
 
 impl<T> Sender<T> {
-    /// Puts in an item of so many bytes; waits until there is room for it.
+    /// Adds an item of this size. Waits until there is room.
     ///
     /// # Errors
     ///
@@ -87,11 +86,11 @@ impl<T> Sender<T> {
         Ok(())
     }
 
-    /// Puts in an item of so many bytes if there is room for it now.
+    /// Adds an item of this size if there is room.
     ///
     /// # Errors
     ///
-    /// There is none, or the receiver is gone.
+    /// There is no room, or the receiver is gone.
     pub(super) fn try_send(&self, item: T, bytes: usize) -> Result<(), Refused> {
         let state = self.0.lock();
         if !state.open {
@@ -111,12 +110,12 @@ impl<T> Drop for Sender<T> {
     }
 }
 
-/// The end that items come out of.
+/// The receiving end.
 #[derive(Debug)]
 pub(super) struct Receiver<T>(Arc<Shared<T>>);
 
 impl<T> Receiver<T> {
-    /// The next item, waited for; `None` once the sender is gone and nothing is left.
+    /// Waits for the next item; `None` if the sender is gone and the queue is empty.
     pub(super) fn next(&self) -> Option<T> {
         let mut state = self.0.lock();
         loop {
@@ -149,7 +148,7 @@ mod tests {
     fn what_waits_is_never_more_than_the_limit_and_comes_out_in_order() {
         let (sender, receiver) = queue(10);
         let refused: Vec<_> = (0..6).map(|item| sender.try_send(item, 3)).collect();
-        // Three of 3 bytes fit into 10; nothing has taken one.
+        // Three items of 3 bytes fit into 10 bytes, and none was taken.
         assert_eq!(refused[..3], [Ok(()); 3]);
         assert_eq!(refused[3..], [Err(Refused::Full); 3]);
         assert_eq!(receiver.next(), Some(0));

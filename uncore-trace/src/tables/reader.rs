@@ -86,7 +86,7 @@ impl Recording {
         Ok(recording)
     }
 
-    /// Whether it has the raw tables beside `fabric`.
+    /// Whether it has the raw tables besides `fabric`.
     pub fn is_dataset(&self) -> bool {
         self.dataset
     }
@@ -134,7 +134,7 @@ impl Recording {
         ALL.iter().copied().filter(|def| self.path_of(def).is_file()).collect()
     }
 
-    /// Opens one table.
+    /// Opens a table.
     pub fn table(&self, def: &'static TableDef) -> Result<Table> {
         match &self.rollup {
             Some(rollup) if def.name == fabric::TABLE.name => Ok(Table::Rollup(Arc::clone(rollup))),
@@ -150,7 +150,7 @@ impl Recording {
     }
 }
 
-/// One open table.
+/// An open table.
 #[derive(Debug)]
 pub enum Table {
     /// In a file.
@@ -187,7 +187,7 @@ impl Table {
         self.file().map_or_else(rollup::schema, |file| (file.def().schema)())
     }
 
-    /// Where it is.
+    /// The path of the file.
     pub fn path(&self) -> &Path {
         match self {
             Self::File(file) => file.path(),
@@ -218,11 +218,11 @@ impl Table {
         }
     }
 
-    /// That no row group is damaged; reads the whole file.
+    /// Checks that no row group is damaged. Reads the whole file.
     ///
     /// # Errors
     ///
-    /// One is, or the file cannot be read.
+    /// A row group is damaged, or the file cannot be read.
     pub fn require_sound(&self) -> Result<()> {
         if let Some(group) = self.damaged_groups()?.first() {
             bail!("{} is damaged in row group {group}", self.path().display());
@@ -235,7 +235,7 @@ impl Table {
         self.file().map_or(0, TableFile::row_groups)
     }
 
-    /// Key-value metadata of ours.
+    /// The file's metadata with [`metadata::PREFIX`](crate::schema::metadata::PREFIX).
     pub fn metadata(&self) -> &BTreeMap<String, String> {
         match self {
             Self::File(file) => file.metadata(),
@@ -252,8 +252,8 @@ impl Table {
         }
     }
 
-    /// The least value of an `int64` column in a row group, by its statistics; `None` where the group
-    /// is empty or has none.
+    /// Minimum of an `int64` column in a row group, from its statistics; `None` if the group is
+    /// empty or has none.
     pub fn lowest(&self, group: usize, column: &str) -> Option<i64> {
         self.file()?.range(group, column).map(|(lowest, _)| lowest)
     }

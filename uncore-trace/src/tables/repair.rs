@@ -1,8 +1,8 @@
-//! Makes a file of what a killed recorder left: `uncore-trace repair`.
+//! Makes files from the segments of a killed recorder: `uncore-trace repair`.
 //!
-//! Guarantees: nothing sealed is lost except segments that are damaged (a power cut can leave those),
-//! which are named; a finished recording is not changed; run again after being killed itself, it goes
-//! on where it was.
+//! Guarantees: nothing that was sealed is lost, except damaged segments (a power cut can cause
+//! these), which are reported. A finished recording is not changed. If the repair itself is killed,
+//! it can be run again.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,23 +20,24 @@ use super::writer::Finished;
 use super::{disk, encode, finish, open_spans, place};
 use crate::schema::{ALL, SCHEMA_VERSION, TableDef, fabric, marks, metadata};
 
-/// What `repair` found and did.
+/// The result of a repair.
 #[derive(Debug)]
 pub enum Repaired {
     /// The recording was finished; nothing was changed.
     Good,
-    /// A file was made.
+    /// Files were made.
     Done {
-        /// What it is now.
+        /// The path of the recording.
         path: PathBuf,
         /// Its size, over all tables.
         finished: Finished,
-        /// Segments that could not be read and are left out, with the reason.
+        /// Segments that could not be read and were left out, with the reason.
         unreadable: Vec<String>,
     },
 }
 
-/// Finishes the recording at `path`: the final file's name, its `.partial` directory, or a dataset.
+/// Finishes the recording at `path`: the name of the final file, of its `.partial` directory, or of
+/// a dataset.
 pub fn repair(path: &Path) -> Result<Repaired> {
     let path = without_partial(path);
     let tables: Vec<(&'static TableDef, PathBuf)> = if path.is_dir() {
@@ -76,7 +77,7 @@ pub fn repair(path: &Path) -> Result<Repaired> {
     if !unreadable.is_empty() {
         pairs.insert(metadata::LEFT_OUT.to_owned(), unreadable.len().to_string());
     }
-    // Only fabric has the list; it gets the digests as the tables are finished.
+    // Only `fabric` has the list; it gets the digests as the other tables are finished.
     let mut manifest = Manifest::read(&pairs)?;
     pairs.remove(metadata::TABLES);
     if let Some(manifest) = &mut manifest {
@@ -102,12 +103,12 @@ pub fn repair(path: &Path) -> Result<Repaired> {
     Ok(Repaired::Done { path, finished, unreadable })
 }
 
-/// Finishes the file of a table that is no recording, which a killed process left. Segments that cannot be
-/// read are left out and told.
+/// Finishes the file of a table outside a recording that a killed process left. Segments that
+/// cannot be read are left out with a warning.
 ///
 /// # Errors
 ///
-/// A process writes it now, or it cannot be written.
+/// Another process is writing the file, or it cannot be written.
 pub fn repair_table(def: &'static TableDef, target: &Path) -> Result<Finished> {
     let mode = Mode::of(&partial_dir(target))?;
     let lock = lock::acquire(target, target, mode, Act::Repair)?;
@@ -129,7 +130,7 @@ pub fn repair_table(def: &'static TableDef, target: &Path) -> Result<Finished> {
     Ok(Finished { rows: assembled.written.rows, bytes: assembled.bytes })
 }
 
-/// Enters the tables that were finished before the recorder, or an earlier repair, was killed.
+/// Adds the tables that were finished before the recorder, or an earlier repair, was killed.
 fn list_finished(manifest: &mut Manifest, tables: &[(&'static TableDef, PathBuf)]) {
     for (def, target) in tables.iter().filter(|(def, _)| def.name != fabric::TABLE.name) {
         let left = disk::occupied(&partial_dir(target)).unwrap_or(true);
@@ -139,7 +140,7 @@ fn list_finished(manifest: &mut Manifest, tables: &[(&'static TableDef, PathBuf)
     }
 }
 
-/// The final file's path, also when the partial directory was named.
+/// The path of the final file, also if `path` is its partial directory.
 fn without_partial(path: &Path) -> PathBuf {
     let named = path.file_name().and_then(|name| name.to_str());
     match named.and_then(|name| name.strip_suffix(".partial")) {
@@ -148,7 +149,7 @@ fn without_partial(path: &Path) -> PathBuf {
     }
 }
 
-/// Takes segments that are damaged out of the list, and says so.
+/// Removes damaged segments from the list, and adds them to `unreadable`.
 fn drop_unreadable(partial: &mut Partial, unreadable: &mut Vec<String>) {
     let mut kept = Vec::new();
     for range in std::mem::take(&mut partial.segments) {
@@ -160,10 +161,10 @@ fn drop_unreadable(partial: &mut Partial, unreadable: &mut Vec<String>) {
     partial.segments = kept;
 }
 
-/// The metadata of fabric's newest segment, marked as of a recording that did not end.
+/// The metadata of the newest segment of `fabric`, marked as repaired.
 fn newest_metadata(partials: &[(PathBuf, Partial)]) -> Result<BTreeMap<String, String>> {
     let mut pairs = BTreeMap::new();
-    // Fabric is the last of the list; where it is finished already its file has the metadata.
+    // `fabric` is last in the list. If it is already finished, its file has the metadata.
     if let Some((target, partial)) = partials.last() {
         let from = if partial.def.name == fabric::TABLE.name {
             partial.segments.last().map(|range| partial.path(*range))

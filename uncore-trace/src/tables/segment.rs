@@ -1,11 +1,12 @@
-//! The sealed segments of one table while it is being recorded.
+//! The sealed segments of a table during a recording.
 //!
-//! `T.parquet.partial/` holds segments named by the range of sequence numbers they cover,
+//! `T.parquet.partial/` contains segments that are named by the range of their sequence numbers:
 //! `000000-000000.parquet`. Guarantees: every `*.parquet` in it is at every instant a complete
-//! Parquet file (temporary names end in `.tmp`); read together in name order they are the table so
-//! far, except between the rename of a merged segment and the removal of its parts, which
-//! [`Partial::open`] resolves by the ranges; the number of segments grows with the logarithm of
-//! the recording's length up to two merges, then by one per `FAN * FAN` seals.
+//! Parquet file (temporary names end in `.tmp`). Read in the order of their names, they are the
+//! table so far, except between the rename of a merged segment and the removal of its parts;
+//! [`Partial::open`] resolves that state by the ranges. The number of segments grows
+//! logarithmically with the length of the recording for two levels of merges, then by one per `FAN
+//! * FAN` seals.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, Metadata};
@@ -20,9 +21,9 @@ use super::encode::{self, Form};
 use super::mode::Mode;
 use crate::schema::TableDef;
 
-/// How many segments of one size become one of the next.
+/// Number of segments of one level that are merged into one of the next level.
 pub(super) const FAN: u32 = 32;
-/// The numbers of the seals a segment covers, both included.
+/// The sequence numbers of the seals in a segment, both inclusive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Range {
     /// First.
@@ -40,7 +41,7 @@ impl Range {
         format!("{:06}-{:06}.parquet", self.first, self.last)
     }
 
-    /// The range a file name stands for; none for any other file.
+    /// The range in a file name; `None` for other files.
     fn parse(name: &str) -> Option<Range> {
         let (first, last) = name.strip_suffix(".parquet")?.split_once('-')?;
         let range = Range { first: first.parse().ok()?, last: last.parse().ok()? };
@@ -48,25 +49,25 @@ impl Range {
     }
 }
 
-/// The partial directory of one table.
+/// The partial directory of a table.
 #[derive(Debug)]
 pub(super) struct Partial {
     /// The table.
     pub def: &'static TableDef,
     /// The directory.
     pub dir: PathBuf,
-    /// Its segments in order, without gaps in meaning: a merged one stands for its parts.
+    /// Its segments in order; a merged segment replaces its parts.
     pub segments: Vec<Range>,
-    /// Bytes of its segments.
+    /// Size of its segments in bytes.
     pub bytes: u64,
     next: u32,
     mode: Mode,
-    /// The directory itself, whatever is at its path by now. While it is open, the kernel gives its
-    /// inode number to no other.
+    /// The open directory, whatever exists at its path by now. While it is open, the kernel does
+    /// not reuse its inode number.
     opened: File,
 }
 
-/// The partial directory that belongs to the final file `target`.
+/// The partial directory of the final file `target`.
 pub(super) fn partial_dir(target: &Path) -> PathBuf {
     disk::with_suffix(target, ".partial")
 }
@@ -105,7 +106,7 @@ pub(super) fn sealed(dir: &Path) -> Result<Vec<PathBuf>> {
 }
 
 impl Partial {
-    /// Makes the empty directory for a table that will be `target`.
+    /// Creates the empty directory of a table that will be `target`.
     pub(super) fn create(def: &'static TableDef, target: &Path, mode: Mode) -> Result<Partial> {
         let dir = partial_dir(target);
         disk::doing("create", &dir, mode.create_directory(&dir))?;
@@ -113,7 +114,7 @@ impl Partial {
         Ok(Partial { def, dir, segments: Vec::new(), bytes: 0, next: 0, mode, opened })
     }
 
-    /// Opens what a recorder left, ending a merge it was killed in.
+    /// Opens the directory that a recorder left, and completes an interrupted merge.
     pub(super) fn open(def: &'static TableDef, target: &Path) -> Result<Partial> {
         let dir = partial_dir(target);
         let (kept, merged) = ranges(&dir)?;
@@ -129,7 +130,7 @@ impl Partial {
         Ok(partial)
     }
 
-    /// Whether the directory is still the one that was made or opened.
+    /// Whether the directory is still the one that was created or opened.
     pub(super) fn is_there(&self) -> bool {
         let identity = |found: Metadata| (found.dev(), found.ino());
         let opened = self.opened.metadata().map(identity);
@@ -138,7 +139,8 @@ impl Partial {
             .is_ok_and(|there| opened.is_ok_and(|own| own == there))
     }
 
-    /// That the directory is still there: another's must not be written to, nor removed.
+    /// Checks that the directory is still the same: another one must be neither written nor
+    /// removed.
     pub(super) fn require(&self) -> Result<()> {
         if !self.is_there() {
             bail!("{} was removed or replaced while it was in use", self.dir.display());
@@ -146,18 +148,18 @@ impl Partial {
         Ok(())
     }
 
-    /// How many of its segments are no longer on disk.
+    /// Number of its segments that are no longer on disk.
     pub(super) fn missing(&self) -> usize {
         let there = self.is_there();
         self.segments.iter().filter(|range| !there || !self.path(**range).is_file()).count()
     }
 
-    /// Where a segment is.
+    /// The path of a segment.
     pub(super) fn path(&self, range: Range) -> PathBuf {
         self.dir.join(range.file())
     }
 
-    /// Writes the batches as the next segment, then merges segments where a size is full.
+    /// Writes the batches as the next segment, then merges segments if a level is full.
     pub(super) fn seal(
         &mut self,
         batches: &[RecordBatch],
@@ -179,7 +181,8 @@ impl Partial {
         Ok(())
     }
 
-    /// Makes the segments of `which` (indices into `segments`) one, packed to stay.
+    /// Merges the segments of `which` (indices into `segments`) into one, compressed as a final
+    /// file.
     pub(super) fn merge(
         &mut self,
         which: std::ops::Range<usize>,
@@ -197,7 +200,7 @@ impl Partial {
         for path in paths.iter().filter(|path| **path != self.path(merged)) {
             let removed = disk::doing("remove", path, fs::remove_file(path));
             if removed.is_err() {
-                // As where a segment is written.
+                // The same order as for a new segment: first the file, then the rename.
                 self.require()?;
             }
             removed?;
@@ -207,13 +210,13 @@ impl Partial {
         Ok(())
     }
 
-    /// Bytes of these segments; what cannot be looked at has none.
+    /// Size of these segments in bytes. Unreadable ones count as 0.
     fn size_of(&self, segments: &[Range]) -> u64 {
         let size = |range: &Range| fs::metadata(self.path(*range)).map_or(0, |found| found.len());
         segments.iter().map(size).sum()
     }
 
-    /// How its files are written.
+    /// The properties of its files.
     pub(super) fn form<'a>(&self, pairs: &'a BTreeMap<String, String>) -> Form<'a> {
         Form { def: self.def, pairs, mode: self.mode }
     }
@@ -230,9 +233,9 @@ impl Partial {
         let written = write(&temporary, &self.form(pairs))
             .and_then(|()| disk::doing("write", &target, fs::rename(&temporary, &target)));
         if written.is_err() {
-            // Where the directory was removed meanwhile, that is the cause to name.
+            // If the directory was removed meanwhile, that is the cause to report.
             self.require()?;
-            // The error that counts is the write's.
+            // The error of the write counts.
             fs::remove_file(&temporary).ok();
         }
         written

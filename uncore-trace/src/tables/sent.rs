@@ -1,4 +1,4 @@
-//! Which files of a roll-up an object store has: the lines of the journal that `uncore-trace upload` writes.
+//! Files of a roll-up that an object store has: the journal of `uncore-trace upload`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,28 +9,28 @@ use std::path::Path;
 /// Name of the journal in the directory of the roll-up.
 pub const JOURNAL: &str = ".uploaded";
 
-/// What tells a file from another of the same name.
+/// Distinguishes a file from another one with the same name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp {
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// When it was last written, ns since 1970.
+    /// Time of the last change, ns since 1970.
     pub modified_ns: i128,
 }
 
 impl Stamp {
-    /// That of a file.
+    /// The stamp of a file.
     pub fn of(found: &fs::Metadata) -> Self {
         let ns = i128::from(found.mtime()) * 1_000_000_000 + i128::from(found.mtime_nsec());
         Self { size: found.size(), modified_ns: ns }
     }
 }
 
-/// The files that were sent, by their paths below the directory; none where there is no journal.
+/// The files that were sent, by their path below the directory; empty if there is no journal.
 ///
 /// # Errors
 ///
-/// It cannot be read.
+/// The journal cannot be read.
 pub fn read(root: &Path) -> io::Result<BTreeMap<String, Stamp>> {
     match fs::read(root.join(JOURNAL)) {
         Ok(bytes) => Ok(parse(&String::from_utf8_lossy(&bytes))),
@@ -39,12 +39,12 @@ pub fn read(root: &Path) -> io::Result<BTreeMap<String, Stamp>> {
     }
 }
 
-/// The line of a file.
+/// The line for a file.
 pub fn line(name: &str, stamp: Stamp) -> String {
     format!("{} {} {name}\n", stamp.size, stamp.modified_ns)
 }
 
-/// The lines that are whole; the first, which names the store, is of no file.
+/// Parses the complete lines. The first line names the store, not a file.
 pub fn parse(text: &str) -> BTreeMap<String, Stamp> {
     let whole = text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
     let line = |line: &str| {

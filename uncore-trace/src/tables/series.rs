@@ -1,8 +1,8 @@
 //! The parts of a recording that is rotated, and which of them are kept.
 //!
-//! Guarantees: a part is never replaced, numbers go on after the highest that is there; two recorders
-//! cannot use one series; a part leaves the series with one rename, before any of its files is removed,
-//! so that what a glob finds is whole.
+//! Guarantees: a part is never replaced; numbers continue after the highest existing one. Two
+//! recorders cannot use one series. A part is renamed out of the series before its files are
+//! removed, so everything that matches the pattern is complete.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -29,10 +29,9 @@ const REMOVED: &str = ".removed";
 /// Which parts are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
-    /// So many of the newest that are finished.
+    /// This many of the newest finished parts.
     Parts(u32),
-    /// The newest of which all files, with those of the part that is being recorded, have so many
-    /// bytes together.
+    /// As many of the newest parts as fit into this many bytes, together with the live part.
     Bytes(u64),
 }
 
@@ -51,18 +50,18 @@ impl FromStr for Keep {
     }
 }
 
-/// A size with its unit, such as `256MiB`, in bytes.
+/// Parses a size with its unit, such as `256MiB`, in bytes.
 ///
 /// # Errors
 ///
-/// Says what a size looks like.
+/// The text is not a size; the error shows the format.
 pub fn bytes(text: &str) -> Result<u64, String> {
     let size = text.parse::<ByteSize>().ok().filter(|_| is_size(text));
     size.map(|size| size.as_u64())
         .ok_or_else(|| format!("{text:?} is no size: write 256MiB, 20GiB or 1GB"))
 }
 
-/// Whether a text names a unit of size, and not one of time.
+/// Whether a text has a unit of size, not of time.
 pub fn is_size(text: &str) -> bool {
     text.ends_with(['B', 'b'])
 }
@@ -77,12 +76,12 @@ pub struct Series {
 }
 
 impl Series {
-    /// The series of `target`, in a directory that is made where it is not there.
+    /// Opens the series of `target`. Its directory is created if missing.
     ///
     /// # Errors
     ///
-    /// The target is no file or directory, or is a recording of its own; another process records into
-    /// the series; it cannot be made or read.
+    /// The target is neither a file nor a directory, or is a recording that was not rotated;
+    /// another process records into the series; the directory cannot be created or read.
     pub fn open(target: &Target, keep: Option<Keep>, mode: Mode) -> Result<Self> {
         let (dir, stem, kind) = match target {
             Target::Dataset(path) => (path.clone(), String::new(), Kind::Dataset),
@@ -112,12 +111,12 @@ impl Series {
         Ok(series)
     }
 
-    /// What it takes to make and to remove parts.
+    /// What creating and removing parts needs.
     pub fn needs(&self) -> Needs {
         Needs { writes: vec![self.parts.dir.clone()], ..Needs::default() }
     }
 
-    /// Where the next part goes.
+    /// The target of the next part.
     pub fn next_target(&mut self) -> Target {
         let path = self.parts.path(self.next);
         self.next += 1;
@@ -127,12 +126,12 @@ impl Series {
         }
     }
 
-    /// Removes the oldest parts that are not to be kept, where the part that is being recorded has
-    /// `live` bytes. A part that was left unfinished counts as any other.
+    /// Removes the oldest parts beyond those to keep, if the live part has `live` bytes. An
+    /// unfinished part counts like any other.
     ///
     /// # Errors
     ///
-    /// One cannot be removed.
+    /// A part cannot be removed.
     pub fn trim(&self, live: u64) -> Result<()> {
         let Some(keep) = self.keep else { return Ok(()) };
         let mut finished = self.parts.numbers()?;
@@ -156,12 +155,12 @@ impl Series {
         Ok(())
     }
 
-    /// Removes the oldest part that nobody records, where not all parts are to be kept: for a disk that is
-    /// full.
+    /// Removes the oldest part that nobody is recording, unless all parts are to be kept. For a
+    /// full disk.
     ///
     /// # Errors
     ///
-    /// It cannot be removed.
+    /// The part cannot be removed.
     pub fn make_room(&self) -> Result<()> {
         if self.keep.is_none() {
             return Ok(());
@@ -170,7 +169,7 @@ impl Series {
         self.parts.numbers()?.into_iter().find(is_free).map_or(Ok(()), |oldest| self.remove(oldest))
     }
 
-    /// Bytes of the files of a part, as far as they can be looked at.
+    /// Size of a part's files in bytes, as far as they can be read.
     fn size(&self, part: u64) -> u64 {
         let path = self.parts.path(part);
         tree_size(&path)
@@ -192,7 +191,7 @@ impl Series {
         Ok(())
     }
 
-    /// Removes what a recorder left that was killed while it removed a part.
+    /// Removes the rest of a part whose removal was interrupted by a kill.
     fn clean(&self) -> Result<()> {
         for entry in disk::doing("read", &self.parts.dir, fs::read_dir(&self.parts.dir))? {
             let entry = disk::doing("read", &self.parts.dir, entry)?;
@@ -220,7 +219,7 @@ fn make(dir: &Path, mode: Mode) -> Result<()> {
     disk::doing("create directory", dir, mode.create_directory(dir))
 }
 
-/// Removes a file, or a directory and all in it.
+/// Removes a file, or a directory and its content.
 fn remove(path: &Path) -> Result<()> {
     if fs::symlink_metadata(path).is_ok_and(|found| found.is_dir()) {
         return disk::remove_tree(path);
@@ -228,8 +227,8 @@ fn remove(path: &Path) -> Result<()> {
     disk::doing("remove", path, fs::remove_file(path))
 }
 
-/// The finished parts in the directory of a series that have windows between two times of
-/// `CLOCK_MONOTONIC`, ns, of this boot, in order.
+/// The finished parts in the directory of a series with windows between two times of this boot's
+/// `CLOCK_MONOTONIC`, ns, in order.
 ///
 /// # Errors
 ///
@@ -241,7 +240,7 @@ pub fn within(dir: &Path, boot: &str, times: RangeInclusive<i64>) -> Result<Vec<
         let Ok(table) = TableFile::open(&fabric::TABLE, &table_path(&part, &fabric::TABLE)) else {
             continue;
         };
-        // The clock begins anew with each boot.
+        // The clock starts again at each boot.
         if Origin::of(table.metadata()).boot_id != boot {
             break;
         }
@@ -257,8 +256,8 @@ pub fn within(dir: &Path, boot: &str, times: RangeInclusive<i64>) -> Result<Vec<
     Ok(found)
 }
 
-/// Finishes the parts of a series that killed recorders left. One that cannot be finished is told and
-/// left as it is.
+/// Finishes the parts of a series that killed recorders left. If a part cannot be finished, a
+/// warning is given and it stays as it is.
 ///
 /// # Errors
 ///
@@ -276,7 +275,7 @@ pub fn repair(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Bytes of a file, or of the files in a directory and those below it.
+/// Size in bytes of a file, or of all files below a directory.
 pub fn tree_size(path: &Path) -> u64 {
     let Ok(found) = fs::symlink_metadata(path) else { return 0 };
     if !found.is_dir() {

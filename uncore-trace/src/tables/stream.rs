@@ -1,8 +1,8 @@
-//! `-o -`: the fabric table as an Arrow IPC stream.
+//! `-o -`: the table `fabric` as an Arrow IPC stream.
 //!
-//! Guarantee: every batch written is flushed, so that a reader at the other end of a pipe lags by
-//! one batch at most. The metadata known at the start is in the stream's schema; what only the end
-//! knows (loss, completeness) cannot be in a stream, the recorder says it on stderr.
+//! Guarantee: every batch is flushed, so that the reader of a pipe lags by at most one batch. The
+//! schema of the stream has the metadata that are known at the start. What is known only at the end
+//! (loss, completeness) cannot be in a stream; the recorder prints it on standard error.
 
 use std::collections::{BTreeMap, HashMap};
 use std::error::Error;
@@ -19,10 +19,10 @@ use arrow::ipc::writer::StreamWriter;
 use super::disk;
 use crate::schema::fabric;
 
-/// Where the stream goes.
+/// The destination of the stream.
 pub type Sink = Box<dyn Write + Send>;
 
-/// Writes fabric batches to a pipe.
+/// Writes batches of `fabric` to a pipe.
 pub struct Stream {
     writer: StreamWriter<Sink>,
     rows: u64,
@@ -34,11 +34,11 @@ impl std::fmt::Debug for Stream {
     }
 }
 
-/// The words a broken pipe is reported with.
+/// The message for a broken pipe.
 const GONE: &str = "the reader of the stream has gone (broken pipe)";
 
 impl Stream {
-    /// Begins the stream: schema and metadata go out at once.
+    /// Begins the stream: writes schema and metadata.
     pub fn create(sink: Sink, pairs: &BTreeMap<String, String>) -> Result<Stream> {
         let schema = fabric::schema();
         let pairs: HashMap<String, String> = pairs.clone().into_iter().collect();
@@ -49,7 +49,7 @@ impl Stream {
         Ok(stream)
     }
 
-    /// Sends one batch.
+    /// Writes a batch.
     pub fn write(&mut self, batch: &RecordBatch) -> Result<()> {
         self.writer.write(batch).map_err(|error| explain(&error))?;
         self.rows += batch.num_rows() as u64;
@@ -60,7 +60,7 @@ impl Stream {
         self.writer.get_mut().flush().map_err(|error| explain(&ArrowError::from(error)))
     }
 
-    /// Ends the stream; returns its rows.
+    /// Ends the stream. Returns the number of rows.
     pub fn finish(mut self) -> Result<u64> {
         self.writer.finish().map_err(|error| explain(&error))?;
         self.flush()?;
@@ -68,7 +68,7 @@ impl Stream {
     }
 }
 
-/// What a file is that has Arrow IPC messages instead of Parquet; none if it has not.
+/// The kind of a file with Arrow IPC messages; `None` for other files.
 ///
 /// A stream begins with a continuation marker, a file with its magic (Arrow columnar format 1.5,
 /// "Serialization and interprocess communication").

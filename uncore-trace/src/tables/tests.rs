@@ -1,4 +1,4 @@
-//! The writer as a whole: what survives which death.
+//! Tests of the writer: which data survives which failure.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -38,7 +38,7 @@ fn pairs() -> BTreeMap<String, String> {
     ])
 }
 
-/// As many rows as a table seals by itself, before a flush.
+/// The number of rows that a table seals on its own, before a flush.
 #[test]
 fn rows_that_others_refer_to_are_on_disk_before_these() {
     let dir = tempfile::tempdir().unwrap();
@@ -63,7 +63,7 @@ fn rows_that_others_refer_to_are_on_disk_before_these() {
     assert_eq!((segments(&cpus::TABLE), segments(&readings::TABLE)), (1, 1));
 }
 
-/// One window: three owners of two counters.
+/// A window: three owners of two counters.
 fn window(number: i64) -> RecordBatch {
     let mut builder = fabric::Builder::default();
     for event in ["cycles", "bytes"] {
@@ -113,7 +113,7 @@ fn windows(range: std::ops::Range<i64>) -> RecordBatch {
     concat_batches(&fabric::schema(), &all).unwrap()
 }
 
-/// Batches are equal when their rows are, however their dictionaries are laid out.
+/// Compares rows, not the layout of dictionaries.
 fn assert_same(found: &RecordBatch, wanted: &RecordBatch) {
     assert_eq!(found.num_rows(), wanted.num_rows());
     assert_eq!(found.schema().fields(), wanted.schema().fields());
@@ -143,8 +143,8 @@ fn record(path: &Path, seals: std::ops::Range<i64>) -> Writer {
     writer
 }
 
-/// Spark, `ClickHouse`, `DuckDB`, pandas, Polars and `PyArrow` open these types and encodings without
-/// options: no unsigned numbers, no time in nanoseconds, no `BYTE_STREAM_SPLIT`.
+/// Spark, `ClickHouse`, `DuckDB`, pandas, Polars and `PyArrow` read these types and encodings
+/// without options: no unsigned numbers, no times in nanoseconds, no `BYTE_STREAM_SPLIT`.
 #[test]
 fn columns_are_of_types_and_encodings_that_all_readers_know() {
     use arrow::datatypes::{DataType, TimeUnit};
@@ -166,7 +166,7 @@ fn columns_are_of_types_and_encodings_that_all_readers_know() {
             assert!(is_integer || *encoding != Encoding::Delta, "{what}: {encoding:?}");
         }
     }
-    // Reserved words of SQL need quotes.
+    // Reserved words of SQL would need quotes.
     let keywords = ["group", "order", "table", "user", "end"];
     for def in ALL {
         assert!(def.encodings.iter().all(|(name, _)| !keywords.contains(name)), "{}", def.name);
@@ -188,7 +188,7 @@ fn row_groups_of_a_table_in_order_say_so() {
 
 #[test]
 fn finished_files_are_packed_to_stay() {
-    // One segment of a table, some, and some beside one of 32.
+    // One segment, several segments, and several segments besides a merged one.
     for seals in [1, 5, 33] {
         let dir = tempfile::tempdir().unwrap();
         let target = Target::Dataset(dir.path().to_owned());
@@ -278,7 +278,7 @@ fn a_killed_recording_is_repaired_up_to_its_last_seal() {
     assert_eq!(names(dir.path()), ["run.parquet"]);
 }
 
-/// As `kill -9` does: nothing is dropped, and the lock goes with the process.
+/// Simulates `kill -9`: no destructor runs, and the lock is released with the process.
 fn kill(writer: Writer) {
     if let Some(lock) = writer.lock_of_a_killed() {
         lock.release();
@@ -329,7 +329,7 @@ fn a_segment_a_power_cut_emptied_is_named_and_left_out() {
     assert_same(&read(&fabric::TABLE, &path), &windows(0..2));
 }
 
-/// Its rows would have been given digests with the damage in them.
+/// Otherwise its damaged rows would get valid digests.
 #[test]
 fn a_segment_that_was_damaged_is_named_and_left_out() {
     let dir = tempfile::tempdir().unwrap();
@@ -345,7 +345,7 @@ fn a_segment_that_was_damaged_is_named_and_left_out() {
     assert_same(&read(&fabric::TABLE, &path), &wanted);
 }
 
-/// Bytes of every part of files with no, with small and with merged row groups.
+/// Files without row groups, with small ones and with merged ones; bytes of every part are changed.
 #[test]
 fn every_changed_byte_is_noticed() {
     let dir = tempfile::tempdir().unwrap();
@@ -487,7 +487,7 @@ fn an_error_of_the_thread_comes_out_of_a_later_call() {
     assert!(format!("{:#}", failed.unwrap()).contains("broken pipe"));
 }
 
-/// A pipe whose reader leaves after so many bytes.
+/// A pipe whose reader leaves after this many bytes.
 struct AfterFirst(usize);
 impl std::io::Write for AfterFirst {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
@@ -521,7 +521,7 @@ fn a_stream_reads_back_with_its_metadata() {
     assert_eq!(found.columns(), windows(1..3).columns());
 }
 
-/// A tmpfs of one megabyte; none where this user may not mount.
+/// A tmpfs of one megabyte; `None` if this user may not mount.
 struct Small(PathBuf, #[expect(dead_code, reason = "removes the mount point")] tempfile::TempDir);
 
 impl Small {
@@ -587,7 +587,7 @@ fn a_disk_full_from_the_start_leaves_nothing() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
-    /// Cut anywhere or with bytes changed anywhere, a file is an error or reads; it never panics.
+    /// A file that is truncated or changed anywhere is an error or can be read; it never panics.
     #[test]
     fn damaged_files_do_not_panic(
         cut in proptest::option::of(0.0_f64..1.0),
@@ -631,7 +631,7 @@ fn three_groups(path: &Path, props: WriterPropertiesBuilder) -> Table {
     Table::open(&fabric::TABLE, path).unwrap()
 }
 
-/// The decoder alone reads other values from most of what a changed bit makes of a row group.
+/// Without verification, the decoder would read other values from most changed bits.
 #[test]
 fn a_row_group_is_verified_before_its_rows_are_given() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,9 +1,9 @@
-//! The writer in a thread of its own, so that a slow disk does not stop the draining of rings.
+//! Runs the writer in a separate thread, so that a slow disk does not stop the draining of the
+//! ring.
 //!
-//! Guarantees: verbs take effect in the order they are called; rows of at most [`WAITING_BYTES`] wait
-//! for the thread, after which [`Store::write`] waits and [`Store::offer`] refuses; an
-//! error in the thread comes out of the next call. Where rows are tapped ([`Tap`]), an error of the files ends
-//! the files and not the recording.
+//! Guarantees: calls take effect in order. At most [`WAITING_BYTES`] of rows wait for the thread;
+//! then [`Store::write`] waits and [`Store::offer`] refuses. An error in the thread is returned by
+//! the next call. With a [`Tap`], an error of the files ends the files, not the recording.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,10 +19,10 @@ use super::writer::{Create, Finished, Target, Writer};
 use crate::schema::{ALL, Store, TableDef};
 use crate::{confine, heap, priority};
 
-/// Bytes of rows that may wait for the thread: a third of the bound for the whole recorder. `-p host` on 4
-/// busy CPUs makes 5 MB of rows a second, so a disk may stand still for 4 s before the rings have to hold
-/// what comes. A storm of 1.5 million switches a second makes 70 MB of `slices` a second: those are refused
-/// after a quarter of a second.
+/// Largest size in bytes of the rows that wait for the thread: a third of the memory limit of the
+/// recorder. `-p host` on 4 busy CPUs produces 5 MB of rows a second, so a disk may stall for 4 s
+/// before the ring has to hold the records. 1.5 million switches a second produce 70 MB of `slices`
+/// a second; these are refused after a quarter of a second.
 pub const WAITING_BYTES: usize = 20 << 20;
 
 #[derive(Debug)]
@@ -34,7 +34,7 @@ enum Verb {
 }
 
 impl Verb {
-    /// What it takes while it waits; of all but rows next to nothing.
+    /// Its memory while it waits; only rows count.
     fn bytes(&self) -> usize {
         match self {
             Self::Write(_, batch) => batch.get_array_memory_size(),
@@ -43,18 +43,18 @@ impl Verb {
     }
 }
 
-/// What comes out of a tap, each with the number of the part of the recording that it is of.
+/// An item of a tap, with the number of its part.
 #[derive(Debug)]
 pub enum Tapped {
-    /// The metadata as they are from here on.
+    /// New metadata of the part.
     Metadata(u32, BTreeMap<String, String>),
     /// Rows of a table.
     Rows(u32, &'static TableDef, RecordBatch),
-    /// No more comes of this part. `true`: its files were not written to their end.
+    /// The end of the part. `true`: its files could not be completed.
     End(u32, bool),
 }
 
-/// Gives another thread the rows that are written, for as long as there are parts.
+/// Copies the rows that are written to another thread, for all parts of a recording.
 #[derive(Debug, Clone)]
 pub struct Tap {
     sender: SyncSender<Tapped>,
@@ -63,7 +63,7 @@ pub struct Tap {
 }
 
 impl Tap {
-    /// Rows of these tables go to `sender`. The recorder waits where that is slow.
+    /// Rows of these tables go to `sender`. The recorder waits if the receiver is slow.
     pub fn new(sender: SyncSender<Tapped>, tables: Vec<&'static TableDef>) -> Self {
         Self { sender, tables, parts: Arc::default() }
     }
@@ -90,13 +90,13 @@ impl PartTap {
     }
 }
 
-/// A [`Writer`] in another thread, with the same verbs.
+/// A [`Writer`] in another thread, with the same methods.
 #[derive(Debug)]
 pub struct WriterHandle {
     verbs: Option<Sender<Verb>>,
     thread: Option<JoinHandle<Result<Finished>>>,
     wanted: Vec<&'static str>,
-    /// Bytes that are sealed, as the thread last said.
+    /// Size of the sealed data in bytes, as last reported by the thread.
     sealed: Arc<AtomicU64>,
 }
 
@@ -105,12 +105,12 @@ pub struct WriterHandle {
 pub struct Finishing(WriterHandle);
 
 impl Finishing {
-    /// Whether [`Finishing::join`] does not wait.
+    /// Whether [`Finishing::join`] returns at once.
     pub fn is_over(&self) -> bool {
         self.0.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Waits for everything to be on disk.
+    /// Waits until everything is on disk.
     ///
     /// # Errors
     ///
@@ -121,7 +121,8 @@ impl Finishing {
 }
 
 impl WriterHandle {
-    /// Opens the target in the calling thread, so that its errors come at once, and starts.
+    /// Opens the target in the calling thread, so that errors are returned at once, and starts the
+    /// thread.
     pub fn create(
         target: Target,
         create: Create,
@@ -162,19 +163,19 @@ impl WriterHandle {
         self.send(Verb::Seal)
     }
 
-    /// See [`Writer::finish`]; waits for everything to be on disk.
+    /// See [`Writer::finish`]. Waits until everything is on disk.
     pub fn finish(self, metadata: BTreeMap<String, String>) -> Result<Finished> {
         self.end(metadata)?.join()
     }
 
-    /// As [`WriterHandle::finish`], but does not wait.
+    /// Like [`WriterHandle::finish`], without waiting.
     pub fn end(mut self, metadata: BTreeMap<String, String>) -> Result<Finishing> {
         self.send(Verb::Finish(metadata))?;
         self.verbs = None;
         Ok(Finishing(self))
     }
 
-    /// Bytes that were sealed so far.
+    /// Size of the sealed data in bytes.
     pub fn sealed_bytes(&self) -> u64 {
         self.sealed.load(Ordering::Relaxed)
     }
@@ -185,7 +186,7 @@ impl WriterHandle {
         if sent { Ok(()) } else { self.join().map(|_| ()) }
     }
 
-    /// The thread's result; a second call after an error says only that there was one.
+    /// The thread's result. A second call after an error only reports that there was one.
     fn join(&mut self) -> Result<Finished> {
         self.verbs = None;
         let Some(thread) = self.thread.take() else {
@@ -219,17 +220,17 @@ impl Store for WriterHandle {
 }
 
 impl Drop for WriterHandle {
-    /// Waits for the thread, so that what it leaves behind is settled when this returns.
+    /// Waits for the thread, so that its files do not change after this returns.
     fn drop(&mut self) {
         self.verbs = None;
         if let Some(thread) = self.thread.take() {
-            // An error nobody asked for; the recording is being given up.
+            // The recording is being abandoned, so nobody needs the error.
             thread.join().ok();
         }
     }
 }
 
-/// As [`run`], but what was written goes to the tap too, whatever becomes of the files.
+/// Like [`run`], but also sends what is written to the tap, even if the files fail.
 fn run_tapped(
     writer: Writer,
     verbs: &Receiver<Verb>,

@@ -1,24 +1,26 @@
-//! Writes the tables of a recording so that it can be killed at any moment.
+//! Writes the tables of a recording so that the process can be killed at any time.
 //!
-//! While recording, table T is the directory `T.parquet.partial/` beside the file it will be. It
-//! holds sealed segments, each a complete Parquet file, so `T.parquet.partial/*.parquet` reads in
-//! DuckDB at any time. `seal` (each flush interval) writes the rows since the last seal as a new
-//! segment under a temporary name and renames it; 32 segments are merged into one with larger row
-//! groups, and 32 of those again (`segment.rs`), so metadata and memory stay flat. `finish` writes
-//! the final file beside the segments, fsyncs it, renames it into place and removes the segments
-//! (`finish.rs`). `repair` does the same with what a killed recorder left.
+//! During the recording, table T is the directory `T.parquet.partial/` next to its final file. It
+//! contains sealed segments, each a complete Parquet file, so DuckDB can read
+//! `T.parquet.partial/*.parquet` at any time. `seal` (once per flush interval) writes the rows
+//! since the last seal as a new segment under a temporary name and renames it. 32 segments are
+//! merged into one with larger row groups, and 32 of those again (`segment.rs`), so that metadata
+//! and memory stay small. `finish` writes the final file next to the segments, syncs and renames
+//! it, and removes the segments (`finish.rs`). `repair` does the same with the segments of a killed
+//! recorder.
 //!
 //! Guarantees:
-//! - `kill -9` loses at most the rows since the last `seal`. Segments are not fsynced: a flush to
-//!   disk every second on a host that is being measured would disturb it, and page cache outlives
-//!   the process. After a power cut the last segments may be missing.
-//! - An existing file is replaced only by the final rename, and only with [`Create::overwrite`];
-//!   what is no regular file never is ([`super::place`]). The files are readable only for the users that [`Create::mode`] names.
-//! - Until something is sealed, dropping the writer leaves nothing behind; after that it leaves
-//!   the segments, and every error says how to get a file from them.
-//! - Memory is bounded by [`BUFFER_ROWS`] rows a table and one row group.
-//! - Two recorders cannot use one target, nor `repair` a live one ([`super::lock`]). A partial directory
-//!   that was removed while it was in use is an error that says what is lost.
+//! - `kill -9` loses at most the rows since the last `seal`. Segments are not synced: a sync every
+//!   second would disturb the measured host, and the page cache outlives the process. After a power
+//!   cut the last segments may be missing.
+//! - An existing file is replaced only by the final rename, and only with [`Create::overwrite`].
+//!   Only regular files are ever replaced ([`super::place`]). Only the users of [`Create::mode`]
+//!   can read the files.
+//! - Until something is sealed, dropping the writer leaves nothing behind. After that it leaves the
+//!   segments, and every error says how to make a file from them.
+//! - Memory is bounded by [`BUFFER_ROWS`] rows per table and one row group.
+//! - Two recorders cannot use one target, and `repair` cannot use a live one ([`super::lock`]). If
+//!   a partial directory is removed during the recording, the error says what is lost.
 
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
@@ -35,41 +37,40 @@ use super::stream::{Sink, Stream};
 use crate::confine::Needs;
 use crate::schema::{TableDef, fabric};
 
-/// Rows a table holds back at most before it seals on its own; at 200 bytes a row in memory this
-/// is under 4 MiB.
+/// Number of rows after which a table seals on its own: below 4 MiB at 200 bytes per row in memory.
 pub const BUFFER_ROWS: usize = 16_384;
 
-/// Where a recording goes.
+/// The destination of a recording.
 pub enum Target {
-    /// One file, the fabric table only.
+    /// One file with the table `fabric` only.
     File(PathBuf),
     /// A directory with one file for every table.
     Dataset(PathBuf),
-    /// One file, of a table that is not of a recording.
+    /// One file of a table that is not part of a recording.
     Table(&'static TableDef, PathBuf),
-    /// The fabric table as an Arrow IPC stream.
+    /// The table `fabric` as an Arrow IPC stream.
     Stream(Sink),
-    /// Some tables, piece by piece, for another thread.
+    /// Some tables, in pieces, for another thread.
     Pieces(Pieces),
-    /// Nowhere: what is wanted is tapped ([`super::thread::Tap`]).
+    /// Nowhere: a tap takes the rows ([`super::thread::Tap`]).
     Nowhere,
 }
 
-/// What another thread gets of a recording.
+/// A piece of a recording for another thread.
 #[derive(Debug)]
 pub enum Piece {
     /// Rows of a table.
     Rows(&'static TableDef, RecordBatch),
-    /// The metadata as they are from here on.
+    /// New metadata.
     Metadata(BTreeMap<String, String>),
 }
 
-/// Where pieces go.
+/// The destination of pieces.
 #[derive(Debug, Clone)]
 pub struct Pieces {
-    /// The other thread; the recorder waits where it is slow.
+    /// The other thread. The recorder waits if it is slow.
     pub sender: SyncSender<Piece>,
-    /// The tables that it wants.
+    /// The tables that it needs.
     pub tables: Vec<&'static TableDef>,
 }
 
@@ -88,23 +89,23 @@ impl std::fmt::Debug for Target {
     }
 }
 
-/// How the files of an output are made.
+/// How the files of an output are created.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Create {
-    /// Replace regular files that exist.
+    /// Replace existing regular files.
     pub overwrite: bool,
-    /// Permissions of the files and directories that are made.
+    /// Permissions of the new files and directories.
     pub mode: Mode,
-    /// What others who want the same output are told.
+    /// The command, as shown to other processes that want the same output.
     pub act: Act,
 }
 
-/// What a finished recording amounts to, over all its tables.
+/// The size of a finished recording, over all its tables.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Finished {
     /// Rows written.
     pub rows: u64,
-    /// Bytes of the final files; 0 for a stream, whose bytes the sink has seen.
+    /// Size of the final files in bytes; 0 for a stream.
     pub bytes: u64,
 }
 
@@ -115,7 +116,7 @@ impl AddAssign for Finished {
     }
 }
 
-/// The tables of one recording.
+/// The tables of a recording.
 #[derive(Debug)]
 pub struct Writer(Output);
 
@@ -132,14 +133,14 @@ impl Pieces {
         self.sender.send(piece).context("no thread takes the rows")
     }
 
-    /// The table of this name, where it is wanted.
+    /// The table, if it is needed.
     fn wanted(&self, def: &TableDef) -> Option<&'static TableDef> {
         self.tables.iter().copied().find(|table| table.name == def.name)
     }
 }
 
 impl Writer {
-    /// Opens the target; nothing that exists is touched unless `create` says so, and then only at
+    /// Opens the target. Existing files are not changed unless `create` allows it, and then only at
     /// the end.
     pub fn create(
         target: Target,
@@ -162,7 +163,7 @@ impl Writer {
         Ok(Writer(Output::Files(Box::new(files))))
     }
 
-    /// What a thread needs that does nothing but write here.
+    /// What a thread needs that only writes here.
     pub fn needs(&self) -> Needs {
         match &self.0 {
             Output::Stream(_) | Output::Pieces(..) | Output::Nowhere => Needs::default(),
@@ -170,7 +171,7 @@ impl Writer {
         }
     }
 
-    /// Whether rows of this table are kept: rows of others need not be made.
+    /// Whether rows of this table are kept. Other rows need not be made.
     pub fn wants(&self, def: &TableDef) -> bool {
         match &self.0 {
             Output::Stream(_) => def.name == fabric::TABLE.name,
@@ -180,7 +181,7 @@ impl Writer {
         }
     }
 
-    /// Replaces the metadata that goes into the segments from now on and that `repair` will find.
+    /// Replaces the metadata of later segments, which `repair` uses.
     pub fn set_metadata(&mut self, metadata: &BTreeMap<String, String>) -> Result<()> {
         match &mut self.0 {
             Output::Stream(_) | Output::Nowhere => Ok(()),
@@ -189,7 +190,7 @@ impl Writer {
         }
     }
 
-    /// Takes rows of a table; those of a table that is not wanted are dropped.
+    /// Takes rows of a table. Rows of a table that is not kept are dropped.
     pub fn write(&mut self, def: &TableDef, batch: &RecordBatch) -> Result<()> {
         if batch.num_rows() == 0 || !self.wants(def) {
             return Ok(());
@@ -214,7 +215,7 @@ impl Writer {
         }
     }
 
-    /// Bytes that are sealed; 0 where nothing is.
+    /// Size of the sealed data in bytes; 0 if nothing is sealed.
     pub fn bytes(&self) -> u64 {
         match &self.0 {
             Output::Stream(_) | Output::Pieces(..) | Output::Nowhere => 0,
@@ -222,7 +223,8 @@ impl Writer {
         }
     }
 
-    /// The lock, for tests that play a killed recorder: a process gives it up as it dies.
+    /// The lock, for tests that simulate a killed recorder: the kernel releases it when a process
+    /// ends.
     #[cfg(test)]
     pub(super) fn lock_of_a_killed(&self) -> Option<&super::lock::Lock> {
         match &self.0 {

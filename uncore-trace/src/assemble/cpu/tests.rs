@@ -18,7 +18,7 @@ fn slot(tid: u32, wall_ns: u64, irq_ns: u64) -> Slot {
     Slot { task: task(tid), wall_ns, irq_ns, slices: 1 }
 }
 
-/// What a CPU that is idle has not sent.
+/// The unsent state of an idle CPU.
 fn peek(run: Run) -> Peek {
     Peek { run, next_tid: 0, irqs: Vec::new(), io: None }
 }
@@ -120,8 +120,8 @@ fn interrupt_time_is_taken_out_of_the_task() {
     assert_eq!(total(&second), 100);
 }
 
-/// A softirq from 1080 to 1120, of which a handler took the first 20: spread evenly, 10 of its
-/// own 20 would lie in the first bin too.
+/// A softirq from 1080 to 1120, of which a hardware interrupt took the first 20 ns. If spread
+/// evenly, 10 of its own 20 ns would lie in the first bin.
 #[test]
 fn what_crosses_a_boundary_gives_way_to_what_does_not() {
     let mut track = CpuTrack::new(1000, 100);
@@ -155,7 +155,7 @@ fn what_was_peeked_at_is_not_counted_again() {
     assert_eq!(track.peek(&peek, &task(2), 1200, &mut names), None);
     assert_eq!(track.close(1100).tasks, [slot(1, 40, 0), slot(2, 60, 0)]);
     assert_eq!(track.close(1200).tasks, [slot(2, 100, 0)]);
-    // The same slots arrive with the slice that ends at last.
+    // The same slots arrive with the slice when it ends.
     let record = Run { end: 1250, slots: vec![slot(1, 40, 0), slot(2, 210, 0)], ..run };
     assert_eq!(track.run(&record, &mut names), None);
     let third = track.close(1300);
@@ -171,7 +171,7 @@ fn interrupts_that_were_not_sent_are_of_the_ticks_that_have_ended() {
     };
     let mut track = CpuTrack::new(1000, 100);
     let run = Run { cpu: 0, begin: 1000, last: 1100, end: 1100, slots: vec![slot(1, 100, 10)] };
-    // What began before the first bin is of none, and the next tick may bring more.
+    // What began before the first bin is in no bin, and the next tick may bring more.
     let irqs = [1000, 1100, 1200].map(irq).to_vec();
     let state = Peek { irqs, ..peek(run) };
     assert_eq!(track.peek(&state, &task(2), 1100, &mut names()), None);
@@ -183,7 +183,8 @@ fn interrupts_that_were_not_sent_are_of_the_ticks_that_have_ended() {
     assert_eq!(track.close(1200).irq_ns(false), 10);
 }
 
-/// The bin of the peek stays open while another CPU is waited for, and the record comes meanwhile.
+/// The bin of the peek stays open while another CPU is waited for, and the record arrives
+/// meanwhile.
 #[test]
 fn interrupts_that_were_peeked_at_are_not_counted_again() {
     let irq = |source, boundary, span, ns| Irq {
@@ -200,15 +201,15 @@ fn interrupts_that_were_peeked_at_are_not_counted_again() {
     assert_eq!(track.peek(&state, &task(2), 1100, &mut names()), None);
     track.irq(hard);
     track.irq(crossing);
-    // This one was sent before the peek, and is not in it.
+    // This record was sent before the peek, and is not part of it.
     track.irq(irq(Context::Softirq(3), 1100, None, 5));
     let bin = track.close(1100);
     assert_eq!((bin.irq_ns(false), bin.irq_ns(true)), (10, 25));
     assert!(track.peeked.is_empty());
 }
 
-/// As after a recorder was stopped: the first record may be of a time long after the last one, and tell
-/// of a slice that was long itself.
+/// After a recorder was stopped, the first record may be much later than the previous one and
+/// contain a long slice.
 #[test]
 fn memory_does_not_grow_with_the_time_that_passed() {
     const MINUTE: u64 = 60_000_000_000;
@@ -244,7 +245,7 @@ fn a_lost_record_before_a_peek_is_a_gap() {
     assert_eq!((gap, track.close(1100).unknown), (Some((1000, 1030)), 30));
 }
 
-/// Its own interrupt time is known, and is not spread over what crosses the end of a bin.
+/// A slice in one bin keeps its own interrupt time.
 #[test]
 fn a_slice_up_to_the_end_of_a_bin_is_whole() {
     let mut track = CpuTrack::new(1000, 100);
@@ -275,7 +276,7 @@ fn a_slice_is_of_the_cgroup_that_its_task_was_in() {
             names.cgroup_event(CgroupEvent { time: 1080, change, cgroup_id: 8, path: None });
         }
     };
-    // The record of a slice has the cgroup of its end.
+    // The record of a slice has the cgroup at its end.
     run(1000, of(7, 30));
     run(1030, of(8, 40));
     run(1070, of(8, 30));
@@ -292,7 +293,7 @@ fn a_record_of_no_time_is_of_nobody() {
     assert_eq!((bin.tasks.len(), bin.unknown), (0, 100));
 }
 
-/// The programs send no such record. In one bin it would be more than there is.
+/// The programs send no such record. In one bin it would exceed the bin.
 #[test]
 fn slots_that_were_combined_over_the_end_of_a_bin_are_unknown_time() {
     let run = Run { cpu: 0, begin: 1050, last: 1150, end: 1150, slots: vec![slot(1, 100, 0)] };
@@ -344,8 +345,8 @@ fn interrupts_whose_record_was_lost_are_unknown_time() {
     assert_eq!(total(&bin), 100);
 }
 
-/// First of the slots that know of it, then of pieces, of the time offline, of unknown time; the rest is
-/// cut off.
+/// In order: the slots that include them, pieces, the time offline, unknown time; the rest is cut
+/// off.
 #[test]
 fn interrupts_are_of_the_time_that_has_room_for_them() {
     let bin = |told| {
@@ -451,7 +452,7 @@ fn nothing_after_the_stop_counts() {
 }
 
 proptest! {
-    /// Whatever the CPU tells, every bin sums to its length unless it told too much.
+    /// Every bin sums to its length, unless the CPU reported more time than there is.
     #[test]
     fn time_adds_up(slices in prop::collection::vec((1u32..5, 1u64..300, 0u64..20), 1..60)) {
         let mut track = CpuTrack::new(1000, 100);

@@ -5,7 +5,7 @@ use crate::open::Placed;
 
 const TICK: u64 = 1_000_000;
 
-/// Trigger and value or errno of what was logged.
+/// Trigger, and value or errno, of each entry.
 #[derive(Default)]
 struct Logged(Vec<(Trigger, Result<u64, i32>)>);
 
@@ -20,7 +20,7 @@ impl Log for Logged {
     }
 }
 
-/// A counter that CPU 0 reads, with what its event before had counted.
+/// A counter that CPU 0 reads, with the count of its previous event.
 fn layouts(base: Count) -> BTreeMap<u32, Layout> {
     let counters = vec![Placed { id: 0, base }];
     BTreeMap::from([(0, Layout { first: 0, counters, at_switch: 0 })])
@@ -59,7 +59,7 @@ fn a_counter_that_stands_still_is_not_read_and_goes_on_when_its_pmu_is_back() {
         readers.sample(&sample(tick, value, enabled), None, &mut ledger, &mut log);
     }
     assert!(!readers.take_is_astray());
-    // The kernel has taken the event from its PMU.
+    // The kernel has removed the event from its PMU.
     for tick in [4, 5] {
         readers.sample(&sample(tick, 150, 2 * TICK + 5), None, &mut ledger, &mut log);
     }

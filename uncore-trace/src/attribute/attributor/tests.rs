@@ -25,7 +25,7 @@ fn plan() -> Plan {
     .unwrap()
 }
 
-/// A window of all counters and owners, and what the attributor made of it by then.
+/// A window of all counters and owners, with the rows of the attributor.
 fn window(attributor: &mut Attributor, rows: &mut fabric::Builder) {
     let mut take = |entry: Entry<'_>| attributor.take(entry, rows).unwrap();
     for counter in 0..COUNTERS {
@@ -77,7 +77,7 @@ fn rows_of_a_large_window_are_made_in_pieces() {
     assert_eq!(made.iter().sum::<usize>(), (COUNTERS * OWNERS) as usize, "{made:?}");
 }
 
-/// A name that comes later is not that of an earlier window.
+/// A name that arrives later is not used for an earlier window.
 #[test]
 fn the_rest_of_a_window_is_made_before_the_next_entry() {
     let plan = plan();

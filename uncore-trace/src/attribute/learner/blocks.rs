@@ -1,25 +1,25 @@
-//! Counts, and what they say of the rates of one block: its normal equations.
+//! Counts, and the normal equations of the rates in one block.
 
 use super::prior::{Expected, Kind};
 
 /// A count of one or more ticks.
 #[derive(Clone, Debug)]
 pub(super) struct Observation {
-    /// The tick with which it begins, exclusive.
+    /// The tick at which it begins, exclusive.
     pub from: u64,
     /// Its last tick.
     pub to: u64,
     /// The count.
     pub count: f64,
-    /// It is of time in which the counter did not count, too: nothing is learnt from it.
+    /// Whether it covers time in which the counter did not count: nothing is learnt from it.
     pub restarts: bool,
-    /// Inverse of its variance when it was last used.
+    /// Inverse of its variance at the last use.
     pub weight: f64,
-    /// What was used; empty until the count has a block.
+    /// The use; empty until the count has a block.
     pub row: Row,
 }
 
-/// What was used: places, ascending, and amounts. The baseline is the first.
+/// The use during a count: places, ascending, and amounts. The baseline is the first.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Row {
     ticks: f32,
@@ -27,8 +27,8 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// Of places in any order, which may occur several times, in a count of so many ticks; the baseline's
-    /// amount of each is `always`.
+    /// A row from places in any order, with repetitions, for a count over `ticks` ticks. The amount
+    /// of the baseline is `always` per tick.
     pub(super) fn of(ticks: u64, always: f64, used: impl Iterator<Item = (usize, f32)>) -> Self {
         let ticks = ticks as f32;
         let used = used.map(|(place, amount)| (place as u16, amount));
@@ -50,39 +50,39 @@ impl Row {
         self.used.iter().map(|&(place, amount)| (usize::from(place), f64::from(amount)))
     }
 
-    /// Where a place is in it.
+    /// The index of a place in the row.
     pub(super) fn find(&self, place: usize) -> Option<usize> {
         self.used.binary_search_by_key(&place, |(at, _)| usize::from(*at)).ok()
     }
 
-    /// Ticks of the count.
+    /// Number of ticks of the count.
     pub(super) fn ticks(&self) -> f64 {
         f64::from(self.ticks)
     }
 }
 
-/// Standard deviation of a step of a rate that stands still, in its own size.
+/// Standard deviation of the step of a constant rate, relative to the rate.
 pub(super) const STEP: f64 = 0.003;
 
-/// Counts of a time in which rates are constant.
+/// The counts of a time in which rates are constant.
 #[derive(Clone, Debug)]
 pub(super) struct Block {
-    /// Its first tick, in blocks.
+    /// Its first tick, divided by the length of a block.
     pub number: u64,
-    /// Places of the columns that ran.
+    /// Places of the columns that have use in it.
     active: Vec<usize>,
-    /// Where each place is in `active`.
+    /// The index of each place in `active`.
     index: Vec<u16>,
-    /// Sum over counts of weight x amount x amount, `active` to a row. There is one for each block: single
-    /// precision halves the memory.
+    /// Sum of weight x amount x amount over counts, `active.len()` numbers per row. Each block has
+    /// one: single precision halves the memory.
     gram: Vec<f32>,
-    /// Sum over counts of weight x amount x count.
+    /// Sum of weight x amount x count.
     right: Vec<f64>,
     /// Number of counts.
     pub counts: f64,
     /// Sum of weight x count^2.
     square: f64,
-    /// By place.
+    /// The rate, by place.
     pub rate: Vec<f64>,
     /// Precision of the step to the next block, by place.
     pub step: Vec<f64>,
@@ -93,7 +93,7 @@ pub(super) struct Block {
 const NONE: u16 = u16::MAX;
 
 impl Block {
-    /// Without counts.
+    /// A block without counts.
     pub(super) fn new(number: u64, rate: Vec<f64>) -> Self {
         let n = rate.len();
         Self {
@@ -110,14 +110,14 @@ impl Block {
         }
     }
 
-    /// The one after it.
+    /// The block after it.
     pub(super) fn next(&self, number: u64) -> Self {
         let mut next = Self::new(number, self.rate.clone());
         next.variance.clone_from(&self.variance);
         next
     }
 
-    /// Steps of rates that stand still.
+    /// Sets the steps to those of constant rates.
     pub(super) fn steps_of(&mut self, kinds: &[Kind], expected: Expected) {
         for (place, &kind) in kinds.iter().enumerate().take(self.rate.len()) {
             let size = STEP * self.rate[place].max(0.1 * expected.mode(kind));
@@ -125,7 +125,7 @@ impl Block {
         }
     }
 
-    /// Another column has this place.
+    /// Assigns this place to another column.
     pub(super) fn reset(&mut self, place: usize, rate: f64, kind: Kind, expected: Expected) {
         let n = self.rate.len().max(place + 1);
         self.index.resize(n, NONE);
@@ -138,7 +138,7 @@ impl Block {
         self.variance[place] = 0.0;
     }
 
-    /// Rates are measured in another unit: they are multiplied by this, and so are counts.
+    /// Changes the unit of rates: rates and counts are multiplied by `factor`.
     pub(super) fn scale(&mut self, factor: f64) {
         let square = factor * factor;
         for (rate, variance) in self.rate.iter_mut().zip(&mut self.variance) {
@@ -150,7 +150,7 @@ impl Block {
         self.right.iter_mut().for_each(|sum| *sum /= factor);
     }
 
-    /// Forgets its counts.
+    /// Drops its counts.
     pub(super) fn clear(&mut self) {
         for place in self.active.drain(..) {
             self.index[place] = NONE;
@@ -193,7 +193,7 @@ impl Block {
         self.gram = wider;
     }
 
-    /// Places of the columns that ran.
+    /// Places of the columns that have use.
     pub(super) fn active(&self) -> &[usize] {
         &self.active
     }
@@ -208,7 +208,7 @@ impl Block {
         }
     }
 
-    /// Adds its sums to those of all blocks: `gram` has `n` to a row.
+    /// Adds its sums to those of all blocks, in a matrix with `n` numbers per row.
     pub(super) fn add_to(&self, gram: &mut [f64], n: usize) {
         let k = self.active.len();
         for (row, &place) in self.gram.chunks_exact(k.max(1)).zip(&self.active) {
@@ -218,14 +218,14 @@ impl Block {
         }
     }
 
-    /// Adds the right side to `to`, by place.
+    /// Adds the right-hand side to `to`, by place.
     pub(super) fn add_right(&self, to: &mut [f64]) {
         for (right, &place) in self.right.iter().zip(&self.active) {
             to[place] += right;
         }
     }
 
-    /// Calls `each` with the place and the diagonal of the sums.
+    /// Calls `each` with each place and its diagonal element.
     pub(super) fn diagonal(&self, mut each: impl FnMut(usize, f64)) {
         let k = self.active.len();
         for (at, &place) in self.active.iter().enumerate() {
@@ -233,7 +233,7 @@ impl Block {
         }
     }
 
-    /// Sum of weight x error^2 over its counts, by number of counts.
+    /// Mean of weight x error^2 over its counts.
     pub(super) fn misfit(&self) -> f64 {
         let k = self.active.len();
         let mut sum = self.square;

@@ -1,12 +1,12 @@
-//! What each owner makes per unit of what it uses, learnt from the counts of ticks on both sides of a
-//! window. It uses CPU time, or it makes misses that are counted ([`Use`]).
+//! Learns each owner's traffic per unit of use from the counts of the ticks before and after a
+//! window. The use is CPU time or counted misses ([`Use`]).
 //!
-//! Count of a tick = baseline + sum over sources of rate x use. Rates follow a random walk over blocks
-//! of [`BLOCK_NS`], most of whose steps are near 0 and few are large ([`steps`]). The variance of a tick
-//! is the sum of what each source's traffic makes of it ([`noise`]). The rates of all blocks of the last
-//! [`SPAN_NS`] are found together ([`system`]), each time from those that were found before; what older
-//! ticks said of the first of these blocks is its prior ([`prior`]). At the end, what ticks cannot tell
-//! is moved toward the prior mean of rates ([`shift`]).
+//! Count of a tick = baseline + sum over sources of rate x use. Rates follow a random walk over
+//! blocks of [`BLOCK_NS`]; most of its steps are near 0 and few are large ([`steps`]). The variance
+//! of a tick is the sum of the variances of the sources' traffic ([`noise`]). The rates of all
+//! blocks of the last [`SPAN_NS`] are solved together ([`system`]), starting from the last
+//! solution. Older ticks are the prior of the first of these blocks ([`prior`]). At the end, what
+//! ticks do not determine is moved toward the prior mean of rates ([`shift`]).
 
 mod blocks;
 mod noise;
@@ -26,45 +26,47 @@ use self::shift::{Shift, Together};
 use self::system::System;
 use super::history::{BASELINE, FAR_REST, History, REST, Source, Use};
 
-/// Length of a block, ns, and in ticks, at least: rates are constant within it.
+/// Length of a block, ns; rates are constant within it. The second constant is its minimum in
+/// ticks.
 const BLOCK_NS: u64 = 20_000_000;
 const BLOCK_TICKS: u64 = 10;
 
-/// The ticks whose rates are found together, ns.
+/// The span whose rates are solved together, ns.
 const SPAN_NS: u64 = 2_500_000_000;
 
-/// A count of a longer time teaches nothing, ns: who ran is kept until a tick is read.
+/// Nothing is learnt from a count over a longer time, ns: its use would have to be kept until it is
+/// read.
 const LONGEST_NS: u64 = 1_000_000_000;
 
-/// Ticks before rates are used.
+/// Number of ticks before rates are used.
 const LEARN: u64 = 100;
 
-/// Where the columns [`BASELINE`], [`REST`] and [`FAR_REST`] are.
+/// The places of the columns [`BASELINE`], [`REST`] and [`FAR_REST`], and their kinds.
 const FIXED: [(u32, Kind); 3] =
     [(BASELINE, Kind::Baseline), (REST, Kind::Near), (FAR_REST, Kind::Far)];
 
 /// The place of [`REST`].
 const REST_PLACE: usize = 1;
 
-/// While there are less blocks, rates are found from little.
+/// With fewer blocks than this, rates come from little data.
 const FIRST: usize = 25;
 
-/// With twice as many columns, half of the iterations must do.
+/// Number of columns at which the solver gets its full iterations; with twice as many it gets half.
 const CROWD: usize = 48;
 
-/// Memory of the sums of all blocks, bytes: with many columns fewer blocks are solved together.
+/// Memory of the sums of all blocks, bytes. With many columns fewer blocks are solved together.
 const MEMORY: usize = 8 << 20;
 
-/// When what is counted per use differs from the unit of rates by this factor, the unit changes.
+/// The unit of rates changes when the count per use differs from it by this factor.
 const UNIT: f64 = 4.0;
 
-/// How fast the mean count follows counts, each time that rates are found.
+/// Gain of the mean count, per solution.
 const MEAN_GAIN: f64 = 0.2;
 
-/// Sources that are gone and whose rates are remembered.
+/// Number of removed sources whose rates are remembered.
 const REMEMBERED: usize = 256;
 
-/// How much work a solution is worth.
+/// How thoroughly rates are solved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Effort {
     /// As a recording does: start from the last solution
@@ -74,49 +76,49 @@ pub enum Effort {
     Full,
 }
 
-/// How often a solution is improved.
+/// Limits of the iterations of a solution.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Iterations {
-    /// Times that steps and bounds are renewed, at most.
+    /// Largest number of times that steps and bounds are renewed.
     pub passes: usize,
-    /// They are settled when rates move by less than this part of themselves.
+    /// The solution has converged when rates change by less than this part.
     pub settled: f64,
-    /// Iterations of the solver in each.
+    /// Iterations of the solver per pass.
     pub solver: usize,
     /// Iterations of the noise model.
     pub noise: usize,
-    /// Times that all of it is repeated.
+    /// Number of repetitions of the whole.
     pub rounds: usize,
 }
 
-/// One counter's rates.
+/// The rates of one counter.
 #[derive(Debug)]
 pub(super) struct Learner {
     by: Use,
-    /// Ticks of a block.
+    /// Length of a block in ticks.
     block_ticks: u64,
-    /// Blocks that are solved together.
+    /// Number of blocks that are solved together.
     span: usize,
-    /// Ticks of a count that something is learnt from, at most.
+    /// Longest count that is learnt from, in ticks.
     longest: u64,
     /// Count per unit of use that is the unit of rates; 0 until it is known.
     unit: f64,
-    /// The use of the baseline in a tick: 1, or the misses of a tick when the first were seen. It keeps
-    /// the rate of the baseline beside those of owners.
+    /// The use of the baseline in a tick: 1, or the misses of a tick when the first were seen. It
+    /// keeps the baseline's rate at the scale of the other rates.
     always: f64,
     effort: Effort,
-    /// The column of each place of a vector of rates; `None` for a place that is free.
+    /// The column of each place in a vector of rates; `None` for a free place.
     columns: Vec<Option<u32>>,
     kinds: Vec<Kind>,
     places: HashMap<u32, usize>,
-    /// Counts that are not divided yet, the oldest first, and before them those of blocks that are
-    /// still improved.
+    /// Counts that are not divided yet, oldest first, preceded by those of blocks that are still
+    /// being improved.
     observations: VecDeque<Observation>,
-    /// Of these, the first that is not divided.
+    /// Index of the first of these that is not divided.
     divided: usize,
-    /// Of these, the first that is in no block.
+    /// Index of the first of these that has no block.
     placed: usize,
-    /// Ticks in all.
+    /// Total number of ticks.
     ticks: u64,
     blocks: VecDeque<Block>,
     prior: Prior,
@@ -124,16 +126,16 @@ pub(super) struct Learner {
     shift: Shift,
     together: Together,
     remembered: HashMap<Source, (f64, f64)>,
-    /// What was divided since parts were last taken.
+    /// Parts that were divided since they were last taken.
     parts: Parts,
-    /// Nothing is learnt from the next count: it covers a time that was not observed.
+    /// Whether the next count covers time that was not observed, so that nothing is learnt from it.
     skips: bool,
-    /// The tick with which the next count begins, where ticks before it were not read.
+    /// The tick at which the next count begins, if ticks before it were not read.
     pending: Option<u64>,
 }
 
 impl Learner {
-    /// Before the first tick, all of this length, ns.
+    /// A learner for ticks of `tick_ns`.
     pub(super) fn new(by: Use, tick_ns: u64, effort: Effort) -> Self {
         let block_ticks = (BLOCK_NS / tick_ns).max(BLOCK_TICKS);
         Self {
@@ -163,8 +165,8 @@ impl Learner {
         }
     }
 
-    /// The count of the ticks since the last count, of which this one is the last; `None` where there is
-    /// no reading at its end.
+    /// Takes the count since the last count; `tick` is the last tick of it. `None` if there is no
+    /// reading at its end.
     pub(super) fn observe(&mut self, tick: u64, count: Option<f64>) {
         let from = *self.pending.get_or_insert(tick.saturating_sub(1));
         let Some(count) = count else {
@@ -181,7 +183,7 @@ impl Learner {
         self.ticks += 1;
     }
 
-    /// The counter starts again: its next count is of time in which it did not count, too.
+    /// Notes that the counter was restarted: its next count covers time in which it did not count.
     pub(super) const fn restart(&mut self) {
         self.skips = true;
     }
@@ -191,7 +193,7 @@ impl Learner {
         self.ticks >= LEARN && !self.blocks.is_empty()
     }
 
-    /// Learns from the counts since the last time.
+    /// Learns from the counts since the last call.
     pub(super) fn solve(&mut self, history: &History) {
         if self.unit <= 0.0 && !self.begin(history) {
             return;
@@ -202,7 +204,7 @@ impl Learner {
             return;
         }
         self.rescale();
-        // The last block may have new counts, too.
+        // The last block may have new counts as well.
         let improved = self.improved().min(first_new.saturating_sub(1));
         let iterations = self.iterations(first_new);
         let expected = self.expected();
@@ -224,13 +226,13 @@ impl Learner {
         self.drop_old();
     }
 
-    /// What is expected of rates before any count.
+    /// The expectation of rates before any count.
     fn expected(&self) -> Expected {
         Expected { by: self.by, mean_count: self.noise.mean_count, always: self.always }
     }
 
     fn iterations(&self, first_new: usize) -> Iterations {
-        // The work of an iteration grows with the square of the columns.
+        // The cost of an iteration grows with the square of the columns.
         let crowd = (self.columns.len() / CROWD).clamp(1, 2);
         let at_first = first_new < FIRST.min(self.span / 2);
         match self.effort {
@@ -250,7 +252,7 @@ impl Learner {
         }
     }
 
-    /// Finds the unit of rates; `false` where nothing was counted yet.
+    /// Sets the unit of rates; `false` if nothing was counted yet.
     fn begin(&mut self, history: &History) -> bool {
         let (mut counts, mut used, mut ticks) = (0.0, 0.0, 0.0);
         for one in &self.observations {
@@ -267,7 +269,7 @@ impl Learner {
         }
         let used = least_use(self.by, used, ticks);
         if ticks < 64.0 || counts <= 0.0 || used <= 0.0 {
-            // Nothing is learnt from a counter that counts nothing.
+            // Nothing can be learnt from a counter whose counts are 0.
             if ticks >= 64.0 && self.divided == self.observations.len() {
                 self.observations.clear();
                 self.divided = 0;
@@ -282,7 +284,7 @@ impl Learner {
         true
     }
 
-    /// The first block that is still improved: of the ticks that are not divided yet.
+    /// The first block that is still being improved: the one of the first undivided tick.
     fn improved(&self) -> usize {
         let divided = self.observations.get(self.divided).map_or(u64::MAX, |one| one.to);
         let number = self.block_of(divided);
@@ -297,7 +299,7 @@ impl Learner {
         tick.saturating_sub(1) / self.block_ticks
     }
 
-    /// Gives new counts their blocks, and new columns their places.
+    /// Assigns blocks to new counts, and places to new columns.
     fn place(&mut self, history: &History) {
         let before = self.blocks.len();
         while let Some(one) = self.observations.get(self.placed) {
@@ -335,7 +337,7 @@ impl Learner {
         Block::new(number, (0..n).map(|at| expected.mode(self.kinds[at])).collect())
     }
 
-    /// The place of a column, a new one where it has none.
+    /// The place of a column; a new one if it has none.
     fn place_of(&mut self, column: u32, history: &History) -> usize {
         if let Some(place) = self.places.get(&column) {
             return *place;
@@ -365,7 +367,8 @@ impl Learner {
         place
     }
 
-    /// Rates stay near 1: their unit follows what is counted per use, and the mean count follows counts.
+    /// Keeps rates near 1: their unit follows the count per use, and the mean count follows the
+    /// counts.
     fn rescale(&mut self) {
         let (mut counts, mut used, mut ticks) = (0.0, 0.0, 0.0);
         for one in self.observations.iter().take(self.placed).filter(|one| !one.restarts) {
@@ -394,7 +397,7 @@ impl Learner {
         }
     }
 
-    /// Sums up what the counts of the blocks from `improved` on say.
+    /// Sums up the counts of the blocks from `improved` on.
     fn fill(&mut self, improved: usize) {
         let Some(first) = self.blocks.get(improved).map(|block| block.number) else { return };
         for block in self.blocks.iter_mut().skip(improved) {
@@ -416,7 +419,7 @@ impl Learner {
         }
     }
 
-    /// Fits the noise model to what rates do not explain.
+    /// Fits the noise model to the residuals.
     fn fit(&mut self, improved: usize, iterations: usize) {
         let Some(first) = self.blocks.get(improved).map(|block| block.number) else { return };
         let mut at = improved;
@@ -438,12 +441,12 @@ impl Learner {
         self.noise.fit(iterations);
     }
 
-    /// Blocks beyond the span become the prior of the first.
+    /// Moves blocks beyond the span into the prior of the first one.
     fn drop_old(&mut self) {
         let n = self.columns.len();
         let span = self.span.min(MEMORY / (n * n * size_of::<f32>()));
         let over = self.blocks.len().saturating_sub(span);
-        // Blocks that are still improved stay.
+        // Blocks that are still being improved stay.
         let over = over.min(self.improved());
         if over > 0 {
             let expected = self.expected();
@@ -458,7 +461,7 @@ impl Learner {
         self.placed = self.placed.saturating_sub(gone);
     }
 
-    /// Columns that no block has any longer leave their places; what was learnt of them is remembered.
+    /// Frees the places of columns that no block has any more, and remembers their rates.
     pub(super) fn tidy(&mut self, history: &History) {
         let mut used = vec![false; self.columns.len()];
         used[..FIXED.len()].fill(true);
@@ -484,7 +487,7 @@ impl Learner {
     pub(super) fn advance(&mut self, history: &History, to: u64) {
         let mut at = 0;
         let Some(block_of_first) = self.blocks.front().map(|block| block.number) else {
-            // Nothing is known: nothing is divided.
+            // Without rates nothing is divided.
             while self.observations.get(self.divided).is_some_and(|one| one.to <= to) {
                 self.divided += 1;
             }
@@ -518,20 +521,20 @@ impl Learner {
         self.parts.at = self.blocks.get(at).map_or(0, |block| block.number);
     }
 
-    /// What was divided since this was last called.
+    /// The parts that were divided since the last call.
     pub(super) fn take_parts(&mut self) -> Parts {
         std::mem::take(&mut self.parts)
     }
 
-    /// Covariances of the rates of two places in a block, as they were last solved: from steps, and from
-    /// what counts cannot tell.
+    /// Covariances of the rates of two places in a block, from the last solution: that of steps,
+    /// and that of what counts do not determine.
     pub(super) fn covariances(&self, block: u64) -> impl Fn(usize, usize) -> [f64; 2] {
         let block = self.blocks.iter().rev().find(|its| its.number <= block);
         let block = block.or(self.blocks.front());
         move |one, other| block.map_or([0.0; 2], |block| self.shift.covariances(block, one, other))
     }
 
-    /// The place of a column; that of [`REST`] where it has none.
+    /// The place of a column; that of [`REST`] if it has none.
     pub(super) fn place_of_column(&self, column: u32) -> usize {
         self.places.get(&column).copied().unwrap_or(REST_PLACE)
     }
@@ -543,7 +546,8 @@ impl Learner {
     }
 }
 
-/// Counts per use are not taken from less use than this: idle CPUs say nothing of the rates of busy ones.
+/// The smallest use from which a rate is computed: nearly idle CPUs say nothing about the rates of
+/// busy ones.
 fn least_use(by: Use, used: f64, ticks: f64) -> f64 {
     match by {
         Use::Time => used.max(0.1 * ticks),

@@ -1,20 +1,20 @@
-//! The variance of a count: the sum of what each column's traffic makes of it, and a constant.
+//! The variance of a count: a sum over columns, and a constant.
 //!
-//! Variance = sum over columns of factor x rate x amount + constant, with factors that make it likely
-//! beside the squared errors of counts: maximum likelihood of normal errors, which is the
-//! Itakura-Saito divergence, by multiplicative updates that keep factors positive (Fevotte, Bertin,
-//! Durrieu, "Nonnegative Matrix Factorization with the Itakura-Saito Divergence", 2009, with the
-//! square root of Fevotte and Idier, 2011).
+//! Variance = sum over columns of factor x rate x amount + constant. The factors maximise the
+//! likelihood of the squared errors under normal errors. This is the Itakura-Saito divergence;
+//! multiplicative updates keep the factors positive (Fevotte, Bertin, Durrieu, "Nonnegative Matrix
+//! Factorization with the Itakura-Saito Divergence", 2009, with the square root of Fevotte and
+//! Idier, 2011).
 
 use super::blocks::Row;
 
-/// Relative deviation of a count before anything is known.
+/// Relative standard deviation of a count before the first fit.
 const FIRST: f64 = 0.3;
 
-/// Squared errors below this part of the square of the mean count are rounding.
+/// Squared errors below this part of the squared mean count are rounding errors.
 const LEAST: f64 = 1e-8;
 
-/// A variance is at least this part of the mean of squared errors.
+/// Lower limit of a variance, as a part of the mean squared error.
 const FLOOR: f64 = 1e-4;
 
 /// The noise model of a counter.
@@ -22,23 +22,23 @@ const FLOOR: f64 = 1e-4;
 pub(super) struct Noise {
     /// Mean count of a tick, in the unit of rates.
     pub mean_count: f64,
-    /// By place, and the constant.
+    /// The factors by place, and the constant.
     factors: Vec<f64>,
     constant: f64,
-    /// Mean of squared errors; 0 until there were any.
+    /// Mean squared error; 0 before the first error.
     mean: f64,
-    /// Counts: where their columns begin in `places`, and the squared error.
+    /// For each count: where its columns begin in `places`, and its squared error.
     errors: Vec<(u32, f64)>,
     places: Vec<(u32, f64)>,
 }
 
 impl Noise {
-    /// Before the first count.
+    /// The model before the first count.
     pub(super) fn new(mean_count: f64) -> Self {
         Self { mean_count, ..Self::default() }
     }
 
-    /// Another column has this place.
+    /// Assigns this place to another column.
     pub(super) fn reset(&mut self, place: usize) {
         let mean = self.typical();
         if self.factors.len() <= place {
@@ -53,7 +53,7 @@ impl Noise {
         if n > 0.0 { f64::exp(sum / n) } else { 0.0 }
     }
 
-    /// Rates are measured in another unit.
+    /// Changes the unit of rates.
     pub(super) fn scale(&mut self, factor: f64) {
         self.mean_count *= factor;
         self.factors.iter_mut().for_each(|its| *its *= factor);
@@ -61,7 +61,7 @@ impl Noise {
         self.mean *= factor * factor;
     }
 
-    /// What the traffic of a place adds to the variance of a count.
+    /// The variance that the traffic of a place adds to a count.
     pub(super) fn of_place(&self, place: usize, rate: f64, amount: f64) -> f64 {
         self.factors.get(place).copied().unwrap_or(0.0) * rate.max(1e-6) * amount
     }
@@ -75,7 +75,7 @@ impl Noise {
         (sum + self.constant).max(FLOOR * self.mean)
     }
 
-    /// New errors follow.
+    /// Starts a new set of errors.
     pub(super) fn begin(&mut self, places: usize) {
         self.errors.clear();
         self.places.clear();
@@ -83,7 +83,8 @@ impl Noise {
         self.factors.resize(places, mean);
     }
 
-    /// Adds the error of a count; `leverage` is the part of the error that the count itself took away.
+    /// Adds the error of a count. `leverage` is the part of the error by which the fit followed the
+    /// count.
     pub(super) fn add(&mut self, row: &Row, rates: &[f64], error: f64, leverage: f64) {
         let left = (1.0 - leverage.clamp(0.0, 0.9)).max(0.1);
         let least = LEAST * self.mean_count * self.mean_count;

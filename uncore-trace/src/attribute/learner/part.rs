@@ -1,4 +1,4 @@
-//! Counts divided by rates, summed up over the ticks of a window.
+//! Counts divided by rates, summed over the ticks of a window.
 
 use std::collections::HashMap;
 
@@ -8,40 +8,41 @@ use super::blocks::{Block, Observation, Row};
 use super::noise::Noise;
 use super::shift::Shift;
 
-/// What a source has of the counts of some ticks.
+/// The part of a source in the counts of some ticks.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in super::super) struct Part {
-    /// Who; `None` for the baseline.
+    /// The source; `None` for the baseline.
     pub who: Option<Source>,
     /// Its column.
     pub column: u32,
-    /// Counts, in the unit of rates.
+    /// Its part of the counts, in the unit of rates.
     pub value: f64,
-    /// What its rate made expect.
+    /// The traffic that its rate predicts.
     pub expected: f64,
-    /// What it used.
+    /// Its use.
     pub amount: f64,
-    /// What its traffic adds to the variance of the count.
+    /// The variance that its traffic adds to the count.
     pub noise: f64,
 }
 
 /// The parts of all sources.
 #[derive(Debug, Default)]
 pub(in super::super) struct Parts {
-    /// By number of the source.
+    /// By source number.
     pub of: HashMap<u32, Part>,
-    /// The block of the last of the ticks.
+    /// The block of the last tick.
     pub at: u64,
 }
 
 impl Parts {
-    /// Forgets all.
+    /// Removes all parts.
     pub(super) fn clear(&mut self) {
         self.of.clear();
     }
 
-    /// Divides a count: what rates made expect, and of the rest what is expected of each given the count, by
-    /// its covariance with it, so that parts sum to the count. None is negative.
+    /// Divides a count. Each part is the predicted traffic plus its expected part of the residual
+    /// given the count, which is proportional to their covariance. So the parts sum to the count.
+    /// None is negative.
     #[expect(clippy::too_many_arguments, reason = "the state of a learner")]
     pub(super) fn add(
         &mut self,
@@ -75,7 +76,7 @@ impl Parts {
                 }
             })
             .collect();
-        // What each has in common with the count.
+        // The covariance of each with the count.
         let common = shift.common(&row, block).into_iter();
         let gains: Vec<f64> =
             common.zip(&parts).map(|(common, part)| common + part.noise).collect();
@@ -112,7 +113,7 @@ impl Parts {
     }
 }
 
-/// Who ran in a count that has no block yet, among the columns that are known.
+/// The use during a count that has no block yet, for the known columns.
 fn late_row(
     one: &Observation,
     always: f64,

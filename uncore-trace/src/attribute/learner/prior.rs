@@ -1,5 +1,4 @@
-//! What is known of rates before the counts of the span: from the kind of a column, and from the
-//! counts of older blocks.
+//! The prior of rates: from the kind of a column, and from the counts of older blocks.
 
 use std::collections::VecDeque;
 
@@ -7,10 +6,10 @@ use super::super::history::Use;
 use super::super::solve::inverse;
 use super::blocks::Block;
 
-/// What a column stands for.
+/// The kind of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// What is always there.
+    /// Traffic that is always there.
     Baseline,
     /// Owners on near CPUs.
     Near,
@@ -18,38 +17,39 @@ pub(super) enum Kind {
     Far,
 }
 
-/// What a far owner is expected to make of what a near one does. Linux gives a task memory of its own
+/// Expected rate of a far owner relative to a near one. Linux allocates a task's memory on its own
 /// node (`Documentation/admin-guide/mm/numa_memory_policy.rst`, Linux 7.2).
 const FAR: f64 = 0.003;
 
-/// What the baseline is expected to be of a mean count.
+/// Expected baseline, as a part of the mean count.
 const BASELINE_PART: f64 = 0.01;
 
-/// Strength of the barrier that keeps rates above 0, per block, of the logarithm of a rate.
+/// Strength, per block, of the barrier that keeps rates positive, for the logarithm of a rate.
 const BARRIER: f64 = 1e-3;
 
-/// The same of owners where misses are counted: bytes of a miss are known before, which is as good as some
-/// ticks. The traffic of devices comes without misses, and of the baseline no more is known.
+/// The same for owners if misses are counted. The bytes per miss are known in advance, as well as
+/// some ticks would tell. Devices move bytes without misses, so the prior of the baseline is not
+/// stronger.
 const OF_MISSES: f64 = 1.0;
 
-/// What is known of a rate before any count, of the logarithm of a rate: one over the square of its
-/// relative deviation, for the baseline, near and far owners.
+/// Prior precision of the logarithm of a rate, which is one over its squared relative deviation:
+/// for the baseline, near and far owners.
 const KNOWN: [f64; 3] = [1.0, 1.0, 0.16];
 
-/// The same for near owners where misses are counted: 64 bytes a line, up to as many again that are
-/// written back, and what is prefetched.
+/// The same for near owners if misses are counted: 64 bytes per line, up to as many again for
+/// write-backs, and prefetches.
 const KNOWN_OF_MISSES: f64 = 4.0;
 
-/// Systematic error of the counts of ticks, in what one CPU makes on average.
+/// Systematic error of the counts of ticks, relative to the mean traffic of one CPU.
 const OF_CPU: f64 = 0.03;
 
-/// The same where misses are counted, in mean counts.
+/// The same if misses are counted, relative to the mean count.
 const OF_COUNT: f64 = 0.02;
 
-/// What is expected of rates before any count.
+/// The expectation of rates before any count.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Expected {
-    /// What rates are of.
+    /// The kind of use.
     pub by: Use,
     /// Mean count of a tick, in the unit of rates.
     pub mean_count: f64,
@@ -58,7 +58,7 @@ pub(super) struct Expected {
 }
 
 impl Expected {
-    /// The rate of a kind of column.
+    /// The expected rate of a kind of column.
     pub(super) fn mode(self, kind: Kind) -> f64 {
         match kind {
             Kind::Baseline => BASELINE_PART * self.mean_count / self.always,
@@ -67,7 +67,7 @@ impl Expected {
         }
     }
 
-    /// How strongly it is expected in each block.
+    /// The strength of the expectation in each block.
     pub(super) const fn strength(self, kind: Kind) -> f64 {
         match (self.by, kind) {
             (Use::Misses, Kind::Near | Kind::Far) => OF_MISSES,
@@ -75,7 +75,7 @@ impl Expected {
         }
     }
 
-    /// How strongly it is expected of all blocks, where counts do not tell.
+    /// The strength of the expectation over all blocks, for what the counts do not determine.
     pub(super) const fn known(self, kind: Kind) -> f64 {
         match (self.by, kind) {
             (Use::Misses, Kind::Near) => KNOWN_OF_MISSES,
@@ -83,7 +83,7 @@ impl Expected {
         }
     }
 
-    /// Error of the counts of ticks that is the same in all of them, in the unit of rates.
+    /// The error that is the same in the counts of all ticks, in the unit of rates.
     pub(super) fn systematic(self) -> f64 {
         match self.by {
             Use::Time => OF_CPU,
@@ -92,11 +92,11 @@ impl Expected {
     }
 }
 
-/// What older blocks say of the first of the span.
+/// The prior of the first block of the span, from older blocks.
 #[derive(Debug, Default)]
 pub(super) struct Prior {
     n: usize,
-    /// Inverse of the covariance, `n` to a row; empty where nothing is known.
+    /// Inverse of the covariance, `n` numbers per row; empty if nothing is known.
     information: Vec<f64>,
     covariance: Vec<f64>,
     /// `information` x mean.
@@ -104,12 +104,12 @@ pub(super) struct Prior {
 }
 
 impl Prior {
-    /// Number of places it knows.
+    /// Number of places that it covers.
     pub(super) const fn len(&self) -> usize {
         self.n
     }
 
-    /// The information of a place and another.
+    /// The element for two places.
     pub(super) fn at(&self, one: usize, other: usize) -> f64 {
         self.information[one * self.n + other]
     }
@@ -121,19 +121,19 @@ impl Prior {
         }
     }
 
-    /// Adds the right side.
+    /// Adds the right-hand side to `to`.
     pub(super) fn add_right(&self, to: &mut [f64]) {
         for (to, one) in to.iter_mut().zip(&self.vector) {
             *to += one;
         }
     }
 
-    /// Variance of the rate of a place; 0 where it is not known.
+    /// Variance of the rate of a place; 0 if it is not known.
     pub(super) fn variance(&self, place: usize) -> f64 {
         self.covariance.get(place * self.n + place).copied().unwrap_or(0.0)
     }
 
-    /// Another column has this place, with a rate of this variance; 0: nothing is known of it.
+    /// Assigns this place to another column, whose rate has this variance; 0: unknown.
     pub(super) fn reset(&mut self, place: usize, rate: f64, variance: f64) {
         if place >= self.n {
             let (before, n) = (self.n, place + 1);
@@ -150,7 +150,7 @@ impl Prior {
             self.n = n;
         }
         let n = self.n;
-        // What is known of the others if nothing is known of it: the Schur complement.
+        // The marginal of the other places: the Schur complement.
         let own = self.information[place * n + place];
         if own > 0.0 {
             let row: Vec<f64> = self.information[place * n..][..n].to_vec();
@@ -174,7 +174,7 @@ impl Prior {
         self.vector[place] = information * rate;
     }
 
-    /// Rates are measured in another unit.
+    /// Changes the unit of rates.
     pub(super) fn scale(&mut self, factor: f64) {
         let square = factor * factor;
         self.information.iter_mut().for_each(|its| *its /= square);
@@ -182,7 +182,7 @@ impl Prior {
         self.vector.iter_mut().for_each(|its| *its /= factor);
     }
 
-    /// Takes in the first `over` blocks, as if rates were constant in them, and their steps at the end.
+    /// Absorbs the first `over` blocks, as if rates were constant in them, and then their steps.
     pub(super) fn take(
         &mut self,
         blocks: &VecDeque<Block>,

@@ -1,9 +1,10 @@
-//! What ticks cannot tell: shifts of rates that change no count by more than a systematic error would.
+//! Resolves what ticks do not determine: shifts of rates that change no count by more than a
+//! systematic error would.
 //!
-//! Tenants that never pause, or always run together, leave no trace of who makes how much: the fit of
-//! their rates follows the smallest error of the model. So the rates of all blocks are shifted by one
-//! vector: toward the rates that are expected where nothing is known, as far as the counts would not
-//! notice beside an error of a few percent of the count that is the same in all ticks.
+//! For tenants that never pause, or that always run together, the counts do not determine who
+//! causes how much: their fitted rates follow the smallest error of the model. So the rates of all
+//! blocks are shifted by one vector toward their prior means. The shift is limited to what the
+//! counts would not show beside an error of a few percent that is the same in all ticks.
 
 use std::collections::VecDeque;
 
@@ -15,25 +16,25 @@ use super::system::System;
 /// Iterations of Newton's method.
 const ITERATIONS: usize = 6;
 
-/// No rate becomes less than this by the shift.
+/// Lower limit of a rate after the shift.
 const LEAST: f64 = 1e-4;
 
-/// Memory of the times of ticks, ns.
+/// Time constant of the averages over ticks, ns.
 const MEMORY_NS: f64 = 3e9;
 
-/// Mean over the last ticks of amount x amount, for each pair of columns.
+/// Moving average of amount x amount for each pair of columns.
 #[derive(Debug, Default)]
 pub(super) struct Together {
     n: usize,
     sums: Vec<f64>,
     /// Sum of the weights of ticks.
     weights: f64,
-    /// Ticks since weights were 1.
+    /// Number of ticks since the weights were reset to 1.
     ticks: f64,
 }
 
 impl Together {
-    /// Adds a count, of ticks of this length.
+    /// Adds a count over ticks of this length.
     pub(super) fn add(&mut self, row: &Row, places: usize, tick_ns: u64) {
         if places > self.n {
             let mut sums = vec![0.0; places * places];
@@ -44,7 +45,8 @@ impl Together {
             }
             (self.sums, self.n) = (sums, places);
         }
-        // To weigh what is new is cheaper than to forget what is old, until numbers grow large.
+        // Increasing the weight of new ticks is cheaper than scaling old ones down, until numbers
+        // grow large.
         let mut weight = (self.ticks * tick_ns as f64 / MEMORY_NS).min(100.0).exp();
         if weight > 1e6 {
             self.sums.iter_mut().for_each(|sum| *sum /= weight);
@@ -61,7 +63,7 @@ impl Together {
         self.ticks += row.ticks();
     }
 
-    /// Another column has this place.
+    /// Assigns this place to another column.
     pub(super) fn reset(&mut self, place: usize) {
         if place < self.n {
             for other in 0..self.n {
@@ -71,7 +73,7 @@ impl Together {
         }
     }
 
-    /// Mean of the product, `n` to a row.
+    /// The mean products, `n` numbers per row.
     fn mean(&self, n: usize) -> Vec<f64> {
         let mut mean = vec![0.0; n * n];
         for (from, to) in self.sums.chunks_exact(self.n.max(1)).zip(mean.chunks_exact_mut(n)) {
@@ -81,25 +83,25 @@ impl Together {
     }
 }
 
-/// Places of a row, their amounts, and the deviation of what these make.
+/// Places of a row, their amounts, and the standard deviations of their traffic.
 fn deviations(row: &Row, block: &Block) -> Vec<(usize, f64, f64)> {
     let of = |(at, amount): (usize, f64)| (at, amount, amount * block.variance[at].sqrt());
     row.iter().map(of).collect()
 }
 
-/// The shift of each place, and how uncertain it is.
+/// The shift of each place, and its uncertainty.
 #[derive(Debug, Default)]
 pub(super) struct Shift {
     by: Vec<f64>,
-    /// Covariance of the shift, `n` to a row.
+    /// Covariance of the shift, `n` numbers per row.
     covariance: Vec<f64>,
-    /// Correlations of rates that never change.
+    /// Correlations of constant rates.
     correlation: Vec<f64>,
     n: usize,
 }
 
 impl Shift {
-    /// Another column has this place.
+    /// Assigns this place to another column.
     pub(super) fn reset(&mut self, place: usize) {
         if place < self.n {
             self.by[place] = 0.0;
@@ -113,19 +115,19 @@ impl Shift {
         }
     }
 
-    /// Rates are measured in another unit.
+    /// Changes the unit of rates.
     pub(super) fn scale(&mut self, factor: f64) {
         self.by.iter_mut().for_each(|by| *by *= factor);
         self.covariance.iter_mut().for_each(|its| *its *= factor * factor);
     }
 
-    /// The rate of a place.
+    /// The shifted rate of a place.
     pub(super) fn rate(&self, block: &Block, place: usize) -> f64 {
         let by = self.by.get(place).copied().unwrap_or(0.0);
         (block.rate[place] - by).max(LEAST.min(block.rate[place]))
     }
 
-    /// Covariances of the rates of two places in a block: from steps, and of the shift.
+    /// Covariances of the rates of two places in a block: from steps, and from the shift.
     pub(super) fn covariances(&self, block: &Block, one: usize, other: usize) -> [f64; 2] {
         let n = self.n;
         if one >= n || other >= n {
@@ -135,8 +137,8 @@ impl Shift {
         [self.correlation[one * n + other] * deviation, self.covariance[one * n + other]]
     }
 
-    /// What the traffic of each place of a row has in common with that of all, from what rates are
-    /// uncertain by: covariances.
+    /// The covariance of each place's traffic with the total of a row, from the uncertainty of
+    /// rates.
     pub(super) fn common(&self, row: &Row, block: &Block) -> Vec<f64> {
         let n = self.n;
         let places = deviations(row, block);
@@ -156,7 +158,7 @@ impl Shift {
         places.iter().map(of_place).collect()
     }
 
-    /// The variance of what is expected of a count, from what rates are uncertain by.
+    /// The variance of a predicted count, from the uncertainty of rates.
     pub(super) fn leverage(&self, row: &Row, block: &Block) -> f64 {
         let n = self.n;
         let places = deviations(row, block);
@@ -168,7 +170,7 @@ impl Shift {
         known().map(of_place).sum()
     }
 
-    /// Finds the shift for the rates of a solution.
+    /// Computes the shift for the rates of a solution.
     #[expect(clippy::needless_range_loop, reason = "several vectors are walked side by side")]
     pub(super) fn find(
         &mut self,
@@ -195,7 +197,7 @@ impl Shift {
         }
         let scale = expected.systematic().powi(-2);
         let information: Vec<f64> = together.mean(n).iter().map(|mean| mean * scale).collect();
-        // Squared, it tells apart what counts say clearly and what they do not.
+        // The square separates what the counts determine clearly from what they do not.
         let mut told = vec![0.0; n * n];
         for (row, told) in information.chunks_exact(n).zip(told.chunks_exact_mut(n)) {
             for (part, other) in row.iter().zip(information.chunks_exact(n)) {

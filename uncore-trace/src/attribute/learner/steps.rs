@@ -1,11 +1,11 @@
 //! Steps of rates from block to block: most are near 0 and few are large.
 //!
-//! A step has a Student distribution with one degree of freedom, of scale [`STEP`] x the rate: a
-//! normal distribution whose precision is learnt, by expectation and maximisation, from the step and
-//! from how uncertain it is. The uncertainty is that of each column alone with its information
-//! divided by its variance inflation factor, for the other columns.
+//! A step has a Student distribution with one degree of freedom and scale [`STEP`] x the rate: a
+//! normal distribution whose precision is learnt by expectation maximisation, from the step and its
+//! uncertainty. The uncertainty is that of each column alone, with its information divided by its
+//! variance inflation factor to account for the other columns.
 //!
-//! Where a column jumps, another one that always runs with it may have jumped instead. So a jump is
+//! If a column jumps, another column that always runs with it may have jumped instead. So a jump is
 //! allowed to both, in proportion to a power of their correlation.
 
 use std::collections::VecDeque;
@@ -13,37 +13,38 @@ use std::collections::VecDeque;
 use super::blocks::{Block, STEP};
 use super::prior::{Expected, Kind, Prior};
 
-/// Blocks whose counts fit worse than this may be after a jump of all rates: mean of weight x error^2.
+/// A block whose mean of weight x error^2 exceeds this may follow a jump of all rates.
 const MISFIT: f64 = 3.0;
 
-/// The step that is allowed there at first, in the size of the rate.
+/// The step that is allowed there at first, relative to the rate.
 const JUMP: f64 = 0.1;
 
-/// A step from this part of the rate on is a jump.
+/// A step of at least this part of the rate is a jump.
 const LEAST_JUMP: f64 = 0.1;
 
-/// Whose jump it was is not known among columns that go together. Power of the squared correlation by
-/// which a jump is allowed to others, and by which their variance grows. Chosen on simulated schedules
-/// and on mixes of the lab.
+/// Among correlated columns it is not known which one jumped. This is the power of the squared
+/// correlation by which a jump is allowed to other columns, and by which their variance grows.
+/// Chosen on simulated schedules and on mixes of the lab.
 const SHARED: i32 = 4;
 const UNCERTAIN: i32 = 2;
 
-/// What is known of the columns before rates of blocks are found.
+/// What is known about the columns before the rates of blocks are solved.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Columns<'a> {
-    /// What each stands for.
+    /// The kind of each column.
     pub kinds: &'a [Kind],
-    /// What is expected of their rates.
+    /// The prior of their rates.
     pub expected: Expected,
-    /// What older blocks say.
+    /// The prior from older blocks.
     pub prior: &'a Prior,
-    /// How much the other columns add to the variance of each.
+    /// Variance inflation factor of each column.
     pub inflation: &'a [f64],
-    /// How much each is mistaken for each other.
+    /// How likely each column is confused with each other.
     pub alike: &'a Alike,
 }
 
-/// Precisions of steps, from the last rates; those of the blocks before `improved` are kept.
+/// Computes the precisions of steps from the last rates. Those of the blocks before `improved` are
+/// kept.
 #[expect(clippy::needless_range_loop, reason = "several vectors are walked side by side")]
 pub(super) fn renew(
     blocks: &mut VecDeque<Block>,
@@ -85,7 +86,7 @@ pub(super) fn renew(
     share_jumps(blocks, columns, from, SHARED);
 }
 
-/// How much each column is mistaken for each other: squares of their correlations.
+/// How likely columns are confused with each other: their squared correlations.
 #[derive(Debug)]
 pub(super) struct Alike {
     n: usize,
@@ -93,7 +94,7 @@ pub(super) struct Alike {
 }
 
 impl Alike {
-    /// From the covariance of rates that never change, `n` to a row.
+    /// From the covariance of constant rates, `n` numbers per row.
     pub(super) fn of(covariance: &[f64], n: usize) -> Self {
         let variance: Vec<f64> = (0..n).map(|at| covariance[at * n + at]).collect();
         let squares = covariance.chunks_exact(n).zip(&variance).flat_map(|(row, own)| {
@@ -103,7 +104,7 @@ impl Alike {
     }
 }
 
-/// Where a column jumps, those that are mistaken for it may have jumped as well.
+/// Where a column jumps, allows a jump to columns that are confused with it.
 fn share_jumps(blocks: &mut VecDeque<Block>, columns: Columns<'_>, from: usize, power: i32) {
     let Columns { kinds, expected, alike, .. } = columns;
     for at in from..blocks.len().saturating_sub(1) {
@@ -123,7 +124,7 @@ fn share_jumps(blocks: &mut VecDeque<Block>, columns: Columns<'_>, from: usize, 
     }
 }
 
-/// Variances of rates.
+/// Computes the variances of rates.
 pub(super) fn vary(blocks: &mut VecDeque<Block>, columns: Columns<'_>) {
     let steps: Vec<Vec<f64>> = blocks.iter().map(|block| block.step.clone()).collect();
     share_jumps(blocks, columns, 0, UNCERTAIN);
@@ -137,10 +138,10 @@ pub(super) fn vary(blocks: &mut VecDeque<Block>, columns: Columns<'_>) {
     }
 }
 
-/// Of each block and place.
+/// For each block and place.
 struct Marginal {
     variance: Vec<f64>,
-    /// Covariance with the next block, by the variance of that.
+    /// Covariance with the next block, divided by the variance of that block.
     factor: Vec<f64>,
 }
 
@@ -163,7 +164,7 @@ impl Marginal {
                 }
             }
         }
-        // Information from the blocks before and after, through the steps between.
+        // Information from the blocks before and after, through the steps in between.
         let mut variance = own.clone();
         let mut before = vec![0.0; n];
         let mut forward = vec![0.0; count * n];

@@ -1,12 +1,12 @@
-//! The rates of all blocks together: the equations and how they are solved.
+//! The equations for the rates of all blocks, and their solution.
 //!
-//! Unknown are the rates of each block. Their equations are those of the counts of each block, a
+//! The unknowns are the rates of each block. The equations come from the counts of each block, a
 //! random walk from block to block, the prior of the first block, and a barrier that keeps rates
 //! positive (Newton steps on `2 k ln rate - k rate / mode`). They are solved by conjugate gradients
-//! from the last solution. The preconditioner adds what each column would do alone, a tridiagonal
-//! system, and what a common shift of all blocks would do, one equation for each column: a two-level
-//! additive Schwarz method (Toselli and Widlund, "Domain Decomposition Methods", 2005, chapter 2). So
-//! the cost is that of the sums that are there, and not of all pairs of columns in all blocks.
+//! from the last solution. The preconditioner is a two-level additive Schwarz method (Toselli and
+//! Widlund, "Domain Decomposition Methods", 2005, chapter 2): each column alone, which is a
+//! tridiagonal system, plus a common shift of all blocks, with one equation per column. So the cost
+//! is proportional to the stored sums, not to all pairs of columns in all blocks.
 
 use std::collections::VecDeque;
 
@@ -16,39 +16,39 @@ use super::blocks::Block;
 use super::prior::{Expected, Kind, Prior};
 use super::steps::{self, Alike, Columns};
 
-/// A rate falls to no less than this part of itself in one pass.
+/// Lower limit of a rate after one pass, as a part of the rate before.
 const LEAST_PART: f64 = 0.1;
 
-/// No rate is below this part of what is expected of its kind.
+/// Lower limit of a rate, as a part of the expected rate of its kind.
 const FLOOR: f64 = 1e-4;
 
-/// The solver stops when this little is left of the error, in the norm of the preconditioner, squared,
-/// beside that of the solution.
+/// The solver stops when the squared error, in the norm of the preconditioner, is below this part
+/// of the squared solution.
 const ENOUGH: f64 = 1e-9;
 
-/// What was solved.
+/// The result of a solution.
 #[derive(Debug)]
 pub(super) struct System {
     /// Number of places.
     pub n: usize,
-    /// Covariance of a common shift of each column, `n` to a row: rates that never change.
+    /// Covariance of a common shift of each column, `n` numbers per row, for constant rates.
     pub covariance: Vec<f64>,
 }
 
-/// Vectors have one value for each block and place.
+/// The equations. Vectors have one number for each block and place.
 struct Equations<'a> {
     n: usize,
     blocks: &'a VecDeque<Block>,
     prior: &'a Prior,
     barrier: Vec<f64>,
-    /// By block and place: the inverse of the pivot, and the factor to the next block.
+    /// By block and place: the inverse of the pivot, and the factor for the next block.
     pivot: Vec<f64>,
     factor: Vec<f64>,
     coarse: &'a Factor,
 }
 
 impl System {
-    /// Improves the rates of the blocks; `None` where that failed, and rates are as they were.
+    /// Improves the rates of the blocks; `None` if the solver fails, and then rates are unchanged.
     pub(super) fn solve(
         blocks: &mut VecDeque<Block>,
         prior: &Prior,
@@ -76,7 +76,7 @@ impl System {
         }
         let coarse = Factor::of(&all, n)?;
         let covariance = coarse.inverse();
-        // How much the other columns add to the variance of each.
+        // The variance inflation factor of each column.
         let inflation: Vec<f64> =
             (0..n).map(|at| (all[at * n + at] * covariance[at * n + at]).max(1.0)).collect();
         let alike = Alike::of(&covariance, n);

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A sample with two readings, the second failed with EINVAL.
+/// A sample with two readings; the second failed with EINVAL.
 fn bytes_of_a_sample() -> Vec<u8> {
     let mut bytes = Vec::new();
     for word in [KIND_SAMPLE, 3] {
@@ -46,7 +46,7 @@ fn every_truncation_is_too_short() {
     }
 }
 
-/// From `begin` to `end`; the last slot goes on from `last`.
+/// A record from `begin` to `end`; the last slot begins at `last`.
 fn bytes_of_a_run([begin, last, end]: [u64; 3], walls: &[u64]) -> Vec<u8> {
     let mut bytes = [KIND_RUN, 3].map(u32::to_ne_bytes).concat();
     for word in [begin, last, end, 0, 0, 0, walls.len() as u64] {
@@ -95,7 +95,7 @@ fn slots_that_do_not_fill_the_time_of_their_record_are_an_error() {
     assert!(!adds_up([1000, 1030, 1030], &[u64::MAX, 31]), "more than there is");
 }
 
-/// Of 40 ns in this context.
+/// An interrupt of 40 ns in this context.
 fn bytes_of_an_interrupt([begin, end]: [u64; 2], context: u32) -> Vec<u8> {
     let mut bytes = [KIND_IRQ, 3].map(u32::to_ne_bytes).concat();
     bytes.extend([2000, begin, end, 1].map(u64::to_ne_bytes).concat());
@@ -141,7 +141,7 @@ fn unknown_kinds_and_values_are_errors() {
     assert_eq!(decode(&bytes), Err(Undecodable::Value(KIND_SAMPLE)));
 }
 
-/// A record of these words of 32 and then of 64 bits.
+/// A record of these 32-bit words, followed by 64-bit words.
 fn bytes_of(words: &[u32], more: &[u64]) -> Vec<u8> {
     let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
     bytes.extend(more.iter().flat_map(|word| word.to_ne_bytes()));
@@ -166,11 +166,12 @@ fn names_end_at_the_first_nul_and_are_cut_off() {
 #[test]
 fn a_clean_name_gives_itself_again() {
     let clean = |name: &[u8; 16]| Comm(*name).clean().0;
-    // What follows the end of a name that is clean stays: two that differ there are two tasks.
+    // Bytes after the end of a clean name are kept: two tasks that differ there are different
+    // tasks.
     assert_eq!(clean(b"ab\0cdefghijklmno"), *b"ab\0cdefghijklmno");
     assert_eq!(clean(b"abcdefghijklmno\0"), *b"abcdefghijklmno\0");
     assert_eq!(clean(b"abcdefghijklmnop"), *b"abcdefghijklmno\0");
-    // Each byte that is no text becomes a character of three, of which the last do not fit.
+    // Each invalid byte becomes a character of three bytes; the last ones do not fit.
     assert_eq!(&clean(b"\xff\0aaaaaaaaaaaaaa"), "\u{fffd}\0\0\0\0\0\0\0\0\0\0\0\0\0".as_bytes());
     assert_eq!(&clean(b"abcdefghijklm\xff\xff\0"), b"abcdefghijklm\0\0\0");
     assert_eq!(&clean(b"abcdefghijkl\xff\0\0\0"), "abcdefghijkl\u{fffd}\0".as_bytes());
@@ -252,7 +253,7 @@ fn reads_what_happened_to_a_cgroup() {
     let len = |len| read(CGROUP_MKDIR, &path(len)).unwrap().path.map(|path| path.len());
     assert_eq!(len(0), None);
     assert_eq!(len(MAX_PATH - 2), Some(MAX_PATH - 2));
-    // These may have been longer.
+    // These paths may have been cut.
     assert_eq!([len(MAX_PATH - 1), len(MAX_PATH)], [None, None]);
 }
 

@@ -1,8 +1,9 @@
-//! The marks of a recording: those that were taken, the spans that are open, and what was refused.
+//! The marks of a recording: finished ones, open spans, and rejected ones.
 //!
-//! Guarantees: memory is bounded by [`MOST_OPEN`], by [`MOST_PER_SECOND`] for each second between two
-//! calls of [`Book::take_rows`], and by what the metadata may hold; a time is never before the
-//! recording's begin nor after the moment at which the mark was taken; what is not taken is counted.
+//! Guarantees: memory is bounded by [`MOST_OPEN`], by [`MOST_PER_SECOND`] for each second between
+//! two calls of [`Book::take_rows`], and by the limit of the metadata. The time of a mark is never
+//! before the begin of the recording nor after the moment at which the mark was received. Rejected
+//! marks are counted.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,29 +13,29 @@ use super::wire::Act;
 use crate::schema::marks::{Kind, LISTED_BYTES, LISTED_MARKS, Listed, Mark, TEXT_BYTES};
 use crate::schema::metadata;
 
-/// Spans that may be open at a time.
+/// Largest number of open spans.
 const MOST_OPEN: usize = 1000;
 
-/// Marks that are taken in a second: a program that writes more lines than these must neither fill the
+/// Largest number of marks per second. A program that writes more lines must neither fill the
 /// memory nor keep the recorder from draining.
 const MOST_PER_SECOND: u32 = 1000;
 
-/// Bytes by which a mark in the metadata grows when its span ends: `null` becomes a number of up to 19
-/// digits.
+/// Bytes by which a mark in the metadata grows when its span ends: `null` becomes a number of up to
+/// 19 digits.
 const END_BYTES: usize = 15;
 
-/// Where marks are kept.
+/// Where marks are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Room {
-    /// In the table, and the first of them in the metadata.
+    /// In the table; the first ones also in the metadata.
     Table,
     /// In the metadata only.
     Metadata,
-    /// Nowhere: a stream has its metadata before it has any mark.
+    /// Nowhere: the metadata of a stream are written before the first mark.
     Nowhere,
 }
 
-/// Why a mark was not taken.
+/// Why a mark was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Refusal {
     Empty,
@@ -48,7 +49,7 @@ pub(super) enum Refusal {
 }
 
 impl Refusal {
-    /// In words that follow "not taken: ".
+    /// The reason, as it follows "not taken: ".
     pub(super) fn words(self) -> String {
         match self {
             Self::Empty => "it has no text".to_owned(),
@@ -71,22 +72,22 @@ impl Refusal {
         }
     }
 
-    /// Whether it is the recorder that could not take a mark with which nothing is wrong.
+    /// Whether the mark was valid and the recorder had no room for it.
     const fn is_lack_of_room(self) -> bool {
         matches!(self, Self::TooMany | Self::TooManyOpen | Self::NoRoom)
     }
 }
 
-/// A mark that somebody wants to make.
+/// A requested mark.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wish<'a> {
-    /// What is to be done.
+    /// Kind of the request.
     pub act: Act,
     /// The name.
     pub text: &'a str,
-    /// Tells spans of one name apart, where the sender knows which of them it ends.
+    /// Tells spans of the same name apart, if the sender knows which one it ends.
     pub id: Option<&'a str>,
-    /// When the sender says it was, `CLOCK_MONOTONIC`, ns.
+    /// Time of the mark as the sender says, ns on `CLOCK_MONOTONIC`.
     pub mono_ns: i64,
     /// See [`Mark::source`].
     pub source: &'static str,
@@ -94,33 +95,33 @@ pub(super) struct Wish<'a> {
     pub pid: Option<i32>,
 }
 
-/// A span that was not ended.
+/// A span that has not ended.
 #[derive(Debug)]
 struct Open {
     mark: Mark,
     id: Option<String>,
-    /// Its place in the metadata's list.
+    /// Its index in the metadata's list.
     place: Option<usize>,
 }
 
-/// See the module.
+/// The marks of a recording.
 #[derive(Debug)]
 pub(super) struct Book {
     room: Room,
-    /// Begin of the recording, `CLOCK_MONOTONIC`, ns; the least there is until it is known.
+    /// Begin of the recording, ns on `CLOCK_MONOTONIC`; `i64::MIN` until it is known.
     start_ns: i64,
     open: Vec<Open>,
-    /// Marks that the table does not have yet and that will not change.
+    /// Marks that are final and not in the table yet.
     rows: Vec<Mark>,
     listed: Listed,
     listed_bytes: usize,
-    /// Whether the metadata were not written since the list changed.
+    /// Whether the list changed since the metadata were written.
     changed: bool,
-    /// What was not taken since the last call of [`Book::take_lost`].
+    /// Marks that were rejected since the last call of [`Book::take_lost`].
     lost: BTreeMap<Refusal, u64>,
-    /// What was warned of.
+    /// Reasons that a warning was given for.
     told: BTreeSet<Refusal>,
-    /// A second, and the marks that were taken in it.
+    /// A second, and the number of marks in it.
     second: (i64, u32),
 }
 
@@ -140,7 +141,7 @@ impl Book {
         }
     }
 
-    /// The recording begins at `start_ns`: a mark of the time before is one of its begin.
+    /// Begins the recording at `start_ns`. Earlier marks get that time.
     pub(super) fn begin(&mut self, start_ns: i64) {
         self.start_ns = start_ns;
         let open = self.open.iter_mut().map(|open| &mut open.mark);
@@ -150,11 +151,11 @@ impl Book {
         }
     }
 
-    /// Takes a mark at the time `now`, `CLOCK_MONOTONIC`, ns.
+    /// Takes a mark at the time `now`, ns on `CLOCK_MONOTONIC`.
     ///
     /// # Errors
     ///
-    /// It cannot be taken; where there was no room for it, it is counted.
+    /// The mark is rejected. If there was no room for it, it is counted.
     pub(super) fn take(&mut self, wish: Wish<'_>, now: i64) -> Result<(), Refusal> {
         let taken = self.try_take(wish, now);
         if let Err(refusal) = taken
@@ -165,8 +166,7 @@ impl Book {
         taken
     }
 
-    /// Counts a line that was not taken, for whose sender there is no answer. `true` the first time for
-    /// this reason.
+    /// Counts a rejected line, whose sender gets no answer. `true` the first time for this reason.
     pub(super) fn count_line(&mut self, refusal: Refusal) -> bool {
         if !refusal.is_lack_of_room() {
             *self.lost.entry(refusal).or_default() += 1;
@@ -224,7 +224,7 @@ impl Book {
         Ok(())
     }
 
-    /// Ends the span of that name that was begun last.
+    /// Ends the span of this name that was begun last.
     fn end(&mut self, text: &str, id: Option<&str>, time: i64) -> Result<(), Refusal> {
         let is_it = |open: &Open| open.mark.text == text && open.id.as_deref() == id;
         let at = self.open.iter().rposition(is_it).ok_or(Refusal::NotBegun)?;
@@ -238,11 +238,11 @@ impl Book {
         Ok(())
     }
 
-    /// Puts a mark into the list of the metadata, if there is room for it; its place.
+    /// Adds a mark to the list in the metadata, if there is room. Returns its index.
     fn list(&mut self, mark: &Mark) -> Option<usize> {
         let json = serde_json::to_string(mark).ok()?;
         let bytes = self.listed_bytes + json.len() + END_BYTES + 1;
-        // Once one was left out, the list has the first ones and no others.
+        // Once a mark was left out, later ones are too: the list has the first marks.
         if self.listed.marks.len() >= LISTED_MARKS
             || bytes > LISTED_BYTES
             || self.listed.left_out > 0
@@ -260,8 +260,9 @@ impl Book {
         }
     }
 
-    /// A part of the recording ends at `at_ns`, and this is the book of the next. Returns that of the part
-    /// that ends. A span that is open is in both: without an end in the one, from `at_ns` on in the other.
+    /// Ends a part of the recording at `at_ns`. Returns the book of the part that ends; this
+    /// becomes the book of the next part. An open span is in both: it has no end in the first part,
+    /// and begins at `at_ns` in the second.
     pub(super) fn turn(&mut self, at_ns: i64) -> Self {
         let mut next = Self {
             start_ns: at_ns,
@@ -281,24 +282,25 @@ impl Book {
         ended
     }
 
-    /// The recording is over: spans that are open stay without an end.
+    /// Ends the recording. Open spans stay without an end.
     pub(super) fn close(&mut self) {
         for open in std::mem::take(&mut self.open) {
             self.keep(open.mark);
         }
     }
 
-    /// Marks that will not change and were not handed out before.
+    /// Marks that are final and were not returned before.
     pub(super) fn take_rows(&mut self) -> Vec<Mark> {
         std::mem::take(&mut self.rows)
     }
 
-    /// What was not taken since the last call.
+    /// Marks that were rejected since the last call.
     pub(super) fn take_lost(&mut self) -> BTreeMap<Refusal, u64> {
         std::mem::take(&mut self.lost)
     }
 
-    /// Writes the marks into the metadata, if they changed since the last call; whether they had.
+    /// Writes the marks into the metadata, if they changed since the last call. Returns whether
+    /// they had.
     pub(super) fn note(&mut self, pairs: &mut BTreeMap<String, String>) -> Result<bool> {
         if std::mem::take(&mut self.changed) {
             let json = serde_json::to_string(&self.listed)

@@ -7,21 +7,21 @@
 //! TEXT           an instant
 //! ```
 //!
-//! A line ends with a line feed, and everything before it belongs to the name, also blanks and a carriage
-//! return. Guarantee: memory is one line and one read, whatever is written.
+//! A line ends with a line feed. Everything before it belongs to the name, including blanks and a
+//! carriage return. Guarantee: memory is bounded by one line and one read.
 
 use super::book::Refusal;
 use super::wire::Act;
 use crate::schema::marks::TEXT_BYTES;
 
-/// The longest word before a name.
+/// The longest keyword before a name.
 const WORD_BYTES: usize = "begin:".len();
 
-/// What a line asks for, and the name.
+/// Parses a line: the request, and the name.
 ///
 /// # Errors
 ///
-/// It is empty, too long, or not UTF-8.
+/// The line is empty, too long, or not UTF-8.
 pub(super) fn parse(line: &[u8]) -> Result<(Act, &str), Refusal> {
     if line.len() > TEXT_BYTES + WORD_BYTES {
         return Err(Refusal::TooLong);
@@ -40,20 +40,20 @@ pub(super) fn parse(line: &[u8]) -> Result<(Act, &str), Refusal> {
     }
 }
 
-/// Cuts what is read into lines.
+/// Splits input into lines.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
-    /// The begin of a line that has not ended.
+    /// The begin of an unfinished line.
     rest: Vec<u8>,
 }
 
 impl Lines {
-    /// Gives each line that ends in `bytes` to `take`, without its line feed; of a line that is too long
-    /// the begin only.
+    /// Calls `take` for each line that ends in `bytes`, without its line feed. A line that is too
+    /// long is cut.
     pub(super) fn feed(&mut self, bytes: &[u8], mut take: impl FnMut(&[u8])) {
         let mut pieces = bytes.split(|byte| *byte == b'\n').peekable();
         while let Some(piece) = pieces.next() {
-            // One byte more than is allowed is enough to see that it is too long.
+            // One byte more than allowed is enough to detect a line that is too long.
             let room = (TEXT_BYTES + WORD_BYTES + 1).saturating_sub(self.rest.len());
             self.rest.extend_from_slice(&piece[..piece.len().min(room)]);
             if pieces.peek().is_some() {
@@ -105,7 +105,7 @@ mod tests {
         }
     }
 
-    /// The lines that come of pieces.
+    /// The lines that result from these pieces of input.
     fn lines(pieces: &[&[u8]]) -> Vec<Vec<u8>> {
         let (mut lines, mut found) = (Lines::default(), Vec::new());
         for piece in pieces {

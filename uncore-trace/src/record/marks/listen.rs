@@ -26,19 +26,19 @@ use crate::clock::mono_ns;
 use crate::schema::marks::{COMMAND, FIFO};
 use crate::text::printable;
 
-/// How long `uncore-trace mark` may take to send its message; it does so at once.
+/// How long `uncore-trace mark` may take to send its message.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Connections that are served at a time; more wait in the kernel.
 const MOST_CONNECTIONS: usize = 64;
 
-/// Bytes that are read at once, after which others have their turn.
+/// Bytes per read; other tasks run between two reads.
 const READ: usize = 4096;
 
-/// The book, which each task writes to.
+/// The book, shared by the tasks.
 pub(super) type Shared = Arc<Mutex<Book>>;
 
-/// The book; a task that panicked with it in its hands left it whole.
+/// Locks the book. A task that panicked while it held the lock left the book consistent.
 pub(super) fn lock(book: &Shared) -> MutexGuard<'_, Book> {
     book.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -54,9 +54,9 @@ pub(super) struct Made {
 impl Drop for Made {
     fn drop(&mut self) {
         let found = fs::symlink_metadata(&self.path).map(|found| (found.dev(), found.ino()));
-        // What has taken its place is not ours to remove.
+        // Another file at this path belongs to somebody else.
         if found.is_ok_and(|found| found == self.identity) {
-            // Nobody is left to tell.
+            // Nobody is left who could handle an error.
             fs::remove_file(&self.path).ok();
         }
     }
@@ -93,12 +93,12 @@ fn made(path: &Path) -> io::Result<Made> {
     Ok(Made { path: path.to_owned(), identity: (found.dev(), found.ino()) })
 }
 
-/// The socket that `uncore-trace mark` finds.
+/// The socket of this recorder for `uncore-trace mark`.
 pub(super) fn own() -> Result<UnixListener> {
     Ok(UnixListener::bind(wire::path(std::process::id()))?)
 }
 
-/// Serves `uncore-trace mark`.
+/// Serves the connections of `uncore-trace mark`.
 pub(super) async fn commands(listener: UnixListener, book: Shared) {
     let mut connections = JoinSet::new();
     loop {
@@ -120,7 +120,7 @@ pub(super) async fn commands(listener: UnixListener, book: Shared) {
     }
 }
 
-/// Takes lines from a FIFO, for as long as it can be read.
+/// Reads lines from a FIFO until it fails.
 pub(super) async fn fifo(receiver: Receiver, book: Shared) {
     let mut lines = Lines::default();
     let mut bytes = [0; READ];
@@ -145,7 +145,7 @@ pub(super) async fn fifo(receiver: Receiver, book: Shared) {
 ///
 /// # Errors
 ///
-/// The sender may not mark; why.
+/// The sender is not allowed to send marks; the error says why.
 fn sender(stream: &UnixStream) -> Result<Option<i32>, String> {
     let own = geteuid().as_raw();
     match stream.peer_cred() {
@@ -156,12 +156,12 @@ fn sender(stream: &UnixStream) -> Result<Option<i32>, String> {
     }
 }
 
-/// Takes the one message of a connection of `uncore-trace mark`.
+/// Reads the message of a connection of `uncore-trace mark` and answers it.
 async fn answer(stream: UnixStream, book: Shared) {
     let taken = match sender(&stream) {
         Err(reason) => Err(reason),
         Ok(pid) => match timeout(PATIENCE, message(&stream)).await {
-            // Nobody is there to be answered.
+            // The sender has gone: there is nobody to answer.
             Ok(Err(_)) | Err(_) => return,
             Ok(Ok(bytes)) => take_message(&bytes, &book, pid),
         },
@@ -170,13 +170,13 @@ async fn answer(stream: UnixStream, book: Shared) {
         Ok(()) => TAKEN.to_owned(),
         Err(reason) => format!("{REFUSED}{reason}"),
     };
-    // The few bytes find room in an empty socket; a sender that has gone needs no answer.
+    // The answer fits into an empty socket buffer. A sender that has gone needs none.
     if timeout(PATIENCE, stream.writable()).await.is_ok() {
         stream.try_write(answer.as_bytes()).ok();
     }
 }
 
-/// What is sent up to the end of the line, or more than a message may have.
+/// Reads to the end of the line, or to one byte more than a message may have.
 async fn message(stream: &UnixStream) -> io::Result<Vec<u8>> {
     let mut message = Vec::new();
     let mut bytes = [0; READ];
@@ -213,7 +213,7 @@ fn take_line(book: &Shared, line: &[u8]) {
     if let Err(refusal) = taken
         && book.count_line(refusal)
     {
-        // The begin says which line it was.
+        // The begin of the line identifies it.
         let begin: String = String::from_utf8_lossy(line).chars().take(40).collect();
         log::warn!(
             "--marks: the line '{}' is not taken: {}; others like it are only counted (mark_lost)",

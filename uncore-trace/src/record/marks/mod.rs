@@ -23,23 +23,23 @@ use crate::assemble::{Ledger, Sink};
 use crate::clock::mono_ns;
 use crate::tables::writer::Target;
 
-/// The marks of a recording, and what listens for them.
+/// The marks of a recording, and the tasks that receive them.
 #[derive(Debug)]
 pub(super) struct Marks {
     book: Shared,
-    /// Ended when this is dropped.
+    /// The tasks; they end when this is dropped.
     listeners: JoinSet<()>,
     /// The FIFO, if it was made here.
     made: Option<Made>,
 }
 
 impl Marks {
-    /// Listens as `options` say; needs a tokio runtime.
+    /// Listens as `options` say. Needs a tokio runtime.
     ///
     /// # Errors
     ///
-    /// What `--marks` names can be neither opened nor made. That `uncore-trace mark` cannot be listened
-    /// to is a warning.
+    /// The path of `--marks` can be neither opened nor created. If the socket for `uncore-trace
+    /// mark` cannot be opened, that is only a warning.
     pub(super) fn open(options: &Options, target: &Target) -> Result<Self> {
         let room = match target {
             Target::Dataset(_) => Room::Table,
@@ -69,25 +69,25 @@ impl Marks {
         Ok(Self { book, listeners, made })
     }
 
-    /// The recording begins at `start_ns`, `CLOCK_MONOTONIC`.
+    /// Begins the recording at `start_ns`, `CLOCK_MONOTONIC`.
     pub(super) fn begin(&self, start_ns: i64) {
         lock(&self.book).begin(start_ns);
     }
 
-    /// Takes no more marks. Spans that are open stay without an end.
+    /// Stops taking marks. Open spans stay without an end.
     pub(super) fn close(&mut self) {
         self.listeners.abort_all();
         self.made = None;
         lock(&self.book).close();
     }
 
-    /// A part of the recording ends at `at_ns`, `CLOCK_MONOTONIC`, and the next begins. Returns the
-    /// marks of the part that ends: those that were taken by now.
+    /// Ends a part of the recording at `at_ns`, `CLOCK_MONOTONIC`. Returns the marks of that part
+    /// that were taken so far.
     pub(super) fn turn(&self, at_ns: i64) -> Taken {
         Taken(Mutex::new(lock(&self.book).turn(at_ns)).into())
     }
 
-    /// The marks of the part that is recorded.
+    /// The marks of the live part.
     pub(super) fn taken(&self) -> Taken {
         Taken(Arc::clone(&self.book))
     }
@@ -98,7 +98,7 @@ impl Marks {
 pub(super) struct Taken(Shared);
 
 impl Taken {
-    /// Moves what was taken to the table, and what was not to the losses.
+    /// Moves final marks to the table, and rejected ones to the losses.
     pub(super) fn hand_over(&self, sink: &mut Sink, ledger: &mut Ledger) {
         let mut book = lock(&self.0);
         for mark in book.take_rows() {
@@ -109,7 +109,8 @@ impl Taken {
         }
     }
 
-    /// Writes the marks into the metadata, if they changed since the last call; whether they had.
+    /// Writes the marks into the metadata, if they changed since the last call. Returns whether
+    /// they had.
     pub(super) fn note(&self, pairs: &mut BTreeMap<String, String>) -> Result<bool> {
         lock(&self.0).note(pairs)
     }

@@ -10,18 +10,18 @@ use tokio::time::{sleep, timeout};
 
 use super::wire::{self, ANSWER_BYTES, Message, REFUSED, TAKEN};
 
-/// How long a recorder may take to answer. It answers within a drain of its ring, except while it opens
-/// its counters.
+/// How long a recorder may take to answer. It answers within one drain period, except while it
+/// opens its counters.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What became of a mark.
+/// The answer to a mark.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Sent {
-    /// The recorder has it.
+    /// The recorder has taken it.
     Taken,
-    /// It does not; why.
+    /// The recorder has rejected it, with the reason.
     Refused(String),
-    /// There is no recorder any more.
+    /// The recorder has ended.
     Gone,
 }
 
@@ -29,11 +29,11 @@ pub enum Sent {
 ///
 /// # Errors
 ///
-/// The kernel refuses a connection for another reason than that there is no recorder.
+/// The connection fails for another reason than a missing recorder.
 pub async fn send(pid: u32, message: &Message) -> Result<Sent> {
     let talk = async {
         let Some(stream) = connect(pid).await? else { return Ok(Sent::Gone) };
-        // Anybody may give a socket a recorder's name.
+        // Any user may create a socket with a recorder's name.
         let (own, peer) = (geteuid().as_raw(), stream.peer_cred()?.uid());
         if own != 0 && peer != 0 && peer != own {
             return Ok(Sent::Refused(format!("it is of another user (uid {peer})")));
@@ -55,13 +55,13 @@ pub async fn send(pid: u32, message: &Message) -> Result<Sent> {
     }
 }
 
-/// A connection to the recorder; `None` if no process listens on its socket.
+/// Connects to the recorder; `None` if no process listens on its socket.
 async fn connect(pid: u32) -> Result<Option<UnixStream>> {
     loop {
         match UnixStream::connect(wire::path(pid)).await {
             Ok(stream) => return Ok(Some(stream)),
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Ok(None),
-            // Too many others wait to be accepted (unix(7)).
+            // Too many connections are waiting to be accepted (unix(7)).
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 sleep(Duration::from_millis(20)).await;
             }
@@ -70,7 +70,7 @@ async fn connect(pid: u32) -> Result<Option<UnixStream>> {
     }
 }
 
-/// Writes it all. A recorder that refuses the sender does not read it: its answer is there all the same.
+/// Writes all bytes. A recorder that rejects the sender does not read them, but it has answered.
 async fn write(stream: &UnixStream, mut bytes: &[u8]) {
     while !bytes.is_empty() && stream.writable().await.is_ok() {
         match stream.try_write(bytes) {
@@ -81,7 +81,7 @@ async fn write(stream: &UnixStream, mut bytes: &[u8]) {
     }
 }
 
-/// Reads to the end; what came before it is cut off is the answer.
+/// Reads to the end, or to an error: what was received is the answer.
 async fn read(stream: &UnixStream) -> String {
     let mut answer = Vec::new();
     let mut bytes = [0; ANSWER_BYTES];

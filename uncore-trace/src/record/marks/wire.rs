@@ -1,4 +1,4 @@
-//! What `uncore-trace mark` and a recorder say to each other.
+//! The protocol between `uncore-trace mark` and a recorder.
 //!
 //! A recorder listens on the abstract Unix socket `@uncore-trace/marks/PID`, which vanishes with it. The
 //! sender writes one [`Message`] as a line of JSON; the recorder answers [`TAKEN`], or [`REFUSED`] and
@@ -11,52 +11,53 @@ use serde::{Deserialize, Serialize};
 
 use crate::schema::marks::TEXT_BYTES;
 
-/// What the names of the sockets begin with.
+/// Prefix of the names of the sockets.
 const NAME: &str = "uncore-trace/marks/";
 
 /// The answer to a mark that was taken.
 pub const TAKEN: &str = "taken";
 
-/// What the answer to another mark begins with.
+/// Prefix of the answer to a rejected mark.
 pub const REFUSED: &str = "refused: ";
 
-/// Bytes of a message at most: JSON has up to 6 bytes for one of the text (`\u001b`).
+/// Largest message in bytes: JSON needs up to 6 bytes for one of the text (`\u001b`).
 pub const MESSAGE_BYTES: usize = 6 * TEXT_BYTES + 1024;
 
-/// Bytes of an answer at most.
+/// Largest answer in bytes.
 pub const ANSWER_BYTES: usize = 1024;
 
-/// What a mark is to do.
+/// Kind of a mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Act {
-    /// Name a moment.
+    /// A point in time.
     Instant,
-    /// Begin a span.
+    /// The begin of a span.
     Begin,
-    /// End a span.
+    /// The end of a span.
     End,
 }
 
-/// A mark on its way to a recorder.
+/// A mark that is sent to a recorder.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Message {
-    /// What it is to do.
+    /// Kind of the mark.
     pub act: Act,
-    /// When, `CLOCK_MONOTONIC` of the sender, ns.
+    /// Its time, ns on the sender's `CLOCK_MONOTONIC`.
     pub mono_ns: i64,
     /// The name of the instant or the span.
     pub text: String,
-    /// Where a span is begun and ended by one process: what tells it from others of its name.
+    /// Tells spans of the same name apart, if one process begins and ends the span.
     pub id: Option<String>,
 }
 
-/// Where the recorder with this pid listens; the zero byte makes the socket an abstract one (unix(7)).
+/// The socket of the recorder with this pid. The leading zero byte makes it an abstract socket
+/// (unix(7)).
 pub fn path(pid: u32) -> PathBuf {
     format!("\0{NAME}{pid}").into()
 }
 
-/// The pids of the recorders that listen, by `/proc/net/unix`.
+/// The pids of the listening recorders, from `/proc/net/unix`.
 ///
 /// Its lines end with the socket's path, an `@` for the zero byte of an abstract one (`unix_seq_show`,
 /// `net/unix/af_unix.c`, Linux 6.18). Accepted connections have the path too, but not `__SO_ACCEPTCON`

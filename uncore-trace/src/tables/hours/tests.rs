@@ -20,7 +20,7 @@ fn open(root: &Path) -> Hours {
     Hours::open(root, Mode::default(), pairs("h1", "c")).unwrap()
 }
 
-/// Both clocks, where the machine was started a day before.
+/// Both clocks, if the machine was started a day earlier.
 fn at(ts_us: i64) -> (i64, i64) {
     (ts_us, (ts_us - DAY_US + 24 * HOUR_US) * 1000)
 }
@@ -73,7 +73,7 @@ fn each_hour_is_a_file_of_its_partition_and_the_next_process_makes_another() {
     let mut second = open(&root);
     second.write(at(DAY_US + HOUR_US + 1_000_000), &rows(DAY_US)).unwrap();
     second.finish().unwrap();
-    // One that begins in the same window takes the next name that is free.
+    // A file that begins in the same window takes the next free name.
     let mut third = open(&root);
     third.write(at(DAY_US + HOUR_US), &rows(DAY_US)).unwrap();
     third.finish().unwrap();
@@ -119,7 +119,7 @@ fn rows_since_the_last_seal_are_counted_as_lost_and_the_rest_is_finished() {
         }
         let live = hours.live.as_ref().unwrap();
         let (partial, path) = (partial_dir(&live.path), live.path.clone());
-        // The disk fails: the next segment, the third after an empty one, gets no name.
+        // The disk fails: the next segment, the third after an empty one, cannot be renamed.
         let blocked = partial.join("000002-000002.parquet");
         fs::create_dir(&blocked).unwrap();
         let lost = if is_hour_over {
@@ -131,7 +131,7 @@ fn rows_since_the_last_seal_are_counted_as_lost_and_the_rest_is_finished() {
         assert_eq!(lost.rows, 3 + u64::from(is_hour_over), "{:#}", lost.error);
         assert!(!hours.seal().unwrap());
         fs::remove_dir(&blocked).unwrap();
-        // Nobody writes it any more, while the next file is written.
+        // No process writes it any more, while the next file is being written.
         hours.write(at(DAY_US + HOUR_US), &rows(DAY_US)).unwrap();
         assert_eq!(repair(place.path()).unwrap(), *std::slice::from_ref(&path));
         let table = crate::tables::reader::Table::open(&rollup::TABLE, &path).unwrap();
@@ -151,8 +151,8 @@ fn a_clock_that_is_set_back_makes_another_file() {
     assert_eq!(names(place.path()).len(), 3);
 }
 
-/// A week in hours of two windows: each day the process is killed and another one starts, and once the
-/// clock is set back.
+/// A week in hours of two windows: each day the process is killed and restarted, and once the clock
+/// is set back.
 #[test]
 fn a_week_is_one_file_an_hour_and_one_for_each_interruption() {
     let place = tempfile::tempdir().unwrap();
@@ -176,7 +176,7 @@ fn a_week_is_one_file_an_hour_and_one_for_each_interruption() {
         assert_eq!(repair(place.path()).unwrap(), *std::slice::from_ref(&killed.path));
     }
     let found = files(place.path(), FILE).unwrap();
-    // What was set back goes into a second file of that hour.
+    // After the clock was set back, rows go into a second file of that hour.
     assert_eq!(found.len(), 7 * 24 + 1);
     let of =
         |path: &PathBuf| crate::tables::reader::Table::open(&rollup::TABLE, path).unwrap().rows();
@@ -247,7 +247,7 @@ fn hours_that_were_not_sent_stay_until_too_many_wait() {
     fs::write(place.path().join(sent::JOURNAL), journal).unwrap();
     assert_eq!(trim(place.path(), age, Some(1 << 30)).unwrap(), 1);
     assert_eq!(files(place.path(), FILE).unwrap(), [all[0].clone(), all[2].clone()]);
-    // Room for one of the two: the newer.
+    // There is room for one of the two: the newer one.
     assert_eq!(trim(place.path(), age, Some(stamp(&all[2]).size)).unwrap(), 1);
     assert_eq!(files(place.path(), FILE).unwrap(), [all[2].clone()]);
 }

@@ -10,7 +10,7 @@ fn series(target: &Target, keep: Option<Keep>) -> Series {
     Series::open(target, keep, Mode::default()).unwrap()
 }
 
-/// Records nothing into the next part.
+/// Records an empty next part.
 fn record(series: &mut Series) -> Writer {
     let version = (metadata::SCHEMA_VERSION.to_owned(), SCHEMA_VERSION.to_string());
     Writer::create(series.next_target(), Create::default(), &[version].into()).unwrap()
@@ -59,7 +59,7 @@ fn parts_are_numbered_on_and_the_oldest_are_removed() {
         finish(&mut first);
         finish(&mut first);
         drop(first);
-        // What does not belong to the series stays.
+        // Files that do not belong to the series stay.
         fs::write(dir.join("notes"), "x").unwrap();
         let mut next = series(&target, Some(Keep::Parts(2)));
         finish(&mut next);

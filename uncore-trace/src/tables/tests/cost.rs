@@ -1,4 +1,4 @@
-//! What a row costs on disk, asserted against the project's goals.
+//! Size of a row on disk, compared with the project's goals.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use crate::tables::writer::{Create, Target, Writer};
 
 use arrow::array::RecordBatch;
 
-/// Numbers below what is asked for, the same in each run (xorshift64).
+/// Pseudo-random numbers below the argument, the same in each run (xorshift64).
 fn random(mut state: u64) -> impl FnMut(u64) -> u64 {
     move |below| {
         state ^= state << 13;
@@ -19,8 +19,8 @@ fn random(mut state: u64) -> impl FnMut(u64) -> u64 {
     }
 }
 
-/// Readings as a recorder makes them: 6 counters at 1 kHz, of which two follow a clock and four
-/// count seldom; +-10 us of jitter; 25 ns or so of noise in the kernel's clock at each read.
+/// Readings like those of a recorder: 6 counters at 1 kHz, of which two follow a clock and four
+/// count rarely; +-10 us of jitter; about 25 ns of clock noise in each read.
 pub(super) fn readings_of(seconds: i64, per_second: i64, with_times: bool) -> RecordBatch {
     let mut random = random(0x9e37_79b9_7f4a_7c15);
     let mut slow = [0_u64; 6];
@@ -61,7 +61,7 @@ pub(super) fn readings_of(seconds: i64, per_second: i64, with_times: bool) -> Re
     builder.finish()
 }
 
-/// Bytes a row in the finished table when `batch` is recorded with a seal every `seal` rows.
+/// Bytes per row in the finished table, if `batch` is recorded with a seal every `seal` rows.
 fn cost(def: &'static TableDef, batch: &RecordBatch, seal: usize) -> f64 {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("run");
@@ -115,7 +115,7 @@ fn a_slice_costs_at_most_eight_bytes() {
         let begin_ns = clocks[cpu] + if random(10) == 0 { random(500) as i64 } else { 0 };
         let end_ns = begin_ns + 1000 + (random(1000) * random(1000) / 10) as i64;
         clocks[cpu] = end_ns;
-        // A few tasks run most of the time, many now and then.
+        // A few tasks run most of the time, and many rarely.
         let task = (random(200) * random(200) * random(200) / 40_000) as usize;
         builder.append(&slices::Row {
             cpu: cpu as i32,

@@ -1,4 +1,4 @@
-//! What is taken, what is refused, and where it goes.
+//! Which marks are taken, which are rejected, and where they are stored.
 
 use super::super::line;
 use super::*;
@@ -9,7 +9,7 @@ fn wish(act: Act, text: &str, mono_ns: i64) -> Wish<'_> {
     Wish { act, text, id: None, mono_ns, source: "command", pid: Some(7) }
 }
 
-/// What the metadata have.
+/// The list in the metadata.
 fn listed(book: &mut Book) -> Listed {
     let mut pairs = BTreeMap::new();
     book.changed = true;
@@ -62,7 +62,7 @@ fn an_end_is_that_of_the_span_begun_last_or_of_the_one_with_its_id() {
     assert_eq!(book.take(with(Act::End, None, 8), 8), Err(Refusal::NotBegun));
     let ended = [("it", 3, Some(5)), ("it", 2, Some(6)), ("it", 1, Some(7))];
     assert_eq!(brief(&book.take_rows()), ended);
-    // "b" is not ended.
+    // The span "b" is open.
     book.close();
     assert_eq!(brief(&book.take_rows()), [("it", 4, None)]);
     assert_eq!(listed(&mut book).marks[3].end_ns, None);
@@ -88,7 +88,7 @@ fn what_the_metadata_have_no_room_for_is_in_the_table_or_refused() {
 #[test]
 fn the_metadata_stay_small_whatever_the_texts_are() {
     let mut book = Book::new(Room::Table);
-    // Six bytes of JSON for each of the text.
+    // JSON takes six bytes for each byte of this text.
     let text = "\u{1}".repeat(TEXT_BYTES);
     for at in 0..900 {
         book.take(wish(Act::Begin, &text, at), at).unwrap();
@@ -149,7 +149,7 @@ fn texts_have_a_length() {
 }
 
 proptest::proptest! {
-    /// Whatever comes, in whatever order, each mark is in the table once, and ends after it began.
+    /// For any input, each mark is in the table once and ends after it began.
     #[test]
     fn each_mark_is_a_row(lines in proptest::collection::vec("(begin:|end:|mark:)?[ab]{0,2}", 0..60)) {
         let mut book = Book::new(Room::Table);
