@@ -74,6 +74,14 @@ fn a_report_fits_the_terminal_and_is_whole_in_a_pipe() {
     }
     assert!(widest(&report("", 80, "100")) > 80);
     assert_eq!(report("--wide", 80, ""), whole);
+    // In a pipe too, who exports COLUMNS wants that width.
+    let piped = |options: &str| {
+        let args = ["report", "x.parquet"].into_iter().chain(options.split_whitespace());
+        let output = place.tool(args).env("COLUMNS", "100").output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert_eq!(piped(""), report("", 100, ""));
+    assert_eq!(piped("--wide"), whole);
     // What programs read does not depend on who looks.
     assert_eq!(report("--csv", 80, ""), place.typed("report x.parquet --csv").ok());
     assert!(report("--ascii --by pid", 80, "").is_ascii());

@@ -144,7 +144,7 @@ fn the_terminal_is_given_back_whatever_ends_the_program() {
         let picture = tmux.wait_for("cpu-clock");
         assert!(picture.is_ascii(), "{picture}");
         tmux.run(&["resize-window", "-x", "50", "-y", "8"]);
-        tmux.wait_for("are needed");
+        tmux.wait_for("60x12 needed, 50x8 here; q quits");
         tmux.run(&["resize-window", "-x", "100", "-y", "30"]);
         tmux.wait_for("CPUs");
         if end == "C-c" {

@@ -14,29 +14,25 @@ use unicode_width::UnicodeWidthStr as _;
 /// Columns of a terminal that does not say how many it has.
 const DEFAULT_COLUMNS: usize = 80;
 
-/// Columns of the terminal that standard output goes to, or none if it goes elsewhere.
+/// Columns that a table may have: those of the environment variable `COLUMNS`, else those of the terminal
+/// that standard output goes to. None if it goes elsewhere and the variable is not set.
 ///
-/// The environment variable `COLUMNS` has priority over what the terminal says, as in git: who
-/// exports it wants another width.
+/// The variable has priority, also in a pipe, as in ls and git: who exports it wants another width.
 pub fn columns() -> Option<usize> {
     let stdout = io::stdout();
-    if !stdout.is_terminal() {
-        return None;
-    }
-    let terminal = tcgetwinsize(&stdout).ok().map(|size| size.ws_col);
-    Some(choose(std::env::var("COLUMNS").ok().as_deref(), terminal))
+    let terminal =
+        stdout.is_terminal().then(|| tcgetwinsize(&stdout).map_or(0, |size| size.ws_col));
+    choose(std::env::var("COLUMNS").ok().as_deref(), terminal)
 }
 
 /// The first of the two that is a positive number. A pseudo-terminal whose size nobody set has 0
 /// columns.
-fn choose(variable: Option<&str>, terminal: Option<u16>) -> usize {
+fn choose(variable: Option<&str>, terminal: Option<u16>) -> Option<usize> {
     let variable = variable.and_then(|text| text.trim().parse().ok());
-    let terminal = terminal.map(usize::from);
-    [variable, terminal]
-        .into_iter()
-        .flatten()
-        .find(|columns| *columns > 0)
-        .unwrap_or(DEFAULT_COLUMNS)
+    let variable = variable.filter(|columns| *columns > 0);
+    let terminal =
+        terminal.map(|columns| if columns > 0 { columns.into() } else { DEFAULT_COLUMNS });
+    variable.or(terminal)
 }
 
 /// Cells that the text takes.
@@ -156,13 +152,15 @@ mod tests {
 
     #[test]
     fn columns_are_the_users_then_the_terminals_then_80() {
-        assert_eq!(choose(Some("100"), Some(132)), 100);
-        assert_eq!(choose(None, Some(132)), 132);
+        assert_eq!(choose(Some("100"), Some(132)), Some(100));
+        assert_eq!(choose(Some("100"), None), Some(100));
+        assert_eq!(choose(None, Some(132)), Some(132));
         for nonsense in ["", "0", "-5", "wide"] {
-            assert_eq!(choose(Some(nonsense), Some(132)), 132, "{nonsense}");
+            assert_eq!(choose(Some(nonsense), Some(132)), Some(132), "{nonsense}");
+            assert_eq!(choose(Some(nonsense), None), None, "{nonsense}");
         }
-        assert_eq!(choose(None, Some(0)), 80);
-        assert_eq!(choose(None, None), 80);
+        assert_eq!(choose(None, Some(0)), Some(80));
+        assert_eq!(choose(None, None), None);
     }
 
     #[test]

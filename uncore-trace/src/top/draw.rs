@@ -14,7 +14,7 @@ use self::lists::{links, owners};
 use super::app::{App, Mode};
 use super::keys::HELP;
 use crate::held;
-use crate::terminal::{cells, mark, shorten};
+use crate::terminal::{cells, mark, shorten, wrap};
 use crate::text::printable;
 use crate::units;
 use crate::view::live::screen::{Screen, Sort};
@@ -91,11 +91,10 @@ pub(super) fn text(app: &App, width: usize) -> String {
 /// The lines of a picture of so many columns and lines.
 fn picture(app: &App, width: usize, height: usize) -> Vec<Vec<Part>> {
     if width < LEAST.0 || height < LEAST.1 {
-        let text = format!(
-            "the terminal has {width}x{height} characters, {}x{} are needed; q quits",
-            LEAST.0, LEAST.1
-        );
-        return vec![vec![(fit(&text, width, app.ascii), Look::Hot)]];
+        let text = format!("{}x{} needed, {width}x{height} here; q quits", LEAST.0, LEAST.1);
+        let lines = wrap(&text, width);
+        let lines = lines.lines().take(height);
+        return lines.map(|line| vec![(fit(line, width, app.ascii), Look::Hot)]).collect();
     }
     let screen = app.screen();
     let mut lines = vec![head(app, &screen, width)];

@@ -157,6 +157,15 @@ fn a_terminal_of_80_columns_says_who_fills_which_link() {
 }
 
 #[test]
+fn a_small_terminal_is_told_what_is_needed() {
+    let app = app(false);
+    for (width, height) in [(30, 6), (20, 3), (59, 12), (100, 11)] {
+        let told = whole(&app, width, height).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!(told, format!("60x12 needed, {width}x{height} here; q quits"));
+    }
+}
+
+#[test]
 fn nothing_is_wider_than_the_terminal_or_reaches_it_as_it_is() {
     for ascii in [false, true] {
         let mut app = app(ascii);

@@ -1,6 +1,7 @@
 //! A frame: the rates of one stretch of time.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use crate::schema::link::Direction;
 use crate::view::sums::{Confidence, Time, Window};
@@ -8,8 +9,13 @@ use crate::view::sums::{Confidence, Time, Window};
 /// A thing and a direction of it.
 pub(super) type Way = (usize, Direction);
 
-/// A process: its id and its cgroup.
-pub(super) type Task = (i32, Option<u64>);
+/// A process. One that executes another program goes on as another one, as in `fabric`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Task {
+    pub(super) pid: i32,
+    pub(super) cgroup_id: Option<u64>,
+    pub(super) name: Arc<str>,
+}
 
 /// A frame that rows are added to.
 #[derive(Debug, Default)]

@@ -9,6 +9,7 @@ mod owners;
 pub mod screen;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
 
 use anyhow::Result;
 use arrow::array::RecordBatch;
@@ -117,6 +118,7 @@ impl Live {
         let Some(of) = ways.first() else { return Ok(false) };
         let pids = columns::i32s(batch, "pid")?;
         let cgroups = columns::bits(batch, "cgroup_id")?;
+        let names = columns::words(batch, "comm")?;
         let mut known = HashMap::new();
         let mut closed = false;
         for row in 0..of.rows {
@@ -139,7 +141,11 @@ impl Live {
             };
             let owner = *known.entry(quick).or_insert_with(|| {
                 let keys = ways.iter().map(|way| way.key(row)).collect();
-                let task = get(pids, row).map(|pid| (pid, cgroups.get(row)));
+                let task = get(pids, row).map(|pid| Task {
+                    pid,
+                    cgroup_id: cgroups.get(row),
+                    name: names.get(row).unwrap_or_default().into(),
+                });
                 self.owners.id(of.owner(row), keys, task)
             });
             self.open.add(way, owner, value, get(of.confidence, row));
@@ -157,9 +163,14 @@ impl Live {
         let ends = columns::i64s(batch, "mono_ns")?;
         let (pids, run) = (columns::i32s(batch, "pid")?, columns::i64s(batch, "run_ns")?);
         let cgroups = columns::bits(batch, "owner_cgroup_id")?;
+        let processes = columns::words(batch, "process")?;
+        let names = processes.dictionary().iter();
+        let names: Vec<Arc<str>> = names.map(|name| name.unwrap_or_default().into()).collect();
         for row in 0..batch.num_rows() {
-            if owners.get(row) == Some("task") {
-                let task = (pids.value(row), cgroups.get(row));
+            let name = usize::try_from(processes.key(row)).ok().and_then(|key| names.get(key));
+            if let (Some("task"), Some(name)) = (owners.get(row), name) {
+                let (pid, cgroup_id) = (pids.value(row), cgroups.get(row));
+                let task = Task { pid, cgroup_id, name: Arc::clone(name) };
                 let tick = self.run.entry(ends.value(row)).or_default();
                 *tick.entry(task).or_default() += run.value(row);
             }

@@ -42,8 +42,12 @@ impl Owners {
     /// The number of an owner of this kind that is called so by each of [`WAYS`].
     pub(super) fn id(&mut self, kind: &str, keys: Vec<String>, task: Option<Task>) -> u32 {
         let wanted = (kind.to_owned(), keys);
-        if let Some(id) = self.ids.get(&wanted) {
-            return *id;
+        if let Some(&id) = self.ids.get(&wanted) {
+            // Another process may be called the same: in a cgroup that was made again, say.
+            if let Some(task) = task {
+                self.tasks.insert(task, id);
+            }
+            return id;
         }
         let is_full = self.known.len() >= OWNERS;
         let (kind, keys) = if is_full {
@@ -70,8 +74,8 @@ impl Owners {
     }
 
     /// The owner that a process is.
-    pub(super) fn of_task(&self, task: Task) -> Option<&Owner> {
-        self.get(*self.tasks.get(&task)?)
+    pub(super) fn of_task(&self, task: &Task) -> Option<&Owner> {
+        self.get(*self.tasks.get(task)?)
     }
 
     /// Forgets who is in no frame, once there are many.

@@ -228,7 +228,7 @@ impl Live {
         }
         let mut cpus: HashMap<(String, String), f64> = HashMap::new();
         for (task, used) in &last.cpus {
-            let owner = self.owners.of_task(*task);
+            let owner = self.owners.of_task(task);
             if let Some(key) = owner.map(|owner| line(&owner.kind, owner.key(ask.by))) {
                 *cpus.entry(key).or_default() += used;
             }

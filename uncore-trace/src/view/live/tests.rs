@@ -148,7 +148,8 @@ fn what_has_no_value_is_not_known() {
 fn cpu_time_is_of_the_process_whose_share_it_is() {
     let mut live = linked();
     let mut builder = runtime::Builder::default();
-    for (pid, cgroup) in [(1, 10), (3, 30), (3, 30), (9, 90)] {
+    let rows = [(1, "train", 10), (3, "serve", 30), (3, "serve", 30), (3, "sh", 30), (9, "x", 90)];
+    for (pid, process, cgroup) in rows {
         builder.append(&runtime::Row {
             mono_ns: SECOND / 2,
             tick_ns: SECOND / 2,
@@ -160,11 +161,14 @@ fn cpu_time_is_of_the_process_whose_share_it_is() {
             cgroup_id: cgroup,
             run_ns: SECOND / 4,
             slices: 1,
-            process: Some("name"),
+            process: Some(process),
             owner_cgroup_id: Some(cgroup),
         });
     }
     live.runtime(&builder.finish()).unwrap();
+    // Process 3 was a shell before; the rows of another counter still say so.
+    let before = fabric::Row { comm: Some("sh"), counter: 1, ..row(1, "task", Some(3), Some(1.0)) };
+    live.fabric(&batch(&[row(1, "task", Some(3), Some(0.0)), before])).unwrap();
     busy(&mut live, 1..4);
     let lines = screen(&live, By::Pid).owners;
     let cpus: Vec<_> = lines.iter().map(|line| (line.name.as_str(), line.cpus)).collect();
@@ -173,6 +177,7 @@ fn cpu_time_is_of_the_process_whose_share_it_is() {
         ("idle", None),
         ("serve (2)", Some(0.0)),
         ("serve (3)", Some(0.5)),
+        ("sh (3)", Some(0.25)),
     ];
     assert_eq!(cpus, expected);
 }
