@@ -1,6 +1,6 @@
 //! `uncore-trace agent`.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
@@ -9,6 +9,7 @@ use super::catalog::CatalogArgs;
 use super::heading::{FILE, PRINT, TIME};
 use super::output::print;
 use super::record::{FLUSH, LAG, seconds};
+use super::root::RootArg;
 use super::select::nanos;
 use super::witness::WitnessArgs;
 use crate::agent;
@@ -54,17 +55,20 @@ pub struct Args {
     /// Check the configuration on this machine, print the result, and exit
     #[arg(long, help_heading = PRINT)]
     check: bool,
+
+    #[command(flatten)]
+    root: RootArg,
 }
 
 /// Plans and records until a signal comes; exit code 0, 1 if something was lost.
-pub fn run(args: &Args, root: &Path) -> Result<u8> {
+pub fn run(args: &Args) -> Result<u8> {
     let config = Config::read(&args.config)?;
     ensure!(
-        args.check || root == Path::new("/"),
+        args.check || args.root.is_here(),
         "{} is not the running machine: --root is for agent --check",
-        root.display()
+        args.root.dir().display()
     );
-    let machine = discover::machine(root)?;
+    let machine = discover::machine(args.root.dir())?;
     for problem in &machine.problems {
         log::warn!("{problem}");
     }

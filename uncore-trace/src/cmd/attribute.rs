@@ -1,7 +1,7 @@
 //! `uncore-trace attribute`: the timeline of a recording again, by another method or in other
 //! windows.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::bail;
@@ -70,7 +70,7 @@ pub struct Args {
 }
 
 /// Makes the file and says what it has.
-pub fn run(args: &Args, _root: &Path) -> anyhow::Result<u8> {
+pub fn run(args: &Args) -> anyhow::Result<u8> {
     let named = printable(&args.output.display().to_string()).into_owned();
     if args.output.extension().is_none_or(|extension| extension != "parquet") {
         bail!("cannot write {named}: name a file that ends with .parquet");

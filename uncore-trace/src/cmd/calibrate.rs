@@ -59,18 +59,13 @@ pub struct Args {
 }
 
 /// Measures, prints and keeps the result; exit code 0.
-pub fn run(args: &Args, root: &Path) -> Result<u8> {
-    ensure!(
-        root == Path::new("/"),
-        "{} is not the running machine: only that can be measured",
-        root.display()
-    );
+pub fn run(args: &Args) -> Result<u8> {
     ensure!(
         (Duration::from_secs(2)..=Duration::from_mins(10)).contains(&args.seconds),
         "--seconds {} is out of range: choose 2s to 10m",
         humantime::format_duration(args.seconds)
     );
-    let machine = discover::machine(root)?;
+    let machine = discover::machine(Path::new("/"))?;
     let catalog = args.catalog.load()?;
     let plan = planned(&machine, &catalog)?;
     let options = calibrate::Options {
@@ -78,12 +73,13 @@ pub fn run(args: &Args, root: &Path) -> Result<u8> {
         bytes: args.memory as usize * (1 << 20),
         late: Duration::from_secs(2),
     };
+    let path = Path::new("/").join(FILE);
     // Only totals are looked at.
     let method = Choice::Residency;
     let recording = record::Options {
         method,
         io: false,
-        afterwards: to_keep(&root.join(FILE)),
+        afterwards: to_keep(&path),
         ..record::Options::for_view(&machine, &plan)
     };
     let outcome = calibrate::run(&machine, &plan, &recording, &options)?;
@@ -96,7 +92,6 @@ pub fn run(args: &Args, root: &Path) -> Result<u8> {
     if args.dry_run {
         return Ok(0);
     }
-    let path = root.join(FILE);
     keep(&path, &Calibration { machine: machine.identity, links: outcome.links })?;
     print(&format!("kept in {}\n", path.display()))?;
     Ok(0)

@@ -1,6 +1,6 @@
 //! `uncore-trace check`: do the invariants hold on this recording?
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::Result;
 
@@ -33,7 +33,7 @@ pub struct Args {
 }
 
 /// Prints the findings; 0 or 1. An error means the recording cannot be read: exit code 2.
-pub fn run(args: &Args, _root: &Path) -> Result<u8> {
+pub fn run(args: &Args) -> Result<u8> {
     let recording = args.hosts.open(&args.path)?;
     let findings = check(&recording)?;
     print(&render(&findings, terminal::columns()))?;

@@ -1,7 +1,5 @@
 //! `uncore-trace completions`: what a shell completes after `uncore-trace`.
 
-use std::path::Path;
-
 use anyhow::Result;
 use clap::CommandFactory as _;
 use clap_complete::{Shell, generate};
@@ -25,7 +23,7 @@ pub struct Args {
 }
 
 /// Prints them; always 0.
-pub fn run(args: &Args, _root: &Path) -> Result<u8> {
+pub fn run(args: &Args) -> Result<u8> {
     let mut text = Vec::new();
     let mut command = Cli::command();
     let name = command.get_name().to_owned();

@@ -1,6 +1,6 @@
 //! `uncore-trace cut`.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 
@@ -58,7 +58,7 @@ pub struct Args {
 }
 
 /// Makes the recording and says what it has.
-pub fn run(args: &Args, _root: &Path) -> Result<u8> {
+pub fn run(args: &Args) -> Result<u8> {
     let named = printable(&args.output.display().to_string()).into_owned();
     let Target::Dataset(target) = place::target(&args.output)? else {
         bail!("cannot write {named}: name a directory, as in -o cut/");

@@ -144,7 +144,7 @@ fn percent(text: &str) -> Result<f64, String> {
 }
 
 /// Prints what changed; exit code 0, or 1 if more than allowed.
-pub fn run(args: &Args, _root: &Path) -> Result<u8> {
+pub fn run(args: &Args) -> Result<u8> {
     if args.second.is_none() && (args.before.is_none() || args.after.is_none()) {
         bail!(
             "one recording needs two spans to compare: give --before FROM..TO and --after FROM..TO, or \

@@ -10,6 +10,7 @@ use serde::Serialize;
 use super::catalog::CatalogArgs;
 use super::heading::PRINT;
 use super::list::summary;
+use super::root::RootArg;
 use crate::doctor::{self, Finding, Machine, State};
 use crate::text::{printable, wrapped};
 use crate::{discover, open, terminal};
@@ -39,6 +40,9 @@ pub struct Args {
     /// refuses the program. Needs the privileges of record. Nothing is attached.
     #[arg(long, help_heading = PRINT)]
     pub verifier: bool,
+
+    #[command(flatten)]
+    root: RootArg,
 }
 
 /// What `--json` prints.
@@ -51,21 +55,21 @@ struct Report<'a> {
 
 /// Examines the machine under `root` and prints the findings: exit code 0 when `record` can work,
 /// 2 when something it needs is missing.
-pub fn run(args: &Args, root: &Path) -> Result<u8> {
+pub fn run(args: &Args) -> Result<u8> {
     if args.verifier {
-        ensure!(root == Path::new("/"), "the verifier is the running kernel's: leave out --root");
+        ensure!(args.root.is_here(), "the verifier is the running kernel's: leave out --root");
         let (text, code) = verifier::report(&open::verify()?, args.json)?;
         print(&text)?;
         return Ok(code);
     }
-    let findings = doctor::examine(&Machine::at(root));
+    let findings = doctor::examine(&Machine::at(args.root.dir()));
     let ready = doctor::ready(&findings);
     let text = if args.json {
         let report = Report { ready, findings: &findings };
         serde_json::to_string_pretty(&report).context("cannot write the findings as JSON")? + "\n"
     } else {
         let width = terminal::columns();
-        format!("{}\n{}", summary(root, width), render(&findings, width))
+        format!("{}\n{}", summary(args.root.dir(), width), render(&findings, width))
     };
     print(&text)?;
     Ok(if ready { 0 } else { 2 })

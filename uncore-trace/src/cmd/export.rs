@@ -1,7 +1,7 @@
 //! `uncore-trace export`: a recording for other programs.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
@@ -142,7 +142,7 @@ struct Source<'a> {
 }
 
 /// Writes the files and says what they have; exit code 0.
-pub fn run(args: &Args, _root: &Path) -> Result<u8> {
+pub fn run(args: &Args) -> Result<u8> {
     let recording = args.hosts.open(&args.path)?;
     let fabric = recording.table(&fabric::TABLE)?;
     let shown = printable(&args.path.display().to_string()).into_owned();

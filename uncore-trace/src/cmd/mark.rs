@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
-use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
 
@@ -64,7 +63,7 @@ pub struct Args {
 }
 
 /// Marks; 0, or the command's exit code.
-pub fn run(args: &Args, _root: &Path) -> Result<u8> {
+pub fn run(args: &Args) -> Result<u8> {
     let mono_ns = mono_ns();
     match args.text.len() {
         0 => bail!("a mark needs a text: uncore-trace mark TEXT"),

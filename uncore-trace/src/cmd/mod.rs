@@ -23,13 +23,13 @@ pub mod record;
 pub mod repair;
 pub mod report;
 pub mod rollup;
+mod root;
 pub mod select;
 pub mod stat;
 pub mod top;
+pub mod typed;
 pub mod upload;
 mod witness;
-
-use std::path::PathBuf;
 
 use clap::ArgAction;
 
@@ -56,17 +56,6 @@ pub struct Cli {
     /// Print the version
     #[arg(short = 'V', long, action = ArgAction::Version, help_heading = OTHER)]
     version: Option<bool>,
-
-    /// Read the machine's files under DIR instead of /
-    #[arg(
-        long,
-        global = true,
-        value_name = "DIR",
-        default_value = "/",
-        hide_default_value = true,
-        help_heading = OTHER
-    )]
-    pub root: PathBuf,
 
     /// What to do
     #[command(subcommand)]
@@ -95,10 +84,10 @@ macro_rules! commands {
         }
 
         impl Command {
-            /// Runs it on the machine whose files are under `root`; returns the exit code.
-            pub fn run(&self, root: &std::path::Path) -> anyhow::Result<u8> {
+            /// Runs it; returns the exit code.
+            pub fn run(&self) -> anyhow::Result<u8> {
                 match self {
-                    $(Self::$name(args) => $module::run(args, root),)*
+                    $(Self::$name(args) => $module::run(args),)*
                 }
             }
         }

@@ -40,13 +40,13 @@ pub(super) fn seconds(text: &str) -> Result<Duration, String> {
 }
 
 /// Plans and records.
-pub fn run(args: &Args, root: &Path) -> Result<u8> {
+pub fn run(args: &Args) -> Result<u8> {
     if args.quiet {
         super::messages::errors_only();
     }
     let interval = args.interval;
     let tick = args.tick.unwrap_or_else(|| record::default_tick(interval));
-    let machine = discover::machine(root)?;
+    let machine = discover::machine(args.root.dir())?;
     for problem in &machine.problems {
         log::warn!("{problem}");
     }
@@ -59,15 +59,15 @@ pub fn run(args: &Args, root: &Path) -> Result<u8> {
     if args.dry_run {
         return dry_run(&plan, args.json);
     }
-    if root != Path::new("/") {
+    if !args.root.is_here() {
         bail!(
             "{} is not the running machine: --root is for list, doctor and record --dry-run",
-            root.display()
+            args.root.dir().display()
         );
     }
     let cpus = machine.cpus.online.len();
     let buffer = buffer(args, cpus, &plan)?;
-    let mut options = options(args, root, tick, interval, buffer, catalog.outside)?;
+    let mut options = options(args, tick, interval, buffer, catalog.outside)?;
     options.io |= args.method.sees_io(&plan);
     warn_of_missing_cgroups(&options.cgroups, machine.cgroups.v2.as_deref());
     super::messages::tell(&plan);
@@ -111,7 +111,6 @@ async fn record_and_wait(
 
 fn options(
     args: &Args,
-    root: &Path,
     tick: Duration,
     interval: Duration,
     buffer: u32,
@@ -166,7 +165,7 @@ fn options(
     }
     let cgroups = args.cgroups.iter().map(|path| cgroup(path)).collect();
     Ok(Options {
-        root: root.to_owned(),
+        root: args.root.dir().to_owned(),
         output: output.clone(),
         force: args.force,
         mode: args.permissions.mode,

@@ -28,7 +28,7 @@ pub struct Args {
 }
 
 /// Repairs and says what was done; 0, or 1 when segments had to be left out.
-pub fn run(args: &Args, _root: &Path) -> Result<u8> {
+pub fn run(args: &Args) -> Result<u8> {
     let parts = parts_of(&args.path);
     if parts.is_empty() {
         return one(&args.path);

@@ -153,7 +153,7 @@ pub struct Args {
 }
 
 /// Prints the report; exit code 0.
-pub fn run(args: &Args, _root: &Path) -> Result<u8> {
+pub fn run(args: &Args) -> Result<u8> {
     let recording = args.hosts.open(&args.path)?;
     if args.by == By::Pid {
         recording.require_processes()?;

@@ -1,7 +1,7 @@
 //! `uncore-trace rollup`.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
@@ -55,7 +55,7 @@ pub struct Args {
 }
 
 /// Makes the files and says what they have.
-pub fn run(args: &Args, _root: &Path) -> Result<u8> {
+pub fn run(args: &Args) -> Result<u8> {
     let (least, most) = (Duration::from_secs(1), Duration::from_mins(5));
     ensure!(
         (least..=most).contains(&args.window),

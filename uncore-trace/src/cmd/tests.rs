@@ -33,8 +33,8 @@ fn examples_and_notes_of_the_help_fit_80_columns() {
     }
 }
 
-/// Options without a heading come first, and those of all subcommands, such as `--root`, would be the
-/// first that a reader sees.
+/// Options without a heading come first, and those of many subcommands, such as `--root`, would be
+/// the first that a reader sees.
 #[test]
 fn every_option_has_a_heading_and_the_global_ones_are_last() {
     for command in all() {

@@ -70,7 +70,7 @@ fn beside(textfile: &Path) -> PathBuf {
 }
 
 /// Uploads; see the help for the exit code.
-pub fn run(args: &Args, _root: &Path) -> Result<u8> {
+pub fn run(args: &Args) -> Result<u8> {
     let task = task(&args.config)?;
     if args.check {
         upload::check(&task)?;

@@ -4,13 +4,13 @@
 //! `render` that prints them in a [`View`]. Adding one adds a file and its line in the list of parts.
 
 use std::io::{self, Write as _};
-use std::path::Path;
 
 use anyhow::{Context, Result};
 use serde::Serialize;
 
 use super::catalog::CatalogArgs;
 use super::heading::{COUNT, PRINT};
+use super::root::RootArg;
 use crate::catalog::Catalog;
 use crate::discover::{self, Machine};
 use crate::terminal;
@@ -123,13 +123,16 @@ pub struct Args {
     /// Print JSON: everything, also what other machines have
     #[arg(long, conflicts_with_all = ["all", "wide"], help_heading = PRINT)]
     json: bool,
+
+    #[command(flatten)]
+    root: RootArg,
 }
 
 /// Lists the machine under `root`; exit code 0.
-pub fn run(args: &Args, root: &Path) -> Result<u8> {
+pub fn run(args: &Args) -> Result<u8> {
     let width = terminal::columns().filter(|_| !args.wide);
     let form = if args.json { Form::Json } else { Form::Text(View { all: args.all, width }) };
-    let text = list(&discover::machine(root)?, &args.catalog.load()?, args.what, form)?;
+    let text = list(&discover::machine(args.root.dir())?, &args.catalog.load()?, args.what, form)?;
     io::stdout().lock().write_all(text.as_bytes()).context("cannot write the list")?;
     Ok(0)
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::super::heading::{COST, DIVIDE, OWNER, PRINT, TIME, WRITE};
 use super::super::output::{self, ModeArg};
+use super::super::root::RootArg;
 use super::super::select::SelectArgs;
 use super::super::witness::WitnessArgs;
 use super::{millis, seconds};
@@ -200,6 +201,9 @@ pub struct Args {
     /// Print errors only
     #[arg(short, long, help_heading = PRINT)]
     pub(super) quiet: bool,
+
+    #[command(flatten)]
+    pub(super) root: RootArg,
 
     /// Command to run; the recording ends when it ends; `--` before it is optional
     #[arg(trailing_var_arg = true, value_name = "CMD")]

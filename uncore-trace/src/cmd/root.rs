@@ -1,0 +1,40 @@
+//! `--root`: the option of the commands that can look at another machine's files.
+
+use std::path::{Path, PathBuf};
+
+use clap::builder::{PathBufValueParser, TypedValueParser};
+
+use super::heading::OTHER;
+
+// Not a doc comment: clap would make it the description of the command that has this option.
+#[derive(Debug, clap::Args)]
+#[expect(missing_docs, reason = "clap takes a command's description from the doc")]
+pub struct RootArg {
+    /// Read the machine's files under DIR instead of /
+    #[arg(
+        long = "root",
+        value_name = "DIR",
+        default_value = "/",
+        hide_default_value = true,
+        value_parser = directory(),
+        help_heading = OTHER
+    )]
+    dir: PathBuf,
+}
+
+impl RootArg {
+    /// Where the machine's files are.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Whether they are those of the machine that this runs on.
+    pub fn is_here(&self) -> bool {
+        self.dir == Path::new("/")
+    }
+}
+
+fn directory() -> impl TypedValueParser<Value = PathBuf> {
+    PathBufValueParser::new()
+        .try_map(|dir| if dir.is_dir() { Ok(dir) } else { Err("there is no such directory") })
+}

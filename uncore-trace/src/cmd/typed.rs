@@ -1,0 +1,229 @@
+//! The command line as it was typed: parsed, or in one line what is wrong with it.
+
+use std::ffi::{OsStr, OsString};
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{CommandFactory as _, Parser as _};
+
+use super::Cli;
+use super::log::say;
+use crate::text::printable;
+
+/// Options of perf that ours are not called like, and what to do instead.
+const OF_PERF: [(&[&str], &[&str], &str); 17] = [
+    (&["record", "top"], &["-a", "--all-cpus"], "all CPUs are always counted: leave it out"),
+    (
+        &["record", "stat", "top"],
+        &["-C", "--cpu"],
+        "there is no such option: counts are of the whole machine",
+    ),
+    (
+        &["record", "top"],
+        &["-F", "--freq", "-c", "--count"],
+        "--tick sets the time between readings: --tick 1ms for 1000 a second",
+    ),
+    (
+        &["record", "top", "report"],
+        &["-g", "--call-graph", "--children", "--no-children"],
+        "there is no such option: call stacks are not recorded",
+    ),
+    (
+        &["record"],
+        &["--pid", "-t", "--tid", "-u", "--uid"],
+        "all processes are recorded: `report --by pid` has a line for each",
+    ),
+    (
+        &["stat"],
+        &["--pid", "-t", "--tid", "--per-thread"],
+        "counts are of the whole machine: `record` and `report --by pid` tell processes apart",
+    ),
+    (
+        &["top", "report"],
+        &["--pid", "-t", "--tid", "-u", "--uid", "--comms"],
+        "--by pid has a line for each process",
+    ),
+    (&["record"], &["-G"], "--cgroup PATH limits the rows to a cgroup"),
+    (&["stat"], &["-G", "--cgroup"], "--for-each-cgroup LIST has a line for each cgroup"),
+    (
+        &["top", "report"],
+        &["-G", "--cgroup", "--cgroups"],
+        "--by cgroup has a line for each cgroup",
+    ),
+    (
+        &["stat"],
+        &["--per-core", "--per-cache", "--per-cluster"],
+        "-A has a line for each PMU instance and CPU",
+    ),
+    (
+        &["stat"],
+        &["-d", "--detailed", "-T", "--topdown"],
+        "-p, -e and -M name what to count: see `uncore-trace list`",
+    ),
+    (&["report"], &["-i", "--input"], "name the recording without an option: report FILE"),
+    (&["report"], &["-s", "--sort"], "--by says what a line is"),
+    (&["report"], &["--stdio"], "text is what is printed: leave it out"),
+    (&["report"], &["--time"], "--from and --to name a span of time"),
+    (
+        &["record", "stat", "top", "report"],
+        &["-v", "--verbose"],
+        "set UNCORE_TRACE_LOG=info for more messages",
+    ),
+];
+
+/// What was typed; after help, the version or an error, the exit code.
+pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Cli, u8> {
+    let words: Vec<OsString> = words.into_iter().collect();
+    parsed(&words).map_err(|(error, tip)| {
+        let is_help = error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
+        if !error.use_stderr() || is_help {
+            // A closed pipe is the only error here, and nobody is left to tell.
+            error.print().unwrap_or_default();
+            return u8::try_from(error.exit_code()).unwrap_or(2);
+        }
+        say(&line(&error, tip.as_deref()));
+        2
+    })
+}
+
+/// The error, with a tip that replaces those of clap.
+type Refusal = (Box<clap::Error>, Option<String>);
+
+fn parsed(words: &[OsString]) -> Result<Cli, Refusal> {
+    let error = match Cli::try_parse_from(words) {
+        Ok(cli) => return Ok(cli),
+        Err(error) => Box::new(error),
+    };
+    let Some(ContextValue::String(unknown)) = error.get(ContextKind::InvalidArg) else {
+        return Err((error, None));
+    };
+    if error.kind() != ErrorKind::UnknownArgument {
+        return Err((error, None));
+    }
+    let command = words.get(1).and_then(|word| word.to_str()).unwrap_or_default();
+    let Some((value, joined)) = as_value(words, command, unknown) else {
+        let tip = of_perf(command, unknown).map(str::to_owned);
+        return Err((error, tip));
+    };
+    match Cli::try_parse_from(joined) {
+        // What is wrong with the value helps more than that it is no option.
+        Err(of_value) => Err((Box::new(of_value), None)),
+        Ok(_) => Err((error, Some(format!("a value that begins with - is written {value}")))),
+    }
+}
+
+/// The words with what was taken for the unknown option as the value of the option before it, if
+/// that takes one; first how it is written then.
+fn as_value(words: &[OsString], command: &str, unknown: &str) -> Option<(String, Vec<OsString>)> {
+    let whole = Cli::command();
+    let command = whole.find_subcommand(command)?;
+    let begins = |word: &OsString| word.to_str().is_some_and(|word| word.starts_with(unknown));
+    let at = words.iter().position(begins).filter(|at| *at > 1)?;
+    let before = words[at - 1].to_str()?;
+    let takes = |arg: &clap::Arg| {
+        let is_long = arg.get_long().is_some_and(|long| before.strip_prefix("--") == Some(long));
+        let short = arg.get_short().map(|short| format!("-{short}"));
+        (is_long || short.as_deref() == Some(before)) && arg.get_action().takes_values()
+    };
+    command.get_arguments().find(|arg| takes(arg))?;
+    let value = [OsStr::new(before), OsStr::new("="), &words[at]].into_iter().collect::<OsString>();
+    let shown = value.to_string_lossy().into_owned();
+    let joined = [&words[..at - 1], &[value], &words[at + 1..]].concat();
+    Some((shown, joined))
+}
+
+fn of_perf(command: &str, unknown: &str) -> Option<&'static str> {
+    let option = unknown.split_once('=').map_or(unknown, |(option, _)| option);
+    let mut all = OF_PERF.into_iter();
+    let is_meant = |(commands, options, _): &(&[&str], &[&str], _)| {
+        commands.contains(&command) && options.contains(&option)
+    };
+    all.find(is_meant).map(|(.., tip)| tip)
+}
+
+/// What is wrong and the tips on one line, like every other error's.
+fn line(error: &clap::Error, tip: Option<&str>) -> String {
+    let text = error.render().to_string();
+    let said = text.lines().map(str::trim).filter(|line| {
+        let is_tip = line.starts_with("tip: ");
+        // What stands after -- is a file or a command, and no option that was meant.
+        let is_wrong = tip.is_some() || line.starts_with("tip: to pass '");
+        !line.is_empty()
+            && !line.starts_with("Usage:")
+            && !line.starts_with("For more information")
+            && !(is_tip && is_wrong)
+    });
+    let tip = tip.map(|tip| format!("tip: {tip}"));
+    let line = said.chain(tip.as_deref()).collect::<Vec<_>>().join("; ").replace(":; ", ": ");
+    let line = line.strip_prefix("error: ").unwrap_or(&line);
+    // The words of Rust's parsers.
+    let line = line
+        .replace("invalid digit found in string", "expected a whole number")
+        .replace("cannot parse integer from empty string", "expected a whole number")
+        .replace("number too large to fit in target type", "the number is too large");
+    format!("{} (see --help)", printable(&line))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(typed: &str) -> String {
+        let words: Vec<OsString> = typed.split(' ').map(OsString::from).collect();
+        let (error, tip) = parsed(&words).unwrap_err();
+        line(&error, tip.as_deref())
+    }
+
+    /// `use '-- -1'` was the tip, which made a file of it.
+    #[test]
+    fn a_value_that_begins_with_a_dash_is_refused_as_a_value() {
+        let line = refused("uncore-trace report run.parquet --from -1s");
+        assert!(line.starts_with("invalid value '-1s' for '--from <TIME>': write it as"), "{line}");
+        let line = refused("uncore-trace top -d -5");
+        assert!(line.starts_with("invalid value '-5' for '--interval <TIME>'"), "{line}");
+        let line = refused("uncore-trace record -e -x");
+        assert!(
+            line.contains("'-x' found; tip: a value that begins with - is written -e=-x ("),
+            "{line}"
+        );
+    }
+
+    #[test]
+    fn options_of_perf_have_a_tip_or_none() {
+        for (commands, options, tip) in OF_PERF {
+            for (command, option) in
+                commands.iter().flat_map(|command| options.iter().map(move |it| (command, it)))
+            {
+                let line = refused(&format!("uncore-trace {command} {option}"));
+                let expected =
+                    format!("unexpected argument '{option}' found; tip: {tip} (see --help)");
+                assert_eq!(line, expected, "{command}");
+            }
+        }
+        let line = refused("uncore-trace record --call-graph=dwarf");
+        assert!(line.contains("call stacks are not recorded"), "{line}");
+        let line = refused("uncore-trace record -Z");
+        assert_eq!(line, "unexpected argument '-Z' found (see --help)");
+        let line = refused("uncore-trace check -x.parquet");
+        assert!(!line.contains("tip"), "{line}");
+        // A slip of the hand is still found.
+        let line = refused("uncore-trace record --intervall 5");
+        assert!(line.contains("'--interval'"), "{line}");
+    }
+
+    /// Commands that read no machine have no --root, and one that is not there is an error.
+    #[test]
+    fn the_root_is_of_commands_that_read_the_machine() {
+        let missing = "/nonexistent";
+        for command in ["list", "doctor", "record", "agent"] {
+            let line = refused(&format!("uncore-trace {command} --root {missing}"));
+            assert_eq!(
+                line,
+                "invalid value '/nonexistent' for '--root <DIR>': there is no such directory (see --help)"
+            );
+        }
+        for command in ["report x", "check x", "upload --check", "stat", "top", "calibrate"] {
+            let line = refused(&format!("uncore-trace {command} --root {missing}"));
+            assert!(line.starts_with("unexpected argument '--root' found"), "{command}: {line}");
+        }
+    }
+}
