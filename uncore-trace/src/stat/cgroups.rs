@@ -12,11 +12,14 @@ use std::path::Path;
 use anyhow::{Context as _, Result, anyhow, bail};
 use regex::Regex;
 
-use crate::catalog::suggest::{did_you_mean, list};
-use crate::text::printable;
+use crate::catalog::suggest::few;
+use crate::text::{counted, printable};
 
 /// Characters that make an expression of a name.
 const PATTERN: [char; 13] = ['{', '}', '[', ']', '(', ')', '|', '*', '+', '?', '^', '$', '\\'];
+
+/// How many cgroups an error names: hosts have thousands.
+const NEAREST: usize = 3;
 
 /// The paths of the cgroups below `mount` that `typed` names, from the root of the hierarchy and
 /// with a leading slash, as the tables write them; in the order of `typed`.
@@ -36,7 +39,7 @@ pub fn select(mount: &Path, typed: &str) -> Result<Vec<String>> {
         }
     }
     if selected.is_empty() {
-        bail!("--for-each-cgroup names no cgroup; {}", exist(mount, &all));
+        bail!("--for-each-cgroup names no cgroup; {}", some(mount, &all, typed));
     }
     Ok(selected)
 }
@@ -51,7 +54,7 @@ fn one(mount: &Path, all: &BTreeSet<String>, word: &str) -> Result<Vec<String>> 
         let matches = |path: &&String| regex.is_match(path.trim_start_matches('/'));
         let found: Vec<_> = all.iter().filter(matches).cloned().collect();
         if found.is_empty() {
-            bail!("no cgroup matches '{}'; {}", printable(word), exist(mount, all));
+            bail!("no cgroup matches '{}'; {}", printable(word), some(mount, all, word));
         }
         return Ok(found);
     }
@@ -59,14 +62,32 @@ fn one(mount: &Path, all: &BTreeSet<String>, word: &str) -> Result<Vec<String>> 
     let inside = inside.and_then(Path::to_str).unwrap_or(word);
     let path = format!("/{}", inside.trim_matches('/'));
     if !all.contains(&path) {
-        let near = did_you_mean(&path, all);
-        bail!("there is no cgroup {}{near}; {}", printable(&path), exist(mount, all));
+        bail!("there is no cgroup {}; {}", printable(&path), some(mount, all, &path));
     }
     Ok(vec![path])
 }
 
-fn exist(mount: &Path, all: &BTreeSet<String>) -> String {
-    format!("below {} there are {}", mount.display(), list(all))
+/// The cgroups that are most like what was typed, by their path or their own name, and where all are.
+fn some(mount: &Path, all: &BTreeSet<String>, typed: &str) -> String {
+    let typed = typed.trim_matches(PATTERN).trim_matches('/').to_lowercase();
+    let alike = |path: &str| {
+        let path = path.trim_start_matches('/').to_lowercase();
+        let own = path.rsplit('/').next().unwrap_or_default();
+        // A name that has all that was typed is nearer than one that is only alike.
+        let is_part = f64::from(!typed.is_empty() && path.contains(&typed));
+        let names = [path.as_str(), own].into_iter();
+        is_part + names.map(|name| strsim::jaro_winkler(&typed, name)).fold(0.0, f64::max)
+    };
+    let mut known: Vec<(f64, &String)> =
+        all.iter().filter(|path| *path != "/").map(|path| (alike(path), path)).collect();
+    known.sort_by(|(a, _), (b, _)| b.total_cmp(a));
+    let nearest = known.iter().take(NEAREST).map(|(_, path)| path);
+    format!(
+        "{} are below {}; the nearest are {}",
+        counted(all.len(), "cgroup"),
+        mount.display(),
+        few(nearest, NEAREST)
+    )
 }
 
 /// Every cgroup of the hierarchy; one that goes away meanwhile, or whose name is not UTF-8, is not
@@ -115,8 +136,10 @@ mod tests {
         assert_eq!(of("^tenant-[ab]$"), "/tenant-a /tenant-b");
         let refused = |typed: &str| format!("{:#}", select(typed).unwrap_err());
         let wrong = refused("tenant-c");
-        assert!(wrong.contains("no cgroup /tenant-c (did you mean /tenant-"), "{wrong}");
-        assert!(wrong.contains("/system.slice"), "{wrong}");
+        assert!(wrong.contains("no cgroup /tenant-c; 6 cgroups are below"), "{wrong}");
+        assert!(wrong.ends_with("the nearest are /tenant-a, /tenant-b, /tenant-a/job1"), "{wrong}");
+        let own = refused("job");
+        assert!(own.contains("the nearest are /tenant-a/job1, "), "{own}");
         assert!(refused("^y").contains("no cgroup matches '^y'"));
         let regex = refused("(x");
         assert!(regex.contains("not a regular expression: unclosed group"), "{regex}");

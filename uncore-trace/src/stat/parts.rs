@@ -6,10 +6,7 @@ use super::aggregate::Line;
 use super::row::{Counted, Part, Row, Value};
 use super::table::Table;
 use crate::plan::{Counter, Plan};
-use crate::view::cgroups::{ByCgroup, Cell, OTHER, Sums, rest};
-
-/// Whose the time counted is: it has no parts.
-const EVERYBODY: &str = "(all)";
+use crate::view::cgroups::{ALL, ByCgroup, Cell, OTHER, Sums, rest};
 
 /// The id in a recording of each counter of the plan: those in `unopened` have none.
 pub fn recorded_ids(plan: &Plan, unopened: &BTreeSet<u32>) -> Vec<Option<u32>> {
@@ -46,7 +43,8 @@ impl<'a> Parts<'a> {
     /// The rows of what was added, and nothing is added any more. `length_ns` is how long it took.
     pub fn take(&mut self, length_ns: f64) -> Vec<Row> {
         let mut rows = self.events();
-        let everybody = named_part(EVERYBODY, Cell::default());
+        // It has no parts.
+        let everybody = named_part(ALL, Cell::default());
         rows.extend(self.table.duration(length_ns.round() as u64, Some(everybody)));
         rows.extend(self.metrics(length_ns));
         self.sums.clear();
@@ -99,7 +97,12 @@ impl<'a> Parts<'a> {
         let there =
             |name: &&str| *name == OTHER || of.iter().any(|sums| sums.cell(name).value != 0.0);
         let named = self.sums.named().iter().map(String::as_str);
-        named.chain(rest().into_iter().filter(there)).map(row).collect()
+        named.chain(rest().into_iter().filter(there)).chain(self.all()).map(row).collect()
+    }
+
+    /// The whole, where the parts do not add up to it.
+    fn all(&self) -> Option<&'static str> {
+        self.sums.overlap().then_some(ALL)
     }
 
     /// The rows of metrics, one for each cgroup: of its parts of the inputs. A clock counts for
@@ -110,7 +113,9 @@ impl<'a> Parts<'a> {
         let clock = |id: u32| plan.counters.get(id as usize).is_some_and(is_clock);
         let mut rows = Vec::new();
         for line in &self.table.metrics {
-            for name in self.sums.named().iter().map(String::as_str).chain([OTHER]) {
+            for name in
+                self.sums.named().iter().map(String::as_str).chain([OTHER]).chain(self.all())
+            {
                 let count = |id: u32| {
                     let sums = self.of(id).filter(|sums| sums.counted)?;
                     Some(if clock(id) { sums.whole() } else { sums.cell(name).value })
@@ -177,7 +182,7 @@ mod tests {
         Table::new(plan, &catalog, &Cpus::default(), &Grouping::default(), what)
     }
 
-    static ALL: BTreeSet<u32> = BTreeSet::new();
+    static OPENED: BTreeSet<u32> = BTreeSet::new();
 
     /// End of the window, owner, cgroup, value, confidence.
     type Given<'a> = (i64, &'a str, Option<&'a str>, Option<f64>, f32);
@@ -218,11 +223,11 @@ mod tests {
     }
 
     #[test]
-    fn every_row_is_in_one_part_and_the_deepest_cgroup_wins() {
+    fn a_cgroup_has_what_is_below_it_and_the_whole_is_said() {
         let plan = plan();
         let table = table(&plan);
         let named = ["/a".to_owned(), "/a/b".to_owned(), "/c".to_owned()];
-        let mut parts = Parts::new(&table, &named, &ALL);
+        let mut parts = Parts::new(&table, &named, &OPENED);
         let batch = batch(&[
             (10 * MS, "task", Some("/a"), Some(1.0), 0.5),
             (10 * MS, "task", Some("/a/x"), Some(2.0), 0.25),
@@ -240,22 +245,30 @@ mod tests {
         assert_eq!(
             shown(&rows),
             [
-                "/a 3 Some(0.25) residency",
+                "/a 7 Some(0.25) residency",
                 "/a/b 4 Some(0.5) residency",
                 "/c 0 None ",
                 "(other) 56 Some(0.5) residency",
                 "(idle) 64 Some(0.5) residency",
-                "(irq) 384 Some(0.5) residency"
+                "(irq) 384 Some(0.5) residency",
+                "(all) 511 Some(0.25) residency"
             ]
         );
-        let share: f64 = rows.iter().filter_map(|row| row.part.as_ref()?.share).sum();
-        assert!((share - 1.0).abs() < 1e-12);
+        let share = |row: &Row| row.part.as_ref().unwrap().share;
+        assert_eq!(share(&rows[0]), Some(7.0 / 511.0));
+        assert_eq!(share(&rows[6]), Some(1.0));
         let counted = rows[0].counted.clone().unwrap();
         assert_eq!((counted.running_ns, counted.running), (10_000_000, 1.0));
         assert_eq!(
             shown(&parts.take(1e7)),
-            ["/a - None ", "/a/b - None ", "/c - None ", "(other) - None "]
+            ["/a - None ", "/a/b - None ", "/c - None ", "(other) - None ", "(all) - None "]
         );
+        // Without one below another the parts add up to the whole.
+        let mut apart = Parts::new(&table, &named[1..], &OPENED);
+        apart.sums.add(&batch, 0..batch.num_rows()).unwrap();
+        let rows = apart.take(1e7);
+        assert_eq!(shown(&rows[..2]), ["/a/b 4 Some(0.5) residency", "/c 0 None "]);
+        assert!((rows.iter().filter_map(share).sum::<f64>() - 1.0).abs() < 1e-12);
     }
 
     #[test]
@@ -263,7 +276,7 @@ mod tests {
         let plan = plan();
         let table = table(&plan);
         let named = ["/a".to_owned()];
-        let mut parts = Parts::new(&table, &named, &ALL);
+        let mut parts = Parts::new(&table, &named, &OPENED);
         let rows = batch(&[
             (10 * MS, "unattributed", None, None, 0.0),
             (20 * MS, "task", Some("/a"), Some(5.0), 1.0),
@@ -279,7 +292,7 @@ mod tests {
     fn the_time_counted_is_everybodys() {
         let plan = plan();
         let table = table_with(&plan, What { scale: true, duration: true, events: true });
-        let rows = Parts::new(&table, &["/a".to_owned()], &ALL).take(1e7);
+        let rows = Parts::new(&table, &["/a".to_owned()], &OPENED).take(1e7);
         assert_eq!(rows[2].label, "duration_time");
         assert_eq!(shown(&rows[2..]), ["(all) 10000000 None "]);
     }
@@ -304,7 +317,7 @@ mod tests {
         }];
         let table_of = table(&plan);
         let named = ["/a".to_owned()];
-        let mut parts = Parts::new(&table_of, &named, &ALL);
+        let mut parts = Parts::new(&table_of, &named, &OPENED);
         let batch = batch(&[
             (10 * MS, "task", Some("/a"), Some(5.0), 0.5),
             (10 * MS, "task", Some("/b"), Some(15.0), 0.25),
@@ -318,7 +331,7 @@ mod tests {
         clock.counters[0].unit = "cycles".to_owned();
         clock.counters[0].per_cpu = false;
         let clock = table(&clock);
-        let mut parts = Parts::new(&clock, &named, &ALL);
+        let mut parts = Parts::new(&clock, &named, &OPENED);
         parts.sums.add(&batch, 0..batch.num_rows()).unwrap();
         let rows = parts.take(5.0);
         let metrics: Vec<_> = rows.iter().filter(|row| row.counted.is_none()).cloned().collect();

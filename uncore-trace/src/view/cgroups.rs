@@ -1,8 +1,9 @@
 //! Counts by cgroup, summed from batches of `fabric`.
 //!
-//! A task belongs to the deepest of the named cgroups it is in. What is in none of them has parts
-//! of its own: `(other)` is tasks elsewhere, `(idle)`, `(irq)` (interrupts and softirqs),
-//! `(device)` and `(unattributed)` what `fabric` gives to those owners. Guarantee: the parts of a
+//! A named cgroup has what is in it and in those below it, as in perf: a task that is in two named
+//! cgroups, one below the other, is in both. What is in none of them has parts of its own: `(other)` is
+//! tasks elsewhere, `(idle)`, `(irq)` (interrupts and softirqs), `(device)` and `(unattributed)` what
+//! `fabric` gives to those owners. Guarantee: where no named cgroup is below another, the parts of a
 //! counter add up to its whole, because every row is in exactly one part.
 
 use std::collections::{BTreeSet, HashMap};
@@ -23,6 +24,9 @@ const REST: [(&str, &str); 7] = [
     (owner::DEVICE, "(device)"),
     (owner::UNATTRIBUTED, "(unattributed)"),
 ];
+
+/// Everything: what the parts are of.
+pub const ALL: &str = "(all)";
 
 /// The part of tasks in no named cgroup.
 pub const OTHER: &str = "(other)";
@@ -62,6 +66,7 @@ impl Cell {
 pub struct Sums {
     /// By part.
     cells: HashMap<String, Cell>,
+    all: Cell,
     /// Whether any window has a count.
     pub counted: bool,
     /// Length of the windows that have a value.
@@ -76,7 +81,8 @@ impl Sums {
     /// One part, scaled up to the windows in which the counter never ran, as a count is to the time enabled;
     /// within a window the timeline has scaled it.
     pub fn cell(&self, part: &str) -> Cell {
-        let cell = self.cells.get(part).cloned().unwrap_or_default();
+        let cell = if part == ALL { Some(&self.all) } else { self.cells.get(part) };
+        let cell = cell.cloned().unwrap_or_default();
         Cell { value: cell.value * self.factor(), ..cell }
     }
 
@@ -84,9 +90,9 @@ impl Sums {
         if self.counted_ns > 0.0 { self.enabled_ns / self.counted_ns } else { 1.0 }
     }
 
-    /// All parts together.
+    /// The whole count.
     pub fn whole(&self) -> f64 {
-        self.cells.values().map(|cell| cell.value).sum::<f64>() * self.factor()
+        self.all.value * self.factor()
     }
 }
 
@@ -109,6 +115,12 @@ impl<'a> ByCgroup<'a> {
     /// The named cgroups.
     pub const fn named(&self) -> &'a [String] {
         self.named
+    }
+
+    /// Whether a named cgroup is below another: what is in it is in two parts.
+    pub fn overlap(&self) -> bool {
+        let is_twice = |name: &String| self.named.iter().filter(|it| holds(it, name)).count() > 1;
+        self.named.iter().any(is_twice)
     }
 
     /// What was added of a counter.
@@ -147,28 +159,36 @@ impl<'a> ByCgroup<'a> {
             }
             let Some(value) = get(value, row) else { continue };
             sums.counted = true;
-            let part = part(self.named, owner.get(row).unwrap_or_default(), cgroup.get(row));
-            let cell = sums.cells.entry(part.to_owned()).or_default();
-            if value != 0.0 {
-                let methods = method.get(row).map(str::to_owned).into_iter().collect();
-                cell.add(&Cell { value, methods, confidence: get(confidence, row) });
+            if value == 0.0 {
+                continue;
+            }
+            let methods = method.get(row).map(str::to_owned).into_iter().collect();
+            let cell = Cell { value, methods, confidence: get(confidence, row) };
+            sums.all.add(&cell);
+            for part in parts(self.named, owner.get(row).unwrap_or_default(), cgroup.get(row)) {
+                sums.cells.entry(part.to_owned()).or_default().add(&cell);
             }
         }
         Ok(())
     }
 }
 
-/// The part that a row of the timeline belongs to.
-fn part<'a>(named: &'a [String], owner: &str, cgroup: Option<&str>) -> &'a str {
-    let rest = REST.iter().find(|(known, _)| *known == owner).map_or("(unattributed)", |r| r.1);
-    let Some(cgroup) = cgroup.filter(|_| owner == owner::TASK) else {
-        return rest;
-    };
-    let holds = |name: &&String| {
-        let below = cgroup.strip_prefix(name.trim_end_matches('/'));
-        below.is_some_and(|below| below.is_empty() || below.starts_with('/'))
-    };
-    named.iter().filter(holds).max_by_key(|name| name.len()).map_or(rest, String::as_str)
+/// The parts that a row of the timeline is in.
+fn parts<'a>(named: &'a [String], owner: &str, cgroup: Option<&str>) -> Vec<&'a str> {
+    let cgroup = cgroup.filter(|_| owner == owner::TASK);
+    let is_in = |name: &&String| cgroup.is_some_and(|cgroup| holds(name, cgroup));
+    let parts: Vec<&str> = named.iter().filter(is_in).map(String::as_str).collect();
+    if !parts.is_empty() {
+        return parts;
+    }
+    let rest = REST.iter().find(|(known, _)| *known == owner);
+    vec![rest.map_or("(unattributed)", |(_, name)| name)]
+}
+
+/// Whether a cgroup is `name` or below it.
+fn holds(name: &str, cgroup: &str) -> bool {
+    let below = cgroup.strip_prefix(name.trim_end_matches('/'));
+    below.is_some_and(|below| below.is_empty() || below.starts_with('/'))
 }
 
 #[cfg(test)]
@@ -176,12 +196,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_root_holds_what_no_other_does() {
+    fn the_root_holds_all_and_a_cgroup_what_is_below_it() {
         let named = ["/".to_owned(), "/a".to_owned()];
-        assert_eq!(part(&named, "task", Some("/a/b")), "/a");
-        assert_eq!(part(&named, "task", Some("/ab")), "/");
-        assert_eq!(part(&named, "task", Some("/")), "/");
-        assert_eq!(part(&named, "idle", None), "(idle)");
-        assert_eq!(part(&named, "nonsense", None), "(unattributed)");
+        assert_eq!(parts(&named, "task", Some("/a/b")), ["/", "/a"]);
+        assert_eq!(parts(&named, "task", Some("/ab")), ["/"]);
+        assert_eq!(parts(&named, "task", Some("/")), ["/"]);
+        assert_eq!(parts(&named, "idle", None), ["(idle)"]);
+        assert_eq!(parts(&named, "nonsense", None), ["(unattributed)"]);
+        assert!(ByCgroup::new(&named, 0).overlap());
+        assert!(!ByCgroup::new(&["/a".to_owned(), "/ab".to_owned()], 0).overlap());
     }
 }

@@ -22,10 +22,10 @@ Examples:
 Counts are of the whole machine; the command only sets the time. Output goes to
 standard error unless -o is given.
 
-With --for-each-cgroup the lines of an event add up to the whole: (other),
-(idle), (irq), (device) and (unattributed) are what is in no named cgroup. A
-cgroup that is named below another one has its own line and is not counted
-twice. Each line has the method of the share and its lowest confidence. Counters
+With --for-each-cgroup a cgroup has what is in it and in those below it, as in
+perf. (other), (idle), (irq), (device) and (unattributed) are what is in no
+named cgroup. If one that is named is below another one, lines overlap, and the
+line (all) is the whole; else lines add up to it. Each line has the method of the share and its lowest confidence. Counters
 of a CPU (-p host, -p core) are read at every context switch, which makes every
 switch slower; uncore counters are read by the timer only.
 
