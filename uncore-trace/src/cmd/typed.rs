@@ -6,7 +6,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory as _, Parser as _};
 
 use super::Cli;
-use super::log::say;
+use super::messages::say;
 use crate::text::printable;
 
 /// Options of perf that ours are not called like, and what to do instead.

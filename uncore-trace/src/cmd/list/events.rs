@@ -61,6 +61,16 @@ pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
     rows
 }
 
+impl Row {
+    /// As `-e` takes it for all instances: what the vendor and the kernel's software events are called is
+    /// enough.
+    pub(super) fn typed(&self) -> String {
+        let Self { pmu, event, .. } = self;
+        let alone = self.vendor || pmu == "software";
+        if alone { event.clone() } else { format!("{pmu}/{event}/") }
+    }
+}
+
 /// The rows as a table.
 pub(super) fn render(rows: &[Row], view: View) -> String {
     let mut table = Table::new([

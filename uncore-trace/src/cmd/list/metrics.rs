@@ -75,6 +75,11 @@ pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
 }
 
 impl Row {
+    /// Its name, if it can be computed here.
+    pub(super) fn computed(&self) -> Option<&str> {
+        (self.pmus > 0).then_some(&self.name)
+    }
+
     /// Whether a PMU here has the metric, even if it lacks an event for it.
     fn is_here(&self) -> bool {
         self.pmus > 0 || self.instead.is_some() || !self.missing.is_empty()

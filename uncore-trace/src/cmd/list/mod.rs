@@ -3,6 +3,7 @@
 //! A part is one file with a serializable `Row`, a function `rows` that makes them and a function
 //! `render` that prints them in a [`View`]. Adding one adds a file and its line in the list of parts.
 
+use std::collections::BTreeSet;
 use std::io::{self, Write as _};
 
 use anyhow::{Context, Result};
@@ -10,7 +11,6 @@ use serde::Serialize;
 
 use super::catalog::CatalogArgs;
 use super::heading::{COUNT, PRINT};
-use super::root::RootArg;
 use crate::catalog::Catalog;
 use crate::discover::{self, Machine};
 use crate::terminal;
@@ -156,6 +156,33 @@ pub fn list(machine: &Machine, catalog: &Catalog, what: What, form: Form) -> Res
         return Ok(text);
     }
     Ok(format!("{}\n{text}", summary::text(machine, catalog, view.width)))
+}
+
+/// What an option of `record`, `stat` and `top` can be given on a machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Names {
+    /// Of `-p`.
+    Groups,
+    /// Of `-M`.
+    Metrics,
+    /// Of `-e`.
+    Events,
+}
+
+/// The names, in their order; each once.
+pub fn names(machine: &Machine, catalog: &Catalog, of: Names) -> BTreeSet<String> {
+    match of {
+        Names::Groups => {
+            let rows = groups::rows(machine, catalog);
+            let here = rows.iter().filter(|row| row.counters > 0);
+            here.map(|row| row.group.to_string()).chain(["all".to_owned()]).collect()
+        }
+        Names::Metrics => {
+            let rows = metrics::rows(machine, catalog);
+            rows.iter().filter_map(metrics::Row::computed).map(str::to_owned).collect()
+        }
+        Names::Events => events::rows(machine, catalog).iter().map(events::Row::typed).collect(),
+    }
 }
 
 fn problems(machine: &Machine, catalog: &Catalog) -> Vec<String> {
