@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use super::catalog::CatalogArgs;
 use super::heading::{COUNT, PRINT};
+use super::root::RootArg;
 use crate::catalog::Catalog;
 use crate::discover::{self, Machine};
 use crate::terminal;
