@@ -201,6 +201,27 @@ fn one_tenant(browser: &mut Browser) {
     assert_eq!(browser.eval("document.getElementById('only').hidden"), true);
 }
 
+/// It said that the tenant had nothing there.
+#[test]
+fn a_tenant_that_is_too_small_for_a_plot_is_said_to_be() {
+    need("chromium");
+    let dir = tempfile::tempdir().unwrap();
+    let recording = dir.path().join("run");
+    made::write(&recording, made::Size { windows: 200, ..USUAL });
+    let mut browser = Browser::start(1280, 3000);
+    open(&mut browser, &recording, &["--top", "1"]);
+    browser.eval(
+        "[...document.querySelectorAll('.names button.tenant')]
+            .find(it => it.textContent.includes('/lab/backup')).click()",
+    );
+    browser.settle();
+    let names = "[...document.querySelectorAll('.names')].map(it => it.textContent).join('|')";
+    let names = words(&mut browser, names);
+    let small = "/lab/backup is not among the largest 1 here; (others) may have a part of it.";
+    assert!(names.contains(small) && !names.contains("had nothing here"), "{names}");
+    assert_eq!(browser.complaints(), Vec::<String>::new());
+}
+
 fn zoom(browser: &mut Browser) {
     let range = "document.getElementById('range').textContent";
     to_plots(browser);

@@ -9,6 +9,7 @@
 //! - `upload` sends files to a directory and to a server of S3, `upload_faults` while that fails.
 //! - `docs` and `structure` compare documents and modules with the code, `packaging` what is installed beside it.
 //! - `agent_faults`, `faults`, `slow_disk`, `damage`, `survive` and `hotplug` do what is in docs/faults.md.
+//! - `completions` asks bash what it completes, `running` looks at a recording that goes on.
 //! - The others record for real on the kernel at hand, as root, and skip with a reason where they cannot.
 
 mod agent;
@@ -17,6 +18,7 @@ mod amd;
 mod attribute;
 mod ci;
 mod command;
+mod completions;
 mod containers;
 mod cores;
 mod cost;
@@ -60,6 +62,7 @@ mod refused;
 mod report;
 mod rollups;
 mod rotate;
+mod running;
 mod shares;
 mod signals;
 mod skip;

@@ -149,10 +149,20 @@ function describe(its) {
     rest.push(more);
   }
   const nothing = state.tenant !== null && !parts.some(({ tenant }) => tenant === state.tenant);
-  if (nothing) named.unshift(make("span", { className: "muted" }, `${TENANTS[state.tenant].name} had nothing here.`));
+  if (nothing) named.unshift(make("span", { className: "muted" }, absent(plot)));
   its.names.replaceChildren(...named, ...rest);
   const best = some.slice(0, 3).map(({ tenant, part }) => `${TENANTS[tenant].name} ${percent(part)}`).join(", ");
   its.space.setAttribute("aria-label", `${plot.name}: ${texts.join(", ")}. ${best}`);
+}
+
+/** Why the tenant that is shown alone has no area in a plot. */
+function absent(plot) {
+  const { name } = TENANTS[state.tenant];
+  const of = (kind) => plot.areas.filter(({ tenant }) => TENANTS[tenant].kind === kind);
+  // What a device moved by itself is apart from the largest, whatever its size.
+  const largest = of("tenant").filter(({ tenant }) => TENANTS[tenant].name !== "(device)").length;
+  return of("others").length > 0 ? `${name} is not among the largest ${largest} here; (others) may have a part of it.`
+    : `${name} had nothing here.`;
 }
 
 /** What is known of one moment, beside the pointer. */

@@ -25,7 +25,7 @@ const COLUMNS = [
   { head: "Before", of: ({ before }) => before.rate, text: (it, { unit }) => rate(it.before.rate, unit) },
   { head: "After", of: ({ after }) => after.rate, text: (it, { unit }) => rate(it.after.rate, unit) },
   { head: "Difference", of: ({ difference }) => difference, text: (it, { unit }) => signed(it.difference, unit) },
-  { head: "90 % interval", of: ({ high }) => high, text: (it, { unit }) => between(it, unit) },
+  { head: "90 % interval", className: "interval", of: ({ high }) => high, text: (it, { unit }) => between(it, unit) },
   { head: "Ratio", of: ({ ratio }) => ratio, text: ({ ratio }) => times(ratio) },
   { head: "Change", of: ({ verdict }) => verdict, text: ({ verdict }) => verdict ?? "–", className: "verdict text" },
 ];
