@@ -352,7 +352,7 @@ fn interrupts_are_of_the_time_that_has_room_for_them() {
     let bin = |told| {
         let irqs = vec![IrqSlot { source: Context::Irq(9), ns: told, count: 1 }];
         let (slots, pieces) = (vec![slot(1, 20, 5)], [slot(2, 10, 0)]);
-        Open { slots, irqs, ..Open::default() }.close(1100, 100, &pieces, Vec::new(), 30)
+        Open { slots, irqs }.close(1100, 100, &pieces, Vec::new(), 30)
     };
     // Told: task 1, task 2, interrupts, offline, unknown, cut off.
     for (told, times) in [
@@ -375,7 +375,7 @@ fn interrupts_are_of_the_time_that_has_room_for_them() {
 fn a_slot_has_no_more_interrupt_time_than_time() {
     let irqs = vec![IrqSlot { source: Context::Irq(9), ns: 30, count: 1 }];
     let slots = vec![slot(1, 20, 30), slot(2, 80, 0), slot(1, 0, 0)];
-    let bin = Open { slots, irqs, ..Open::default() }.close(1100, 100, &[], Vec::new(), 0);
+    let bin = Open { slots, irqs }.close(1100, 100, &[], Vec::new(), 0);
     assert_eq!(bin.tasks, [Slot { slices: 2, ..slot(1, 0, 20) }, slot(2, 80, 0)]);
     assert_eq!((bin.irq_ns(false), bin.unknown, bin.excess), (20, 0, 10));
 }
