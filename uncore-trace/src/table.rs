@@ -140,7 +140,8 @@ pub fn fit(width: Option<usize>, tables: &[Vec<Column>]) -> Vec<Option<usize>> {
 /// The columns as lines, in widths that [`fit`] found; `mark` stands for what was left out of a text.
 pub fn draw(columns: &[Column], widths: &[Option<usize>], mark: &str) -> String {
     let shown = columns.iter().zip(widths).filter_map(|(column, width)| {
-        let width = (*width)?;
+        // Another of the tables may need more.
+        let width = (*width)?.min(column.range(0).1);
         let texts: Vec<&str> = column.cells.iter().map(String::as_str).collect();
         let texts = match column.fit {
             Fit::Shorten => shorten_all(&texts, width, mark),
@@ -289,9 +290,8 @@ mod tests {
             table().listed(Some(60)),
             " name                unit  what it is\n\
              \u{20}mem_read_bandwidth  GB/s  -\n\
-             \u{20}x                   %     what the CPUs of this socket\n\
-             \u{20}                          read from the memory of this\n\
-             \u{20}                          socket\n\
+             \u{20}x                   %     what the CPUs of this socket read\n\
+             \u{20}                          from the memory of this socket\n\
              Not shown: formula (see --wide)\n"
         );
         let narrow = table().listed(Some(48));
