@@ -1,9 +1,9 @@
-//! How many events a PMU counts at once, and what becomes of more.
+//! Limits on the number of events that a PMU counts at once.
 //!
-//! Standalone events that are too many take turns: that is a note with the share of the time each
-//! counts. A brace group that is too large never runs, and some limits end events rather than have
-//! them wait: those are refused. Limits that sysfs does not tell and the catalog does not know are
-//! not guessed.
+//! If events outside groups exceed a limit, they are multiplexed: a note gives the part of the time
+//! in which each counts. A brace group that exceeds it never runs, and some limits prevent events
+//! rather than multiplex them: these are errors. A limit that neither sysfs nor the catalog gives
+//! is not assumed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,40 +20,41 @@ use crate::discover::event::{AliasValue, EventAlias};
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Budget {
-    /// How many there are of it, at least one.
+    /// The number of counters, at least one.
     #[serde(deserialize_with = "some_counters")]
     pub counters: u32,
-    /// What there are so many of, one of them.
+    /// Name of one such counter, for messages.
     #[serde(default = "counter")]
     pub what: String,
-    /// The events that need one, `*` for anything.
+    /// The events that need one; `*` matches anything.
     #[serde(default = "super::pattern::any")]
     pub events: Vec<String>,
-    /// Those of them that do not.
+    /// Exceptions from `events`.
     #[serde(default)]
     pub except: Vec<String>,
     /// Events whose terms have these values need none.
     #[serde(default, deserialize_with = "super::family::optional_values")]
     pub except_terms: Option<EventAlias>,
-    /// Only events whose terms have these values.
+    /// Only events whose terms have these values need one.
     #[serde(default, deserialize_with = "super::family::optional_values")]
     pub terms: Option<EventAlias>,
-    /// Terms of which each value has so many of its own.
+    /// Terms for which each value has its own counters.
     #[serde(default)]
     pub per: Vec<String>,
-    /// The term that puts an event at one of several places, which have so many each.
+    /// The term that selects one of several places, each with its own counters.
     pub place: Option<Place>,
-    /// Terms of which each value needs one, however many events have it; else each event does.
+    /// Terms for which each distinct value needs one counter, however many events have it. If
+    /// empty, each event needs one.
     #[serde(default)]
     pub distinct: Vec<String>,
-    /// Whether one event too many never runs, rather than taking turns with the others.
+    /// Whether an event beyond the limit never runs, instead of being multiplexed.
     #[serde(default)]
     pub hard: bool,
-    /// Whether events within it may take turns all the same, and those beyond it need not: no group
-    /// is refused for it.
+    /// Whether the limit is uncertain: events within it may be multiplexed, and those beyond it may
+    /// not. No group is refused for it.
     #[serde(default)]
     pub unsure: bool,
-    /// The limit of kernels whose sysfs spells an event exactly so.
+    /// The limit applies only to kernels whose sysfs has an event with exactly this name.
     pub named: Option<String>,
 }
 
@@ -72,11 +73,11 @@ fn counter() -> String {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Place {
-    /// The term with the place.
+    /// The term that selects the place.
     pub term: String,
-    /// The term without which it is ignored and the event is at every place.
+    /// The term that enables `term`; without it the event is at every place.
     pub with: String,
-    /// Low bits that do not tell places apart, at most 63.
+    /// Number of low bits that do not distinguish places, at most 63.
     #[serde(deserialize_with = "bits")]
     pub shift: u32,
 }
@@ -88,25 +89,25 @@ fn bits<'de, D: Deserializer<'de>>(from: D) -> Result<u32, D::Error> {
     }
 }
 
-/// Events that share something, and how many of it there are.
+/// Events that share too few counters.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Overcommitted {
-    /// How many events need it.
+    /// Number of events that need one.
     pub events: usize,
-    /// How many they need of it.
+    /// Number of counters that they need.
     pub needed: usize,
-    /// How many there are.
+    /// Number of counters that exist.
     pub counters: u32,
-    /// What it is.
+    /// Name of one such counter.
     pub what: String,
-    /// Whether the last of them never run.
+    /// Whether the events beyond the limit never run.
     pub hard: bool,
-    /// Whether it may be otherwise.
+    /// Whether the limit is uncertain.
     pub unsure: bool,
 }
 
 impl Overcommitted {
-    /// The share of the time each event counts, in %: the kernel gives all the same.
+    /// The part of the time in which each event counts, in percent: the kernel gives all the same.
     fn share(&self) -> f64 {
         100.0 * f64::from(self.counters) / self.needed as f64
     }
@@ -117,7 +118,7 @@ impl Overcommitted {
         format!("{}: each{then} counts about {:.0} % of the time", self.shared(pmus), self.share())
     }
 
-    /// Why events that stand alone cannot be opened.
+    /// Why events outside groups cannot be opened.
     pub fn refusal(&self, pmu: &str) -> String {
         format!(
             "{}: those above {} never run; record them one after the other",
@@ -140,7 +141,7 @@ impl Overcommitted {
         let may = if *unsure { "may " } else { "" };
         let each = if pmus.len() > 1 { "each of " } else { "" };
         let of = format!("{each}{}", list(pmus));
-        // What stands behind `for` is not what there are several of.
+        // The words after `for` are not part of the counted noun.
         let (what, of_what) = what.split_at(what.find(" for ").unwrap_or(what.len()));
         let plural = if *counters == 1 { "" } else { "s" };
         let values = if needed == events {
@@ -152,7 +153,7 @@ impl Overcommitted {
     }
 }
 
-/// What `events`, all of one PMU instance, need more of than there is; the scarcest first.
+/// The limits that `events`, all of one PMU instance, exceed; the scarcest first.
 pub fn overcommitted(words: Words<'_>, events: &[&Encoded]) -> Vec<Overcommitted> {
     let Some(family) = words.family else { return Vec::new() };
     let mut found = Vec::new();
@@ -164,18 +165,18 @@ pub fn overcommitted(words: Words<'_>, events: &[&Encoded]) -> Vec<Overcommitted
     found
 }
 
-/// What one event needs of a budget.
+/// What one event needs from a budget.
 struct Need {
     /// The values of [`Budget::per`].
     pool: Vec<u64>,
-    /// `None`: every place.
+    /// The place; `None`: every place.
     place: Option<u64>,
-    /// What is counted once.
+    /// The values of [`Budget::distinct`].
     value: Vec<u64>,
 }
 
 impl Budget {
-    /// `None` where the event does not need it, or this kernel has no such limit.
+    /// `None` if the event does not need it, or the limit does not apply to this kernel.
     fn need(&self, words: Words<'_>, event: &Encoded) -> Option<Need> {
         let value = |term: &str| words.value(&event.config, term);
         if self.named.as_ref().is_some_and(|name| !words.pmu.events.contains_key(name)) {
@@ -217,7 +218,7 @@ impl Budget {
         worst.max_by_key(|over| over.needed)
     }
 
-    /// The place of a pool that needs most, if that is more than there is.
+    /// The place of a pool with the largest need, if it exceeds the limit.
     fn fullest(&self, pool: &[&Need]) -> Option<Overcommitted> {
         let mut places: BTreeSet<Option<u64>> = pool.iter().map(|need| need.place).collect();
         places.insert(None);

@@ -1,4 +1,4 @@
-//! What sysfs says wrong of an event, by kernels with a known mistake.
+//! Corrections of known errors in sysfs descriptions of events.
 
 use serde::Deserialize;
 
@@ -11,27 +11,27 @@ use crate::discover::event::EventAlias;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Correction {
-    /// The events, `*` for anything.
+    /// The events; `*` matches anything.
     #[serde(deserialize_with = "super::family::some")]
     pub events: Vec<String>,
-    /// The processors it is for, patterns as [`super::family::Family::processors`]. Empty: any.
+    /// The processors, with patterns as in [`super::family::Family::processors`]. Empty: any.
     #[serde(default)]
     pub processors: Vec<String>,
-    /// The wrong scale, as sysfs has it: of kernels with another one nothing is corrected.
+    /// The wrong scale in sysfs. An event with another scale is not corrected.
     #[serde(deserialize_with = "super::family::positive")]
     pub scale: f64,
-    /// The right scale, in the same unit; none where a count has no fixed size: such an event is
-    /// not offered.
+    /// The correct scale, in the same unit. `None` if a count has no fixed size: the event is not
+    /// offered then.
     pub right: Option<f64>,
-    /// What the user should know, one line.
+    /// A note for the user, one line.
     pub note: String,
 }
 
-/// How near two scales are that are the same: sysfs prints ten digits.
+/// Tolerance for comparing scales: sysfs prints ten digits.
 const SAME: f64 = 1e-6;
 
 impl<'a> Words<'a> {
-    /// What is wrong of an event in sysfs; `None` where nothing is known to be.
+    /// The correction for an event; `None` if no error is known.
     pub fn correction(&self, name: &str, alias: &EventAlias) -> Option<&'a Correction> {
         let pmu = self.pmu;
         let is_it = |rule: &&Correction| {
@@ -43,7 +43,7 @@ impl<'a> Words<'a> {
         self.family?.corrections.iter().find(is_it)
     }
 
-    /// Whether a count of it says nothing.
+    /// Whether its counts are meaningless.
     pub(super) fn is_useless(&self, name: &str, alias: &EventAlias) -> bool {
         self.correction(name, alias).is_some_and(|rule| rule.right.is_none())
     }

@@ -1,7 +1,7 @@
-//! Terms into config words: what one event means on one PMU.
+//! Encodes an event of a PMU: turns terms into config words.
 //!
-//! Takes names and fields from sysfs and, where it has none, from the catalog. A value that does
-//! not fit, a term nobody knows or a filter that would count nothing is an error at its column.
+//! Names and fields come from sysfs or, if missing there, from the catalog. A value that does not
+//! fit, an unknown term or a filter that would count nothing is an error with its column.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -14,10 +14,10 @@ use crate::discover::event::{AliasValue, EventAlias};
 use crate::discover::format::{Format, WORDS};
 use crate::text::printable;
 
-/// Terms that say which event, where sysfs names none to tell; all others narrow it.
+/// Terms that select the event if sysfs names no event; all other terms narrow it.
 const SELECTORS: [&str; 5] = ["event", "eventid", "type", "umask", "config"];
 
-/// One event, encoded.
+/// An encoded event.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Encoded {
     /// `perf_event_attr.type`.
@@ -32,11 +32,11 @@ pub struct Encoded {
     pub unit: String,
     /// Value in `unit` per count.
     pub scale: f64,
-    /// Whether sysfs calls it a gauge.
+    /// Whether sysfs marks it as a gauge.
     pub snapshot: bool,
 }
 
-/// A field that has been given a value.
+/// A field with its value.
 struct Given<'a> {
     name: Cow<'a, str>,
     format: Format,
@@ -45,7 +45,7 @@ struct Given<'a> {
 
 impl<'a> Words<'a> {
     /// Encodes the terms of one event. `leader` are the terms of its group leader, whose filter
-    /// some drivers hand down.
+    /// some drivers pass on.
     pub fn encode(&self, terms: &[Term], leader: &[Term]) -> Result<Encoded, At> {
         let start = terms.first().map_or(1, |term| term.column);
         let (alias, given) = self.given(terms)?;
@@ -80,7 +80,7 @@ impl<'a> Words<'a> {
         })
     }
 
-    /// Sorts the typed terms into the named event, if there is one, and fields with their values.
+    /// Separates the typed terms into the named event, if any, and fields with values.
     fn given<'t>(&self, terms: &'t [Term]) -> Result<(Option<Known<'a>>, Vec<Given<'t>>), At> {
         let mut alias: Option<Known<'a>> = None;
         let mut given = Vec::new();
@@ -129,7 +129,7 @@ impl<'a> Words<'a> {
         Ok((alias, given))
     }
 
-    /// The value that the event called `symbol` has for `term`.
+    /// The value of `term` in the event called `symbol`.
     fn symbol(&self, term: &Term, symbol: &str) -> Result<u64, At> {
         self.format(&term.name).ok_or_else(|| self.unknown(term))?;
         let event = self.event(symbol);
@@ -170,7 +170,7 @@ impl<'a> Words<'a> {
         Ok(())
     }
 
-    /// The default filters that apply where the user gave `given`.
+    /// The default filters that apply if the user gave `given`.
     fn defaults(
         &self,
         event: Option<Known<'_>>,
@@ -198,13 +198,13 @@ impl<'a> Words<'a> {
                     AliasValue::Asked => None,
                 })
                 .collect();
-            // A kernel that has no such field has no such filter.
+            // A kernel without the field has no such filter.
             let Some(fields) = fields else { continue };
             let taken = |field: &Given<'_>| {
                 let word = field.format.word();
                 names.contains(field.name.as_ref()) || word > 0 && names.contains(WHOLE_WORDS[word])
             };
-            // Of two rules for a term the first counts.
+            // The first rule for a term counts.
             let is_set = |field: &Given<'_>| defaults.iter().any(|its| its.name == field.name);
             if !inherited
                 && !names.iter().any(|name| unless(name))
@@ -221,8 +221,8 @@ impl<'a> Words<'a> {
         Ok(defaults)
     }
 
-    /// The event that `config` selects: the one that was named, unless a term after it says
-    /// otherwise, else the one whose encoding covers everything that was typed to select it.
+    /// The event that `config` selects: the named one, unless a later term changes it; otherwise
+    /// the one whose encoding includes everything that was typed to select it.
     fn name_of(
         &self,
         config: &[u64; WORDS],
@@ -254,7 +254,7 @@ impl<'a> Words<'a> {
         fits.max_by_key(|event| event.alias.terms.len())
     }
 
-    /// The config bits that an event's own numbers fill.
+    /// The config bits that the event's own values occupy.
     fn covered(&self, alias: &EventAlias) -> [u64; WORDS] {
         let mut covered = [0; WORDS];
         for term in alias.terms.iter().filter(|term| term.value != AliasValue::Asked) {
@@ -265,7 +265,7 @@ impl<'a> Words<'a> {
         covered
     }
 
-    /// Whether a term says which event is meant, rather than narrowing it.
+    /// Whether a term selects the event, rather than narrows it.
     fn selects(&self, term: &str) -> bool {
         SELECTORS.contains(&term)
             || self.events().any(|event| {
@@ -274,7 +274,8 @@ impl<'a> Words<'a> {
             })
     }
 
-    /// The given terms as texts: those that select an event without a name, and those that narrow.
+    /// The given terms as texts: those that select an event without a name, and those that narrow
+    /// it.
     fn split(
         &self,
         event: Option<Known<'_>>,
@@ -331,7 +332,7 @@ impl<'a> Words<'a> {
     }
 }
 
-/// Puts a value that is known to fit into its field, over whatever was there.
+/// Writes a value that is known to fit into its field, replacing the previous one.
 fn set(config: &mut [u64; WORDS], field: &Given<'_>) {
     let word = field.format.word();
     let bits = field.format.encode(field.value).unwrap_or_default();

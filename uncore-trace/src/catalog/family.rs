@@ -1,7 +1,6 @@
-//! What is known of one PMU family: the vocabulary of a catalog file.
+//! The description of a PMU family: the vocabulary of a catalog file.
 //!
-//! A file that says what this does not know is refused, so that a slip of the pen is not a filter that
-//! is not set.
+//! A file with an unknown key is refused, so that a misspelt filter is not silently ignored.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -31,47 +30,47 @@ use crate::discover::format::Format;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// Read on a reader CPU, counts for many.
+    /// Read on a reader CPU; counts for many CPUs.
     #[default]
     Uncore,
-    /// A core's own counters; the generic hardware names and `rNNN` mean it.
+    /// A core's own counters; generic hardware event names and `rNNN` mean it.
     Core,
-    /// Kept by the kernel in software; may stand in a group with any other PMU.
+    /// Kept by the kernel in software; may be in a group with any other PMU.
     Software,
 }
 
-/// What the events that match count.
+/// Description of the matching events.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AboutRule {
-    /// Event names, `*` for anything, whatever their case.
+    /// Event names, case-insensitive; `*` matches anything.
     #[serde(deserialize_with = "some")]
     pub events: Vec<String>,
-    /// One line, for people.
+    /// Description in one line.
     pub text: String,
 }
 
-/// Traffic that other events count too.
+/// Traffic that other events also count.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Overlap {
-    /// These events of the family count it, `*` for anything.
+    /// Events of this family that count it; `*` matches anything.
     #[serde(deserialize_with = "some")]
     pub events: Vec<String>,
     /// The other family, or this one.
     pub family: String,
-    /// Its events that count it.
+    /// Events of `family` that count it.
     #[serde(deserialize_with = "some")]
     pub others: Vec<String>,
-    /// What the user should know, one line.
+    /// A note for the user, one line.
     pub note: String,
 }
 
-/// Unit of the events that match.
+/// Unit of the matching events.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UnitRule {
-    /// Event names, `*` for anything, whatever their case.
+    /// Event names, case-insensitive; `*` matches anything.
     #[serde(deserialize_with = "some")]
     pub events: Vec<String>,
     /// `bytes`, `requests`, `cycles`, `request_cycles`, `ns`.
@@ -79,7 +78,7 @@ pub struct UnitRule {
     /// Value in `unit` of one count; positive.
     #[serde(default = "one", deserialize_with = "positive")]
     pub factor: f64,
-    /// What `stat` prints instead of `unit`, where `perf stat` has another unit for these events.
+    /// The unit in `stat`, if `perf stat` uses another unit for these events.
     pub stat: Option<StatUnit>,
 }
 
@@ -89,7 +88,7 @@ pub struct UnitRule {
 pub struct StatUnit {
     /// Its name.
     pub unit: String,
-    /// How many of it one of the event's own unit is; positive.
+    /// How many of it make one of the event's own unit; positive.
     #[serde(deserialize_with = "positive")]
     pub factor: f64,
 }
@@ -102,15 +101,16 @@ fn one() -> f64 {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NamedEvent {
-    /// Its name, then other names for it.
+    /// Its name, followed by alternative names.
     #[serde(deserialize_with = "some")]
     pub names: Vec<String>,
-    /// Its terms, in the form of an event file.
+    /// Its terms, in the format of an event file.
     #[serde(deserialize_with = "alias")]
     pub encoding: EventAlias,
-    /// `perf_event_attr.type`, where it is not that of the PMU.
+    /// `perf_event_attr.type`, if it differs from that of the PMU.
     pub attr_type: Option<u32>,
-    /// Processors that have it, as [`Pmu::processor`] has them, same patterns as names. Empty: any.
+    /// Processors that have it, in the form of [`Pmu::processor`], with the patterns of names.
+    /// Empty: any.
     #[serde(default)]
     pub processors: Vec<String>,
 }
@@ -122,47 +122,48 @@ pub struct Family {
     /// Its name.
     #[serde(deserialize_with = "named")]
     pub family: String,
-    /// What it is, for people.
+    /// Description.
     pub about: String,
-    /// How what is said of it was verified; every embedded family has it.
+    /// How the description was verified; every embedded family has it.
     pub verified: Option<Verified>,
-    /// What it is, for planning.
+    /// Kind of PMU, for planning.
     #[serde(default)]
     pub kind: Kind,
-    /// PMU names: `#` is a number in decimal or hex, `*` is anything.
+    /// PMU names: `#` is a decimal or hex number, `*` matches anything.
     #[serde(deserialize_with = "some")]
     pub names: Vec<String>,
-    /// `identifier` texts, same patterns. Empty: not compared.
+    /// `identifier` texts, with the same patterns. Empty: not compared.
     #[serde(default)]
     pub identifiers: Vec<String>,
-    /// Group of the events that no list of `opens` has.
+    /// Group of the events that are in no list of `opens`.
     pub group: Group,
-    /// Which CPUs are near it; the first rule that matches counts.
+    /// The CPUs near it; the first matching rule counts.
     #[serde(default)]
     pub near: Vec<NearRule>,
-    /// Whether counters of a CPU of its own are read whenever that CPU changes hands, and not only
-    /// when that is asked for: what they count is made by who runs, and reading them is cheap.
+    /// Whether its per-CPU counters are always read at every context switch: the running task
+    /// causes their counts, and reading them is cheap.
     #[serde(default)]
     pub at_switch: bool,
-    /// Of a core PMU, the events that tell whose traffic it was, the best first.
+    /// For a core PMU, the events that can be witnesses, best first.
     #[serde(default, rename = "witness")]
     pub witnesses: Vec<Witness>,
-    /// Whether its events can be counted in a group with each other.
+    /// Whether its events can be in one group.
     #[serde(default = "yes")]
     pub groupable: bool,
-    /// A family that counts the same traffic better: groups open this one only without it.
+    /// A family that counts the same traffic better: groups open this family only if that one is
+    /// missing.
     pub yields_to: Option<String>,
-    /// The events that each group opens, `*` for anything.
+    /// The events that each group opens; `*` matches anything.
     #[serde(default)]
     pub opens: BTreeMap<Group, Vec<String>>,
-    /// The groups whose events are opened once for each source that has a filter, in place of once
-    /// for all: who causes what is then counted, and need not be guessed.
+    /// Groups whose events are opened once per source with a filter. The causes are then counted
+    /// separately and need not be estimated.
     #[serde(default)]
     pub split: Vec<Group>,
-    /// Units; the first rule that matches counts.
+    /// Units; the first matching rule counts.
     #[serde(default, rename = "unit")]
     pub units: Vec<UnitRule>,
-    /// Filters set by default.
+    /// Default filters.
     #[serde(default, rename = "filter")]
     pub filters: Vec<DefaultFilter>,
     /// Fields that some kernels have no format file for.
@@ -171,56 +172,56 @@ pub struct Family {
     /// Events that some kernels do not name.
     #[serde(default, rename = "event")]
     pub events: Vec<NamedEvent>,
-    /// What sysfs says wrong of events; the first that matches counts.
+    /// Errors of sysfs; the first match counts.
     #[serde(default, rename = "correction")]
     pub corrections: Vec<Correction>,
-    /// A family whose named events it has too.
+    /// A family whose named events it also has.
     pub events_of: Option<String>,
-    /// Terms that need another.
+    /// Terms that require another term.
     #[serde(default)]
     pub needs: Vec<Needs>,
     /// Terms that exclude each other.
     #[serde(default)]
     pub excludes: Vec<Excludes>,
-    /// Terms that select by their bits.
+    /// Masks: terms that select by their bits.
     #[serde(default, rename = "mask")]
     pub masks: Vec<Mask>,
     /// Terms that the hardware has once for all counters.
     pub one_value: Option<OneValue>,
-    /// What the leader of a brace group must be.
+    /// Requirements for the leader of a brace group.
     pub leader: Option<Leader>,
-    /// What there is an instance for.
+    /// What there is one PMU instance for.
     pub scope: Option<Scope>,
-    /// Processors it is of, as [`Pmu::processor`] has them, same patterns as names. Empty: any.
+    /// Its processors, in the form of [`Pmu::processor`], with the patterns of names. Empty: any.
     #[serde(default)]
     pub processors: Vec<String>,
-    /// How many events it counts at once.
+    /// Limits on the number of events.
     #[serde(default, rename = "budget")]
     pub budgets: Vec<Budget>,
-    /// Who causes what it counts.
+    /// Causes of what it counts.
     #[serde(default, rename = "source")]
     pub sources: Vec<Source>,
-    /// What its events count; the first rule that matches counts.
+    /// Descriptions of its events; the first matching rule counts.
     #[serde(default, rename = "about_event")]
     pub abouts: Vec<AboutRule>,
-    /// Traffic that other events count too.
+    /// Traffic that other events also count.
     #[serde(default, rename = "overlap")]
     pub overlaps: Vec<Overlap>,
-    /// What the user must know when certain events are counted.
+    /// Notes for certain events.
     #[serde(default, rename = "note")]
     pub notes: Vec<Note>,
-    /// How its root ports are told apart.
+    /// How its root ports are distinguished.
     pub ports: Option<Ports>,
-    /// What shares one limit, and the events that count the bytes over it.
+    /// Its links, with the events that count their bytes.
     #[serde(default, rename = "link")]
     pub links: Vec<Link>,
-    /// Names of formulas that are no events.
+    /// Names in formulas that are not events.
     #[serde(default, rename = "constant")]
     pub constants: Vec<Constant>,
-    /// What is computed from its events.
+    /// Metrics of its events.
     #[serde(default, rename = "metric")]
     pub metrics: Vec<Metric>,
-    /// The file outside the program that it is from.
+    /// The user's file that it comes from.
     #[serde(skip)]
     pub outside: Option<String>,
 }
@@ -234,7 +235,7 @@ fn alias<'de, D: Deserializer<'de>>(from: D) -> Result<EventAlias, D::Error> {
     alias.map_err(|error| D::Error::custom(format!("{error:#}")))
 }
 
-/// Terms that all have a value.
+/// Terms that must all have values.
 pub(super) fn values<'de, D: Deserializer<'de>>(from: D) -> Result<EventAlias, D::Error> {
     let alias = alias(from)?;
     if let Some(term) = alias.asked().next() {
@@ -243,20 +244,20 @@ pub(super) fn values<'de, D: Deserializer<'de>>(from: D) -> Result<EventAlias, D
     Ok(alias)
 }
 
-/// Terms that all have a value, where there are any.
+/// Optional terms that must all have values.
 pub(super) fn optional_values<'de, D: Deserializer<'de>>(
     from: D,
 ) -> Result<Option<EventAlias>, D::Error> {
     values(from).map(Some)
 }
 
-/// A text that is not empty.
+/// A text that must not be empty.
 fn named<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     let text = String::deserialize(from)?;
     if text.is_empty() { Err(D::Error::custom("an empty name")) } else { Ok(text) }
 }
 
-/// A list that is not empty.
+/// A list that must not be empty.
 pub(super) fn some<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
     let list = Vec::deserialize(from)?;
     if list.is_empty() { Err(D::Error::custom("an empty list, expected a name")) } else { Ok(list) }
@@ -279,27 +280,27 @@ fn formats<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, Format
 }
 
 impl Family {
-    /// Whether `pmu` is of this family: by name, and by identifier where both have one. A driver
-    /// that is older than the hardware can give a PMU the name of its predecessor.
+    /// Whether `pmu` belongs to this family: by name, and by identifier if both have one. A driver
+    /// that is older than the hardware may give a PMU the name of its predecessor.
     pub fn recognises(&self, pmu: &Pmu) -> bool {
         self.names.iter().any(|pattern| matches(pattern, &pmu.name))
             && self.identifies(pmu)
             && is_of(&self.processors, pmu)
     }
 
-    /// Whether the identifiers, where both have one, agree.
+    /// Whether the identifiers agree, if both have one.
     pub fn identifies(&self, pmu: &Pmu) -> bool {
         let Some(identifier) = &pmu.identifier else { return true };
         self.identifiers.is_empty()
             || self.identifiers.iter().any(|pattern| matches(pattern, identifier))
     }
 
-    /// Unit and factor of an event; `None` where the catalog does not know.
+    /// Unit and factor of an event; `None` if not in the catalog.
     pub fn unit(&self, event: &str) -> Option<(&str, f64)> {
         self.unit_rule(event).map(|rule| (rule.unit.as_str(), rule.factor))
     }
 
-    /// The unit in which `stat` prints an event, where it is not the event's own.
+    /// The unit of an event in `stat`, if it is not the event's own.
     pub fn stat_unit(&self, event: &str) -> Option<&StatUnit> {
         self.unit_rule(event)?.stat.as_ref()
     }
@@ -308,25 +309,25 @@ impl Family {
         self.units.iter().find(|rule| rule.events.iter().any(|glob| matches_event(glob, event)))
     }
 
-    /// What an event counts; `None` where the catalog does not say.
+    /// Description of an event; `None` if not in the catalog.
     pub fn about_event(&self, event: &str) -> Option<&str> {
         let of = |rule: &&AboutRule| rule.events.iter().any(|glob| matches_event(glob, event));
         self.abouts.iter().find(of).map(|rule| rule.text.as_str())
     }
 
-    /// The metric of this name that is for the processor of `pmu`: the first that is.
+    /// The first metric with this name for the processor of `pmu`.
     pub fn metric(&self, name: &str, pmu: &Pmu) -> Option<&Metric> {
         let its = |metric: &&Metric| metric.name == name && is_of(&metric.processors, pmu);
         self.metrics.iter().find(its)
     }
 
-    /// The constant of this name that is for the processor of `pmu`: the first that is.
+    /// The first constant with this name for the processor of `pmu`.
     pub fn constant(&self, name: &str, pmu: &Pmu) -> Option<&Constant> {
         let its = |constant: &&Constant| constant.name == name && is_of(&constant.processors, pmu);
         self.constants.iter().find(its)
     }
 
-    /// The group an event belongs to when it was asked for by name.
+    /// The group of an event that was given by name.
     pub fn group_of(&self, event: &str) -> Group {
         let of = |globs: &[String]| globs.iter().any(|glob| matches_event(glob, event));
         self.opens.iter().find(|(_, globs)| of(globs)).map_or(self.group, |(group, _)| *group)

@@ -1,4 +1,4 @@
-//! Filters that are set where the user sets none.
+//! Filters that are set by default.
 
 use serde::Deserialize;
 
@@ -8,26 +8,26 @@ use super::words::Words;
 use crate::discover::Pmu;
 use crate::discover::event::{AliasValue, EventAlias};
 
-/// A filter that is set where the user sets none.
+/// A filter that is set by default.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DefaultFilter {
-    /// What is set: all of it or, once one of these terms is given, none of it.
+    /// The terms and values. None of them is set if the user gives one of the terms.
     #[serde(deserialize_with = "super::family::values")]
     pub terms: EventAlias,
-    /// The events it is for, `*` for anything; empty: all.
+    /// The events; `*` matches anything; empty: all.
     #[serde(default)]
     pub events: Vec<String>,
-    /// Other terms that keep it from being set.
+    /// Other terms that prevent it.
     #[serde(default)]
     pub unless: Vec<String>,
-    /// The processors it is for, patterns as [`super::family::Family::processors`]. Empty: any.
+    /// The processors, with patterns as in [`super::family::Family::processors`]. Empty: any.
     #[serde(default)]
     pub processors: Vec<String>,
 }
 
 impl DefaultFilter {
-    /// Whether it is for this event of the PMU; `None` stands for an event without a name.
+    /// Whether it applies to this event of the PMU; `None` stands for an event without a name.
     pub fn is_for(&self, pmu: &Pmu, event: Option<&str>) -> bool {
         let listed = |event: &str| self.events.iter().any(|glob| matches_event(glob, event));
         is_of(&self.processors, pmu) && (self.events.is_empty() || event.is_some_and(listed))
@@ -35,7 +35,7 @@ impl DefaultFilter {
 }
 
 impl Words<'_> {
-    /// The value that a term of an event has by default; `None` where it has none.
+    /// The default value of a term of an event; `None` if it has none.
     pub fn default_value(&self, term: &str, event: &str) -> Option<u64> {
         let rules = self.family?.filters.iter().filter(|rule| rule.is_for(self.pmu, Some(event)));
         let mut terms = rules.flat_map(|rule| &rule.terms.terms);

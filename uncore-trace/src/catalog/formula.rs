@@ -1,12 +1,13 @@
-//! Formulas of metrics: parsed once, evaluated on readings.
+//! Formulas of metrics: parsed once, evaluated for each reading.
 //!
-//! Numbers, names, `+ - * /` and parentheses; `*` and `/` bind tighter, equal ones go from the left.
-//! A name is a letter or `_`, then letters, digits, `_` and `.`, and `-` where a name's character
-//! follows it at once, as event names have them: subtraction is written with a blank before it.
+//! A formula has numbers, names, `+ - * /` and parentheses. `*` and `/` take precedence; operators
+//! of equal precedence are evaluated from the left. A name starts with a letter or `_`, followed by
+//! letters, digits, `_` and `.`, and by `-` if a character of a name follows directly, as in event
+//! names. So subtraction needs a blank before the `-`.
 //!
-//! Guarantees: no text panics or recurses without bound, an error has its column, and a value that
-//! is no number (a division by zero above all) makes the whole result undefined, never 0 or
-//! infinite: `x / (y / 0)` is undefined too, where IEEE arithmetic says 0.
+//! Guarantees: no text causes a panic or unbounded recursion. An error has its column. An undefined
+//! value (above all a division by zero) makes the whole result undefined, never 0 or infinite: `x /
+//! (y / 0)` is undefined too, where IEEE arithmetic gives 0.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -16,7 +17,7 @@ use serde::{Deserialize, Deserializer};
 
 use super::spec::At;
 
-/// Parentheses and signs within each other; each is a few frames of the stack.
+/// Largest depth of nested parentheses and signs; each takes a few stack frames.
 const MAX_DEPTH: usize = 64;
 
 /// A formula and its text.
@@ -31,7 +32,7 @@ enum Node {
     Number(f64),
     Name(String),
     Negative(Box<Node>),
-    /// First operand, then the others with the operator before each: a chain of one precedence.
+    /// The first operand, then pairs of operator and operand: a chain with one precedence.
     Chain(Box<Node>, Vec<(Operator, Node)>),
 }
 
@@ -56,8 +57,8 @@ impl Operator {
 }
 
 impl Formula {
-    /// The value with `of` giving that of each name; `None` where it is undefined. A name without a
-    /// finite value is undefined too.
+    /// The value, with `of` giving that of each name; `None` if it is undefined. A name without a
+    /// finite value makes it undefined.
     pub fn evaluate(&self, of: &dyn Fn(&str) -> Option<f64>) -> Option<f64> {
         self.root.evaluate(of)
     }
@@ -71,7 +72,7 @@ impl Formula {
         names
     }
 
-    /// The names that something is divided by.
+    /// The names in divisors.
     pub fn divisors(&self) -> BTreeSet<&str> {
         let mut divisors = BTreeSet::new();
         self.root.names(&mut |name, divides| {
@@ -95,7 +96,7 @@ impl Node {
         }
     }
 
-    /// Calls `each` with every name and whether it stands in a divisor.
+    /// Calls `each` with every name and whether it is in a divisor.
     fn names<'a>(&'a self, each: &mut dyn FnMut(&'a str, bool)) {
         match self {
             Self::Number(_) => {}
@@ -138,7 +139,7 @@ impl<'de> Deserialize<'de> for Formula {
     }
 }
 
-/// Whether `c` can stand in a name, `-` aside.
+/// Whether `c` can be in a name, apart from `-`.
 fn in_name(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_' || c == '.'
 }
@@ -150,7 +151,7 @@ struct Parser {
 }
 
 impl Parser {
-    /// The next character that is no blank.
+    /// The next character that is not a blank.
     fn peek(&mut self) -> Option<char> {
         while self.chars.get(self.at).is_some_and(|c| c.is_whitespace()) {
             self.at += 1;
@@ -197,7 +198,7 @@ impl Parser {
         }
     }
 
-    /// What stands in parentheses, or behind a sign.
+    /// The content of parentheses, or the operand of a sign.
     fn nested(&mut self, opening: char) -> Result<Node, At> {
         let opened = self.at + 1;
         if self.depth == MAX_DEPTH {
@@ -222,7 +223,7 @@ impl Parser {
         Ok(node)
     }
 
-    /// Digits with a point and an exponent.
+    /// Digits, with an optional point and exponent.
     fn number(&mut self) -> Result<Node, At> {
         let start = self.at;
         while let Some(&c) = self.chars.get(self.at) {
@@ -338,7 +339,7 @@ mod tests {
         assert!("-".repeat(100_000).parse::<Formula>().is_err());
     }
 
-    /// A formula with its value by another way: each operation as it is made.
+    /// A formula, with its value computed independently while it is generated.
     fn expression() -> impl Strategy<Value = (String, Option<f64>)> {
         let leaf = (0_u32..20).prop_map(|n| {
             let value = f64::from(n % 5);
@@ -378,7 +379,7 @@ mod tests {
             let text = parts.iter().fold("1".to_owned(), |text, (op, n)| {
                 text + " " + ["+", "-", "*", "/"][*op] + " " + &n.to_string()
             });
-            // Without precedence: terms of products, then their sum.
+            // Without precedence rules: first the products, then their sum.
             let (mut sum, mut term) = (0.0, 1.0);
             for (op, n) in &parts {
                 let n = f64::from(*n);

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// What a user asks for with `-p`: one vocabulary over all vendors.
+/// A group of `-p`: the same names for all vendors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Group {
@@ -24,7 +24,7 @@ pub enum Group {
     Energy,
     /// Core PMUs.
     Core,
-    /// Kernel counters, there on every machine.
+    /// Kernel counters, which every machine has.
     Host,
 }
 

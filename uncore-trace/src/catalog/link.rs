@@ -1,5 +1,5 @@
-//! What shares one limit: a memory, a root port, a link to another chip, and which events count the
-//! bytes that go over it.
+//! Links: a memory, a root port, a link to another chip. The counters of a link share one limit,
+//! and the catalog names the events that count its bytes.
 
 use serde::Deserialize;
 
@@ -11,41 +11,41 @@ use crate::schema::link::Direction;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Link {
-    /// What it is, for people: `memory`, `PCIe`. There is one for each socket, and of a family with
-    /// root ports one for each part of them that is counted apart.
+    /// Its kind: `memory`, `PCIe`. There is one per socket; in a family with root ports, one for
+    /// each part that is counted separately.
     pub name: String,
-    /// The events that count bytes towards the CPUs, `*` for anything.
+    /// The events that count bytes towards the CPUs; `*` matches anything.
     #[serde(default, rename = "in")]
     pub into: Vec<String>,
     /// The events that count bytes from the CPUs.
     #[serde(default)]
     pub out: Vec<String>,
-    /// The events that count both ways together.
+    /// The events that count the sum of both directions.
     #[serde(default)]
     pub both: Vec<String>,
-    /// Metrics that tell how long what goes over it takes, in ns; of any family.
+    /// Metrics of its latency, in ns, of any family.
     #[serde(default)]
     pub latency: Vec<String>,
-    /// The most that goes over one.
+    /// Its peak rates.
     #[serde(default, rename = "peak")]
     pub peaks: Vec<Peak>,
 }
 
-/// The most bytes a second that a data sheet says.
+/// A peak rate from a data sheet.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Peak {
-    /// Of which direction; of both: for their sum.
+    /// The direction; `both` is the sum of the two.
     pub direction: Direction,
     /// GB/s (1e9 bytes).
     #[serde(deserialize_with = "positive")]
     pub gb_per_s: f64,
-    /// Which document says it.
+    /// The document that states it.
     pub source: String,
 }
 
 impl Link {
-    /// The direction that an event counts; `None` where it counts none of this link.
+    /// The direction that an event counts; `None` if it counts no bytes of this link.
     pub fn direction(&self, event: &str) -> Option<Direction> {
         let has = |globs: &[String]| globs.iter().any(|glob| matches_event(glob, event));
         [(Direction::In, &self.into), (Direction::Out, &self.out), (Direction::Both, &self.both)]
@@ -67,7 +67,7 @@ mod tests {
                 for glob in globs.clone() {
                     let unit = family.unit(&glob.replace('*', "x").replace('#', "0"));
                     let of = format!("{}: {} {glob}", family.family, link.name);
-                    // Of others sysfs tells the unit.
+                    // For other events sysfs has the unit.
                     assert!(unit.is_none_or(|(unit, _)| unit == "bytes"), "{of}");
                     let by = family.links.iter().filter(|link| link.direction(glob).is_some());
                     assert_eq!(by.count(), 1, "{of}");

@@ -1,8 +1,9 @@
-//! Metrics: values with a unit that people read, computed from readings.
+//! Metrics: values with a unit, computed from readings.
 //!
 //! The catalog describes them ([`Metric`], [`Constant`]), planning finds their inputs
-//! ([`Planned`]), and [`evaluate`] turns counts into a value. Always from the counts of the whole
-//! time asked about, never from values of shorter times: a ratio of sums is not a mean of ratios.
+//! ([`Planned`]), and [`evaluate`] computes a value from counts. It always uses the counts of the
+//! whole time in question, not values of shorter times, because a ratio of sums is not a mean of
+//! ratios.
 
 use std::collections::BTreeMap;
 
@@ -14,61 +15,64 @@ use super::spec::{self, Term};
 use crate::discover::event::number;
 pub use crate::schema::metric::{Across, Input, Planned};
 
-/// The name formulas have for the time counted, in ns.
+/// The name of the counted time, in ns, in formulas.
 pub const DURATION_NS: &str = "duration_ns";
 
 /// One metric of a family.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Metric {
-    /// Its name: lower-case words joined by `_`; the same quantity has one name in all families.
+    /// Its name: lower-case words joined by `_`. The same quantity has the same name in all
+    /// families.
     #[serde(deserialize_with = "words")]
     pub name: String,
-    /// What it says, one line.
+    /// Description in one line.
     pub about: String,
     /// Unit of the value: `GB/s` (1e9 bytes), `MB/s`, `ns`, `GHz`, `%`, `1` for a ratio, `req/cycle`,
     /// `cycles`, `W`, `MPKI` (misses per thousand instructions), `PKI`, `FLOP/s`.
     pub unit: String,
-    /// From events of the family in their unit (bytes, not beats), constants and [`DURATION_NS`].
+    /// A formula of events of the family in their unit (bytes, not beats), constants and
+    /// [`DURATION_NS`].
     pub formula: Formula,
-    /// How instances make one value.
+    /// How the values of instances are combined.
     pub across: Across,
-    /// Names of the formula that are an event with terms, as they stand between the slashes.
+    /// Names in the formula that stand for an event with terms, written as between slashes.
     #[serde(default, deserialize_with = "events")]
     pub inputs: BTreeMap<String, Vec<Term>>,
-    /// Processors for which the formula holds, same patterns as a family's. Empty: any that no
-    /// metric of this name before it is for.
+    /// Processors for which the formula holds, with the patterns of a family. Empty: all that no
+    /// earlier metric with this name is for.
     #[serde(default)]
     pub processors: Vec<String>,
-    /// A family that is on every machine for which the terms of the inputs hold, and on no other.
+    /// A family: the inputs' terms are valid only on machines that have it.
     pub only_with: Option<String>,
-    /// Whether it has the vendor's name and formula: only its whole name asks for it.
+    /// Whether it has the vendor's name and formula. It is selected by its full name only.
     #[serde(skip)]
     pub vendor: bool,
 }
 
-/// A name of a family's formulas that is not an event.
+/// A name in a family's formulas that is not an event.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Constant {
     /// The name.
     #[serde(deserialize_with = "words")]
     pub name: String,
-    /// The file of the PMU's `caps/` folder that has it; 0 there means not known.
+    /// The file in the PMU's directory `caps/` with its value; 0 means unknown.
     pub caps: Option<String>,
-    /// The filter term in which the set bits are counted.
+    /// The filter term whose set bits are counted.
     pub bits_of: Option<String>,
-    /// Processors that it is for, same patterns as a family's. Empty: any that no constant of this
-    /// name before it is for.
+    /// Processors, with the patterns of a family. Empty: all that no earlier constant with this
+    /// name is for.
     #[serde(default)]
     pub processors: Vec<String>,
-    /// The value where neither says; without it, metrics with this name cannot be computed there.
+    /// The value if there is no other source. Without it, metrics with this name cannot be
+    /// computed.
     pub value: Option<f64>,
 }
 
 impl Constant {
-    /// The value on a PMU whose `caps/` files are `caps`, for an input whose filter has `bits`;
-    /// `None` where it is not known.
+    /// The value on a PMU with the files `caps`, for an input whose filter has `bits`; `None` if
+    /// unknown.
     pub fn on(&self, caps: &BTreeMap<String, String>, bits: Option<u64>) -> Option<f64> {
         let said = self.caps.as_ref().and_then(|file| number(caps.get(file)?).ok());
         let said = said.or_else(|| bits.map(|bits| u64::from(bits.count_ones())));
@@ -100,26 +104,25 @@ fn words<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     Err(D::Error::custom(format!("{text:?} is not a name of lower-case words joined by _")))
 }
 
-/// What a metric comes to.
+/// The value of a metric.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
     /// A finite value in the metric's unit.
     Number(f64),
-    /// Something was divided by zero: nothing happened of what the metric is a ratio of.
+    /// Division by zero: the denominator of the ratio did not occur.
     Undefined,
     /// These inputs have no count.
     Missing(Vec<String>),
 }
 
-/// The value of one metric over some of its instances: those of a socket, or all.
+/// Evaluates a metric over some of its instances: those of a socket, or all.
 ///
-/// `count` gives the count of a counter in its unit, scaled up where it did not run all the time,
-/// and `None` where it did not run at all; `duration_ns` is the time counted, the same for all.
-/// An instance without the count of an input is left out, as a counter that did not run adds nothing
-/// to a sum; inputs are [`Value::Missing`] where no instance has them all.
-/// Instances of different families add up only with [`Across::Sum`]; pooled they are
-/// [`Value::Undefined`], as is the value of no instance. A constant that differs between pooled
-/// instances counts with its mean, which is exact where their clocks are the same.
+/// `count` returns the count of a counter in its unit, scaled for multiplexing, and `None` if it
+/// did not run. `duration_ns` is the counted time, which is the same for all. An instance without
+/// the count of an input is left out; if no instance has all inputs, the result is
+/// [`Value::Missing`]. Instances of different families add up only with [`Across::Sum`]; with
+/// [`Across::Pool`] the result is [`Value::Undefined`], as it is without instances. A constant that
+/// differs between pooled instances is averaged, which is exact if their clocks are the same.
 pub fn evaluate(
     instances: &[&Planned],
     count: &dyn Fn(u32) -> Option<f64>,
@@ -201,7 +204,7 @@ mod tests {
         }
     }
 
-    /// Counter 0 has 10, 1 has 20 and so on; 9 did not run, 7 has nothing.
+    /// Counter 0 has 10, 1 has 20 and so on; 9 did not run, 7 has a count of 0.
     fn count(counter: u32) -> Option<f64> {
         match counter {
             9 => None,
@@ -238,7 +241,7 @@ mod tests {
         let other = planned("a * 2", Across::Pool, &[("a", Some(0))]);
         let same = planned("a", Across::Pool, &[("a", Some(0))]);
         assert_eq!(evaluate(&[&same, &other], &count, 5.0), Value::Undefined);
-        // One pool without a divisor is not the end of it.
+        // One pool with a divisor of 0 does not make the result undefined.
         let fine = planned("a / b", Across::Pool, &[("a", Some(0)), ("b", Some(1))]);
         assert_eq!(evaluate(&[&ratio, &fine], &count, 5.0), Value::Number(1.0));
     }

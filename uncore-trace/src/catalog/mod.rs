@@ -1,8 +1,8 @@
-//! The catalog: what is known of each PMU family beyond what sysfs says.
+//! The catalog: the knowledge of PMU families that is not in sysfs.
 //!
-//! One TOML file per family in `catalog/`, embedded. A new family is one file and one line in
-//! [`FILES`], or a file that [`Catalog::overlay`] lays over them. Names and encodings that sysfs has
-//! always win over those here.
+//! There is one embedded TOML file per family in `catalog/`. A new family is a file and a line in
+//! [`FILES`], or a file that [`Catalog::overlay`] adds. Names and encodings in sysfs always take
+//! precedence.
 
 pub mod budget;
 pub mod correction;
@@ -100,14 +100,14 @@ const FILES: &[&str] = &[
 /// All families.
 #[derive(Debug, Clone)]
 pub struct Catalog {
-    /// In the order of [`FILES`], those from outside that replace none of them first.
+    /// In the order of [`FILES`], preceded by the user's families that replace none of them.
     pub families: Vec<Family>,
-    /// The files that families were read from and that are not embedded.
+    /// The user's files.
     pub outside: Vec<String>,
 }
 
 impl Catalog {
-    /// The catalog this program carries.
+    /// The embedded catalog.
     pub fn embedded() -> Result<Self> {
         let families = FILES.iter().map(|text| {
             let first = || text.lines().find(|line| line.starts_with("family")).unwrap_or("?");
@@ -118,19 +118,19 @@ impl Catalog {
         Ok(Self { families, outside: Vec::new() })
     }
 
-    /// The family of a PMU, if it is a known one.
+    /// The family of a PMU, if known.
     pub fn family(&self, pmu: &Pmu) -> Option<&Family> {
         self.families.iter().find(|family| family.recognises(pmu))
     }
 
-    /// The unit in which `stat` prints an event of the family called `family`, where it is not the
+    /// The unit in which `stat` prints an event of the family called `family`, if it is not the
     /// event's own.
     pub fn stat_unit(&self, family: &str, event: &str) -> Option<&StatUnit> {
         self.families.iter().find(|its| its.family == family)?.stat_unit(event)
     }
 
-    /// The family whose name `pmu` bears while its identifier is another's: events by name could
-    /// mean something else on it.
+    /// The family with the name of `pmu` but another identifier: its event names could mean
+    /// something else on this PMU.
     pub fn impostor(&self, pmu: &Pmu) -> Option<&Family> {
         let named = |family: &&Family| family.names.iter().any(|name| matches(name, &pmu.name));
         let named = self.families.iter().find(named).filter(|_| self.family(pmu).is_none());

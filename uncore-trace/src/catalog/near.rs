@@ -1,14 +1,14 @@
-//! Which CPUs are near a PMU: those that are meant where a cause of traffic is `cpu`.
+//! The CPUs near a PMU, which are those that the cause `cpu` means.
 //!
-//! What a counter sees in all is decided by its [causes](super::source::Cause) too: the traffic of
-//! other sockets is that of all CPUs that are not near.
+//! What a counter sees also depends on its [causes](super::source::Cause): the traffic of other
+//! sockets is that of all CPUs that are not near.
 
 use serde::Deserialize;
 
 use super::family::Family;
 use super::pattern::matches_event;
 
-/// What CPUs near a PMU have in common with its reader CPU.
+/// What CPUs near a PMU share with its reader CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Near {
@@ -20,20 +20,20 @@ pub enum Near {
     Cache,
     /// The core: its hardware threads.
     Core,
-    /// That they are online: near and far cannot be told apart.
+    /// Nothing: near and far CPUs cannot be distinguished.
     All,
 }
 
-/// CPUs near a PMU, where its driver does not say or another set holds for certain events.
+/// The CPUs near a PMU, if its driver does not say or certain events differ.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NearRule {
-    /// What they have in common with the reader CPU.
+    /// What they share with the reader CPU.
     pub cpus: Near,
     /// With `cache`: the number of the cache within the reader CPU's socket, from 0 in the order of
-    /// its first CPU, in place of the reader CPU's own.
+    /// its first CPU, instead of the reader CPU's own cache.
     pub index: Option<usize>,
-    /// The events, `*` for anything.
+    /// The events; `*` matches anything.
     #[serde(default = "super::pattern::any")]
     pub events: Vec<String>,
 }

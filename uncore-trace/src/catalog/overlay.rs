@@ -1,7 +1,7 @@
-//! Families that the program does not carry, laid over those it does.
+//! Adds the user's families to the embedded ones.
 //!
-//! Guarantees: what a file says wrong is an error of one line with the file's name, and the line or
-//! field where there is one; a catalog with an error in it is not used in part.
+//! Guarantees: an error in a file is one line with the file's name and, if known, the line or
+//! field. A catalog with an error is not used in part.
 
 use std::collections::BTreeMap;
 
@@ -16,17 +16,17 @@ use crate::text::toml_error;
 pub struct FamilyFile {
     /// Its name, for errors and the recording's metadata.
     pub name: String,
-    /// What it holds.
+    /// Its content.
     pub text: String,
 }
 
 impl Catalog {
-    /// Lays the files of one directory over the families there are: one of the same name is
-    /// replaced in its place, the others come before all there are, in the order of the files.
+    /// Adds the files of one directory. A family with the name of an existing one replaces it;
+    /// others come before all existing ones, in the order of the files.
     ///
     /// # Errors
     ///
-    /// The first file that is no family, or one that another of `files` has already.
+    /// The first file that is not a valid family, or whose family another of `files` has.
     pub fn overlay(&mut self, files: Vec<FamilyFile>) -> Result<()> {
         let mut from = BTreeMap::new();
         let mut others = Vec::new();
@@ -129,7 +129,7 @@ mod tests {
             refused("about = 'x'\nnames = []\ngroup = 'mem'\n"),
             refused("about = 'x'\nnames = 'x_#'\n"),
             refused("about = 'x'\nnames = ['x']\ngroup = 'memory'\n"),
-            // What there is changes with the catalog's vocabulary.
+            // The list of known keys changes with the catalog's vocabulary.
             with("colour = 1\n").split(", expected").next().unwrap_or_default().to_owned(),
             with("[[unit]]\nevents = ['*']\nunit = 'bytes'\nfactor = -1\n"),
             with("[[unit]]\nevents = ['*']\n"),

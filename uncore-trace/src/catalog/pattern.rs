@@ -1,17 +1,17 @@
 //! Patterns of names in the catalog.
 
-/// Whether an event name fits a pattern or one of several joined by `|`, whatever the case of either.
+/// Whether an event name matches a pattern, or one of several joined by `|`; case-insensitive.
 pub fn matches_event(pattern: &str, event: &str) -> bool {
     let event = event.to_ascii_lowercase();
     pattern.split('|').any(|one| matches(&one.to_ascii_lowercase(), &event))
 }
 
-/// The list that every name fits, where a catalog file gives none.
+/// The default list, which matches every name.
 pub fn any() -> Vec<String> {
     vec!["*".to_owned()]
 }
 
-/// `#` is one or more hex digits, `*` is anything, all else is itself.
+/// `#` matches one or more hex digits, `*` matches anything, other characters match themselves.
 pub fn matches(pattern: &str, text: &str) -> bool {
     let Some(at) = pattern.find(['#', '*']) else { return pattern == text };
     let Some(rest) = text.strip_prefix(&pattern[..at]) else { return false };

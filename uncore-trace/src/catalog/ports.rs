@@ -1,31 +1,30 @@
-//! Which root port a PCIe counter is for: how a family splits its traffic and finds its devices.
+//! How a family of PCIe counters divides its traffic by root port, and how its devices are found.
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
-/// How the root ports of one PMU instance are told apart.
+/// How the root ports of a PMU instance are distinguished.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ports {
-    /// How a device is found; what is known of where it sits decides.
+    /// How the location of a device is found.
     pub by: Locate,
-    /// The term with one bit for each root port; none where an instance is one port or the ports
-    /// are events of their own.
+    /// The term with one bit per root port; `None` if an instance is one port, or if ports have
+    /// separate events.
     pub term: Option<String>,
-    /// How many bits are used, at most 64.
+    /// Number of bits in use, at most 64.
     #[serde(default, deserialize_with = "ports")]
     pub count: u32,
-    /// The events it goes for, `*` for anything.
+    /// The events that it applies to; `*` matches anything.
     #[serde(default = "super::pattern::any")]
     pub events: Vec<String>,
-    /// The events that count the bytes devices read from memory (a disk is written to, a packet is
-    /// sent).
+    /// The events that count the bytes that devices read from memory (disk writes, sent packets).
     #[serde(default)]
     pub reads: Vec<String>,
-    /// The events that count the bytes devices write to memory.
+    /// The events that count the bytes that devices write to memory.
     #[serde(default)]
     pub writes: Vec<String>,
-    /// What else can single out one device: its requester id.
+    /// A filter by requester id, which can select a single device.
     pub requester: Option<Requester>,
 }
 
@@ -36,14 +35,14 @@ fn ports<'de, D: Deserializer<'de>>(from: D) -> Result<u32, D::Error> {
     }
 }
 
-/// A filter on the id of one device.
+/// A filter by the id of a device.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Requester {
     /// The term that takes bus << 8 | device << 3 | function.
     pub term: String,
-    /// The term that enables it, where giving the id does not. It is of a family whose PMUs have one
-    /// register for the id; without it each counter has its own.
+    /// The term that enables it, if giving the id does not. The PMUs of such a family have one
+    /// register for the id; otherwise each counter has its own.
     pub with: Option<String>,
 }
 
@@ -53,8 +52,8 @@ pub enum Locate {
     /// NVIDIA Grace: the PCI domain is socket << 4 | root port.
     #[serde(rename = "grace domain")]
     GraceDomain,
-    /// NVIDIA Tegra410: a designated vendor-specific capability of the root port has socket, root
-    /// complex and root port.
+    /// NVIDIA Tegra410: a designated vendor-specific capability of the root port has the socket,
+    /// root complex and root port.
     #[serde(rename = "tegra410 dvsec")]
     Tegra410Dvsec,
     /// Linux' `dwc_rootport_<domain << 16 | bus << 8 | device << 3 | function>`.
@@ -63,10 +62,10 @@ pub enum Locate {
     /// Alibaba's `pcie_bdf_<domain << 24 | bus << 16 | device << 8 | function>`.
     #[serde(rename = "pcie_bdf name")]
     PcieBdfName,
-    /// Kunpeng: the root port is between `bdf_min` and `bdf_max`, which are beside the PMU.
+    /// Kunpeng: the root port is between `bdf_min` and `bdf_max` in the PMU's directory.
     #[serde(rename = "hisi bdf range")]
     HisiBdfRange,
-    /// Intel: `die<N>` files beside the PMU have `domain:bus` of the root bus.
+    /// Intel: `die<N>` files in the PMU's directory have the `domain:bus` of the root bus.
     #[serde(rename = "intel die")]
     IntelDie,
 }

@@ -1,5 +1,5 @@
-//! Terms that drivers accept and that then count something else, or nothing: the rules by which such
-//! an event or group is refused before anything is opened.
+//! Rules for terms that a driver accepts but that then count something else, or nothing. An event
+//! or group that breaks a rule is refused before anything is opened.
 
 use serde::Deserialize;
 
@@ -11,99 +11,99 @@ use crate::discover::Pmu;
 use crate::discover::format::WORDS;
 use crate::text::printable;
 
-/// A term that has no effect, or counts nothing, without another.
+/// A term that has no effect, or counts nothing, without another one.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Needs {
     /// The term.
     pub term: String,
-    /// What it needs.
+    /// The term that it requires.
     pub with: String,
 }
 
-/// Two terms of which only one may be given.
+/// Two terms that exclude each other.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Excludes {
-    /// One.
+    /// One term.
     pub term: String,
-    /// The other.
+    /// The other term.
     pub other: String,
 }
 
-/// Terms that select by their bits, of which at least one must be set.
+/// A mask: terms of which at least one bit must be set.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Mask {
     /// The terms; one bit in any of them is enough.
     pub terms: Vec<String>,
-    /// Terms that select in their place: while one of them is set, no bit is needed.
+    /// Terms that replace the mask: with one of them, no bit is needed.
     #[serde(default)]
     pub unless: Vec<String>,
-    /// What the lowest bits are for, as the PMU's `peer` file names it: with `gpu` and `nr_gpu=2`
-    /// there are two bits.
+    /// What the lowest bits select, as named in the PMU's `peer` file: `gpu` with `nr_gpu=2` means
+    /// two bits.
     pub peer: Option<String>,
 }
 
-/// Terms in which all counters of a PMU must agree.
+/// Terms that must be equal for all counters of a PMU.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OneValue {
     /// The terms.
     pub terms: Vec<String>,
-    /// Events that have none of them, `*` for anything.
+    /// Events that do not have these terms; `*` matches anything.
     #[serde(default)]
     pub except: Vec<String>,
 }
 
-/// What the leader of a brace group must be.
+/// Requirements for the leader of a brace group.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Leader {
-    /// Terms that it must have with the value of each member that has them.
+    /// Terms that must be equal to those of each member that has them.
     #[serde(default)]
     pub terms: Vec<String>,
-    /// Whether it may be a software event.
+    /// Whether a software event may lead.
     #[serde(default = "super::family::yes")]
     pub software: bool,
 }
 
-/// What the user must know when certain events are counted.
+/// A note that is shown when certain events are counted.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Note {
-    /// The events, `*` for anything.
+    /// The events; `*` matches anything.
     #[serde(default = "super::pattern::any")]
     pub events: Vec<String>,
-    /// One line.
+    /// The text, one line.
     pub text: String,
 }
 
 impl Note {
-    /// Whether it is about an event.
+    /// Whether it applies to an event.
     pub fn is_about(&self, event: &str) -> bool {
         self.events.iter().any(|glob| matches_event(glob, event))
     }
 }
 
-/// Whether a PMU is part of a processor that one of the patterns names; without patterns, of any.
+/// Whether a PMU belongs to a processor that matches one of the patterns; without patterns, any.
 pub fn is_of(processors: &[String], pmu: &Pmu) -> bool {
     let of = |processor: &String| processors.iter().any(|one| matches(one, processor));
     processors.is_empty() || pmu.processor.as_ref().is_some_and(of)
 }
 
-/// One event as it would be opened.
+/// An event before it is opened.
 pub(super) struct Attempt<'a> {
     /// The config words.
     pub config: &'a [u64; WORDS],
-    /// The terms that the user gave it.
+    /// The terms that the user gave.
     pub given: &'a [&'a str],
-    /// The terms of the leader of its group, whose filter some drivers hand down.
+    /// The terms of its group leader, whose filter some drivers pass on.
     pub leader: &'a [Term],
 }
 
 impl Words<'_> {
-    /// Why an event would not count what its terms say; `None` where nothing is known against it.
+    /// Why an event would not count what its terms say; `None` if no problem is known.
     pub(super) fn refusal(&self, attempt: &Attempt<'_>) -> Option<String> {
         let family = self.family?;
         let pmu = printable(&self.pmu.name);
@@ -130,11 +130,11 @@ impl Words<'_> {
             .find_map(|mask| self.no_bit(mask, attempt).or_else(|| self.no_peer(mask, attempt)))
     }
 
-    /// That no bit of a mask is set that the user gave.
+    /// A message if the user's event sets no bit of a mask.
     fn no_bit(&self, mask: &Mask, attempt: &Attempt<'_>) -> Option<String> {
         let is_given = |term: &String| {
             let word = self.format(term).map(|format| format.word());
-            // The first word has the event in it, too.
+            // The first word also has the event in it.
             let whole = word.filter(|word| *word > 0).map(|word| WHOLE_WORDS[word]);
             attempt.given.contains(&term.as_str())
                 || whole.is_some_and(|whole| attempt.given.contains(&whole))
@@ -155,7 +155,7 @@ impl Words<'_> {
         })
     }
 
-    /// That a mask has a bit for a peer that is not there.
+    /// A message if a mask selects a peer that does not exist.
     fn no_peer(&self, mask: &Mask, attempt: &Attempt<'_>) -> Option<String> {
         let peer = mask.peer.as_ref()?;
         let count = *self.pmu.peers.get(peer)?;

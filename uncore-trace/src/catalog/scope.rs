@@ -1,8 +1,8 @@
-//! What there is one instance of a PMU for.
+//! The hardware unit that has one instance of a PMU.
 
 use serde::{Deserialize, Serialize};
 
-/// What there is one instance of a PMU for.
+/// The hardware unit that has one instance of a PMU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scope {
@@ -14,7 +14,7 @@ pub enum Scope {
     /// A PCIe root port.
     #[serde(rename = "root port")]
     RootPort,
-    /// A mesh: a die.
+    /// A mesh, which is a die.
     Mesh,
     /// A NUMA node.
     Node,
@@ -22,7 +22,7 @@ pub enum Scope {
     Channel,
     /// A slice of the last-level cache.
     Slice,
-    /// A last-level cache, where a socket has several.
+    /// A last-level cache, if a socket has several.
     Cache,
     /// A link between sockets.
     Link,
@@ -31,7 +31,7 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// Its name, as catalog files have it.
+    /// Its name in catalog files.
     pub fn name(self) -> &'static str {
         match self {
             Self::Socket => "socket",

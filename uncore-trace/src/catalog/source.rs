@@ -1,7 +1,7 @@
-//! Who causes the traffic that an event counts, where the hardware tells.
+//! The causes of the traffic that an event counts, as far as the hardware distinguishes them.
 //!
-//! Data only: splitting CPU-caused from device-caused traffic by filter or event comes before any
-//! model of who caused what, and needs no guess.
+//! Data only. Separating traffic of CPUs from that of devices by filter or event comes before any
+//! statistical model, and needs no estimate.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -15,15 +15,15 @@ use super::pattern::matches_event;
 use crate::discover::Pmu;
 use crate::discover::event::{AliasTerm, AliasValue, EventAlias};
 
-/// What starts the requests that are counted.
+/// What causes the counted requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Cause {
-    /// CPUs near the PMU, as those of its socket: tasks and interrupts on them.
+    /// CPUs near the PMU, such as those of its socket: their tasks and interrupts.
     Cpu,
-    /// Devices, GPUs too: a task only asked for it, some time before.
+    /// Devices, including GPUs. The task that requested the transfer did so earlier.
     Device,
-    /// Another socket or die: its CPUs, and its devices where the hardware does not tell.
+    /// Another socket or die: its CPUs, and its devices if the hardware does not distinguish them.
     Remote,
 }
 
@@ -37,25 +37,25 @@ impl fmt::Display for Cause {
     }
 }
 
-/// What can cause certain events.
+/// The causes of certain events.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Source {
     /// The causes, at least one.
     #[serde(deserialize_with = "causes")]
     pub cause: Vec<Cause>,
-    /// The events, `*` for anything.
+    /// The events; `*` matches anything.
     #[serde(default = "super::pattern::any")]
     pub events: Vec<String>,
-    /// The filter that leaves only these causes, to be set alone among those of the family's sources;
-    /// without one, the events have no causes but these.
+    /// The filter that selects only these causes; it is used alone among the filters of the
+    /// family's sources. Without one, the events have no other causes.
     #[serde(default, deserialize_with = "super::family::optional_values")]
     pub terms: Option<EventAlias>,
-    /// Only for PMUs whose `peer` file names this kind: `gpu`, `cpu`, `cxlmem`.
+    /// Only for PMUs whose `peer` file has this kind: `gpu`, `cpu`, `cxlmem`.
     pub peer: Option<String>,
 }
 
-/// One cause, or a list of them.
+/// One cause, or a list of causes.
 fn causes<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Cause>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged, expecting = "expected `cpu`, `device`, `remote`, or a list of these")]
@@ -71,8 +71,8 @@ fn causes<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Cause>, D::Error> {
 }
 
 impl Family {
-    /// What can cause what `event` of a PMU counts with `filter`, as a counter of the plan writes it
-    /// (`term=0x1,...`); empty where that is not known.
+    /// The possible causes of what `event` of a PMU counts with `filter`, in the form of a planned
+    /// counter (`term=0x1,...`); empty if unknown.
     pub fn causes(&self, pmu: &Pmu, event: &str, filter: &str) -> BTreeSet<Cause> {
         let has_peer = |source: &&Source| {
             source.peer.as_ref().is_none_or(|peer| pmu.peers.get(peer).is_some_and(|n| *n > 0))
@@ -83,8 +83,8 @@ impl Family {
         sources.flat_map(|its| its.cause.clone()).collect()
     }
 
-    /// The filters under which `event` is counted for `group`, one for each source; a single empty
-    /// one where it is counted as a whole.
+    /// The filters with which `event` is counted for `group`, one per source; a single empty one if
+    /// it is counted as a whole.
     pub(crate) fn parts_by_source(&self, event: &str, group: Group) -> Vec<Vec<(String, u64)>> {
         let of = |source: &&Source| source.events.iter().any(|glob| matches_event(glob, event));
         let filters = self.sources.iter().filter(of).filter_map(|source| source.terms.as_ref());

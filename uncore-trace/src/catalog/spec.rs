@@ -1,7 +1,7 @@
-//! The grammar of `-e`: perf's event texts, into plain data.
+//! The grammar of `-e`: parses perf's event texts into plain data.
 //!
-//! Knows no machine: whether a PMU or term exists is decided later. Every part keeps its column,
-//! so that an error, here or later, can point at it.
+//! It does not depend on a machine: whether a PMU or term exists is checked later. Every part keeps
+//! its column for error messages.
 
 use std::fmt;
 
@@ -10,9 +10,9 @@ use crate::discover::event::number;
 /// An error in an event text, at a column counted in characters from 1.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct At {
-    /// Where.
+    /// The column.
     pub column: usize,
-    /// What is wrong there.
+    /// The message.
     pub message: String,
 }
 
@@ -31,34 +31,34 @@ impl fmt::Display for At {
 
 impl std::error::Error for At {}
 
-/// What a term is given.
+/// The value of a term.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TermValue {
     /// `term`
     Bare,
     /// `term=0x3`
     Number(u64),
-    /// `term=cycles`: the value the event of that name has for the term.
+    /// `term=cycles`: the value that the event of that name has for the term.
     Symbol(String),
 }
 
 /// One term between the slashes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Term {
-    /// A format, an event, or `config` and its like.
+    /// A format, an event, or a word like `config`.
     pub name: String,
-    /// What it is given.
+    /// Its value.
     pub value: TermValue,
-    /// Where it starts.
+    /// Its column.
     pub column: usize,
 }
 
 /// One event as typed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EventSpec {
-    /// What stands before the slash; `None` for a bare name.
+    /// The part before the slash; `None` for a bare name.
     pub pmu: Option<String>,
-    /// The terms between the slashes; a bare name is the only term.
+    /// The terms between the slashes; for a bare name, the name as the only term.
     pub terms: Vec<Term>,
     /// Where the event starts.
     pub column: usize,
@@ -69,16 +69,16 @@ pub struct EventSpec {
 pub enum Item {
     /// A single event.
     One(EventSpec),
-    /// `{a,b}`: counted together. `:W` allows the kernel to refuse that.
+    /// `{a,b}`: events that are counted together. `:W` allows the kernel to refuse that.
     Group {
-        /// The events in order; the first leads.
+        /// The events in order; the first is the leader.
         members: Vec<EventSpec>,
         /// Whether `:W` was given.
         weak: bool,
     },
 }
 
-/// Reads the text of one `-e`. Quotes around an item, left over from a shell, are skipped.
+/// Parses the text of one `-e`. Quotes around an item, left over from a shell, are skipped.
 pub fn parse(text: &str) -> Result<Vec<Item>, At> {
     let mut cursor = Cursor { chars: text.chars().collect(), at: 0 };
     let mut items = Vec::new();
@@ -95,7 +95,7 @@ pub fn parse(text: &str) -> Result<Vec<Item>, At> {
     }
 }
 
-/// Reads what stands between the slashes of an event.
+/// Parses the text between the slashes of an event.
 pub fn terms(text: &str) -> Result<Vec<Term>, At> {
     let mut cursor = Cursor { chars: text.chars().chain(['/']).collect(), at: 0 };
     let terms = cursor.terms()?;
@@ -150,7 +150,7 @@ impl Cursor {
         self.chars[start..self.at].iter().collect()
     }
 
-    /// After `{`.
+    /// Parses a group after `{`.
     fn group(&mut self) -> Result<Item, At> {
         let opened = self.at;
         let mut members = Vec::new();
@@ -192,7 +192,7 @@ impl Cursor {
         Ok(spec)
     }
 
-    /// After the first `/`, through the second.
+    /// Parses terms after the first `/`, including the second one.
     fn terms(&mut self) -> Result<Vec<Term>, At> {
         let opened = self.at;
         let mut terms = Vec::new();
@@ -231,10 +231,10 @@ impl Cursor {
         }
     }
 
-    /// What may follow an event or group; returns whether it says `W`.
+    /// Parses the modifiers of an event or group. Returns whether `W` is among them.
     ///
-    /// perf's other modifiers choose what a *core* counter leaves out (`u`, `k`, `h`) or how it is
-    /// sampled. Uncore PMUs refuse them, and leaving them out would count something else.
+    /// perf's other modifiers select what a *core* counter excludes (`u`, `k`, `h`) or how it
+    /// samples. Uncore PMUs refuse them, and ignoring them would count something else.
     fn modifiers(&mut self, group: bool) -> Result<bool, At> {
         let column = self.column();
         self.eat(':');
@@ -264,8 +264,8 @@ mod tests {
 
     use super::*;
 
-    /// Event texts of vendor documentation (NVIDIA Tegra410 and Grace, Alibaba Yitian 710), which
-    /// users paste. Each is taken as it stands.
+    /// Event texts from vendor documentation (NVIDIA Tegra410 and Grace, Alibaba Yitian 710), which
+    /// users paste. Each is accepted unchanged.
     const PUBLISHED: &[&str] = &[
         "nvidia_ucf_pmu_0/event=0x0/",
         "nvidia_ucf_pmu_0/event=0x0,src_loc_cpu=0x1,dst_loc_cmem=0x1/",

@@ -1,14 +1,14 @@
-//! "Did you mean": the known name nearest to a wrong one, and a short list of what exists.
+//! "Did you mean": the known name nearest to a wrong one, and a short list of names.
 
 use crate::text::printable;
 
-/// Likeness, 0 to 1, from which a name is worth suggesting; below it suggestions read as noise.
+/// Smallest similarity, 0 to 1, for a suggestion; less similar names would not help.
 const ALIKE: f64 = 0.55;
 
-/// How many names an error lists before it says how many more there are: what fits on two lines.
+/// Number of names in an error before the rest is given as a number: two lines.
 const SHOWN: usize = 24;
 
-/// The name most like `wrong`, if any is alike, whatever the case.
+/// The name most similar to `wrong`, if any is similar enough; case-insensitive.
 pub fn nearest<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let wrong = wrong.to_lowercase();
     let alike = |name: &str| {
@@ -20,7 +20,7 @@ pub fn nearest<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> Opt
     best.filter(|(alike, _)| *alike >= ALIKE).map(|(_, name)| name)
 }
 
-/// ` (did you mean X?)`, or nothing.
+/// ` (did you mean X?)`, or an empty text.
 pub fn did_you_mean(wrong: &str, known: impl IntoIterator<Item: AsRef<str>>) -> String {
     let known: Vec<_> = known.into_iter().collect();
     match nearest(wrong, known.iter().map(AsRef::as_ref)) {
@@ -29,12 +29,12 @@ pub fn did_you_mean(wrong: &str, known: impl IntoIterator<Item: AsRef<str>>) -> 
     }
 }
 
-/// `a, b, c and 7 more`, safe to print; `none` where there are none.
+/// `a, b, c and 7 more`, escaped for a terminal; `none` if there are none.
 pub fn list(names: impl IntoIterator<Item: AsRef<str>>) -> String {
     few(names, SHOWN)
 }
 
-/// As [`list`], with at most `most` names.
+/// Like [`list`], with at most `most` names.
 pub fn few(names: impl IntoIterator<Item: AsRef<str>>, most: usize) -> String {
     let names: Vec<_> =
         names.into_iter().map(|name| printable(name.as_ref()).into_owned()).collect();

@@ -1,23 +1,23 @@
-//! How what a family says was verified.
+//! How the description of a family was verified.
 
 use serde::Deserialize;
 
-/// What the events, units and filters of a family were tried on, the best first.
+/// The best test of a family's events, units and filters, best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verified {
-    /// The hardware: what was counted there was compared with known traffic.
+    /// The hardware: counts were compared with known traffic.
     Silicon,
-    /// The unmodified driver, which runs in the lab on registers of a model with known traffic.
+    /// The unmodified driver in the lab, on a model of the registers with known traffic.
     Lab,
-    /// The files that the unmodified driver makes below `/sys`, captured; no traffic.
+    /// The files that the unmodified driver creates in `/sys`, captured; no traffic.
     Captured,
     /// The source of the driver and the vendor's documents; nothing was run.
     Source,
 }
 
 impl Verified {
-    /// All of them, with what each means, one line.
+    /// All values with their meaning, one line each.
     pub const ALL: [(Self, &'static str); 4] = [
         (Self::Silicon, "counted on the hardware and compared with known traffic"),
         (Self::Lab, "the unmodified driver records known traffic of modelled registers in the lab"),
@@ -25,7 +25,7 @@ impl Verified {
         (Self::Source, "written from the source of the driver and documents; nothing was run"),
     ];
 
-    /// Its name, as catalog files have it.
+    /// Its name in catalog files.
     pub fn name(self) -> &'static str {
         match self {
             Self::Silicon => "silicon",

@@ -1,6 +1,6 @@
-//! Which event of a core PMU tells best whose traffic it was.
+//! Events of core PMUs that can be witnesses.
 //!
-//! Data only: which of them is opened, and whether, is the plan's.
+//! Data only: planning decides whether one is opened, and which.
 
 use serde::Deserialize;
 
@@ -8,25 +8,25 @@ use super::family::{positive, some};
 use super::rules::is_of;
 use crate::discover::Pmu;
 
-/// An event whose counts are in proportion to the fabric traffic of the CPU.
+/// An event whose counts are proportional to the fabric traffic of the CPU.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Witness {
     /// Its name.
     pub event: String,
-    /// Bytes of traffic that one count stands for; positive.
+    /// Bytes of traffic per count; positive.
     #[serde(deserialize_with = "positive")]
     pub bytes: f64,
-    /// The traffic that it does not count, in words.
+    /// Names of the traffic that it does not count.
     #[serde(deserialize_with = "some")]
     pub unseen: Vec<String>,
-    /// Processors it is for, as [`Pmu::processor`] has them, same patterns as names. Empty: any.
+    /// Processors, in the form of [`Pmu::processor`], with the patterns of names. Empty: any.
     #[serde(default)]
     pub processors: Vec<String>,
 }
 
 impl Witness {
-    /// Whether it is for the processor of `pmu`.
+    /// Whether it applies to the processor of `pmu`.
     pub fn is_for(&self, pmu: &Pmu) -> bool {
         is_of(&self.processors, pmu)
     }

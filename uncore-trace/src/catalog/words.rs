@@ -1,6 +1,6 @@
 //! The vocabulary of one PMU: its terms, events and units, from sysfs and the catalog.
 //!
-//! What sysfs says wins; the catalog fills in where a kernel names nothing.
+//! Sysfs takes precedence; the catalog adds what a kernel does not name.
 
 use super::family::{Family, Kind, NamedEvent};
 use super::pattern::matches_event;
@@ -10,33 +10,33 @@ use crate::discover::event::{AliasValue, EventAlias};
 use crate::discover::format::{Format, WORDS};
 use crate::discover::{Pmu, name};
 
-/// Terms every PMU has: whole config words (`tools/perf/util/parse-events.l`, Linux 7.2).
+/// Terms that every PMU has: whole config words (`tools/perf/util/parse-events.l`, Linux 7.2).
 pub const WHOLE_WORDS: [&str; WORDS] = ["config", "config1", "config2", "config3", "config4"];
 
-/// A PMU together with what the catalog adds to it.
+/// A PMU with its part of the catalog.
 #[derive(Debug, Clone, Copy)]
 pub struct Words<'a> {
     /// The PMU.
     pub pmu: &'a Pmu,
-    /// Its family, if it is a known one.
+    /// Its family, if known.
     pub family: Option<&'a Family>,
-    /// The family whose named events it has too.
+    /// The family whose named events it also has.
     pub base: Option<&'a Family>,
 }
 
-/// An event a PMU knows.
+/// An event of a PMU.
 #[derive(Debug, Clone, Copy)]
 pub struct Known<'a> {
     /// Its name as sysfs or the catalog spells it.
     pub name: &'a str,
     /// Its terms, scale and unit.
     pub alias: &'a EventAlias,
-    /// `perf_event_attr.type` it is opened with.
+    /// The `perf_event_attr.type` with which it is opened.
     pub attr_type: u32,
 }
 
 impl<'a> Words<'a> {
-    /// The words of `pmu`.
+    /// The vocabulary of `pmu`.
     pub fn new(catalog: &'a Catalog, pmu: &'a Pmu) -> Self {
         let family = catalog.family(pmu);
         let base = family.and_then(|family| family.events_of.as_deref());
@@ -44,7 +44,7 @@ impl<'a> Words<'a> {
         Self { pmu, family, base }
     }
 
-    /// The events the catalog names, those the processor has and the PMU has the fields of.
+    /// The catalog's events for this processor whose fields the PMU has.
     fn added(&self) -> impl Iterator<Item = &'a NamedEvent> + use<'a> {
         let words = *self;
         let named = self.family.into_iter().chain(self.base).flat_map(|family| &family.events);
@@ -52,18 +52,18 @@ impl<'a> Words<'a> {
         named.filter(is_here).filter(move |event| words.fits(&event.encoding))
     }
 
-    /// What an event counts; `None` where the catalog does not say.
+    /// Description of an event; `None` if not in the catalog.
     pub fn about(&self, event: &str) -> Option<&'a str> {
         self.family.into_iter().chain(self.base).find_map(|family| family.about_event(event))
     }
 
-    /// The family's name, or that of all instances of an unknown PMU.
+    /// The family's name; for an unknown PMU, the common name of its instances.
     pub fn family_name(&self) -> &'a str {
         self.family.map_or_else(|| name::stem(&self.pmu.name), |family| family.family.as_str())
     }
 
-    /// Whether it counts each CPU on its own, as core and software PMUs do. A PMU without a `cpumask`
-    /// file that is neither counts once, on whichever CPU it is opened.
+    /// Whether it counts each CPU separately, like core and software PMUs. Any other PMU without a
+    /// `cpumask` file counts once, on the CPU on which it is opened.
     pub fn is_per_cpu(&self) -> bool {
         self.pmu.cpumask.is_none()
             && match self.family {
@@ -72,19 +72,19 @@ impl<'a> Words<'a> {
             }
     }
 
-    /// The field a term fills.
+    /// The field of a term.
     pub fn format(&self, term: &str) -> Option<Format> {
         let whole = || WHOLE_WORDS.iter().position(|word| *word == term).map(Format::whole);
         let added = || self.family.and_then(|family| family.formats.get(term).copied());
         self.pmu.formats.get(term).copied().or_else(whole).or_else(added)
     }
 
-    /// The value that a term has in config words; `None` where the PMU has no such term.
+    /// The value of a term in config words; `None` if the PMU has no such term.
     pub fn value(&self, config: &[u64; WORDS], term: &str) -> Option<u64> {
         self.format(term).map(|format| format.decode(config))
     }
 
-    /// The event of this name, whatever its case.
+    /// The event with this name; case-insensitive.
     pub fn event(&self, wanted: &str) -> Option<Known<'a>> {
         let pmu = self.pmu;
         let useful = |(name, alias): &(&str, &EventAlias)| !self.is_useless(name, alias);
@@ -98,14 +98,13 @@ impl<'a> Words<'a> {
         Some(Known { name: &event.names[0], alias: &event.encoding, attr_type })
     }
 
-    /// The events that the vendor names, those the PMU has the fields of.
+    /// The vendor's events whose fields the PMU has.
     fn imported(&self) -> impl Iterator<Item = &'a NamedEvent> + use<'a> {
         let words = *self;
         vendor::events(self.pmu).iter().filter(move |event| words.fits(&event.encoding))
     }
 
-    /// The events that only the vendor names: they are found by their names, and no pattern means
-    /// them.
+    /// The events with names of the vendor only. They are selected by name, never by a pattern.
     pub fn vendor_events(&self) -> impl Iterator<Item = Known<'a>> + use<'a> {
         let words = *self;
         let attr_type = self.pmu.attr_type;
@@ -118,8 +117,8 @@ impl<'a> Words<'a> {
         others.map(move |event| Known { name: &event.names[0], alias: &event.encoding, attr_type })
     }
 
-    /// The events that a text of a group means: all that match it as a pattern, or the one that
-    /// only the vendor names so.
+    /// The events that a text of a group selects: all that match it as a pattern, or the vendor's
+    /// event with this name.
     pub fn matching(&self, glob: &str) -> Vec<Known<'a>> {
         let matching = self.events().filter(|event| matches_event(glob, event.name));
         let mut matching: Vec<_> = matching.collect();
@@ -129,7 +128,7 @@ impl<'a> Words<'a> {
         matching
     }
 
-    /// Every event: those of sysfs, then those the catalog adds.
+    /// Every event: those of sysfs, then those that the catalog adds.
     pub fn events(&self) -> impl Iterator<Item = Known<'a>> + use<'a> {
         let pmu = self.pmu;
         let attr_type = pmu.attr_type;
@@ -144,8 +143,8 @@ impl<'a> Words<'a> {
         }))
     }
 
-    /// Whether the PMU has the fields of an encoding of the catalog, and they hold its values: of
-    /// another generation it may have narrower ones.
+    /// Whether the PMU has the fields of an encoding of the catalog, and its values fit: other
+    /// generations may have narrower fields.
     fn fits(&self, encoding: &EventAlias) -> bool {
         encoding.terms.iter().all(|term| match (self.format(&term.name), term.value) {
             (Some(format), AliasValue::Number(value)) => value <= format.max(),
@@ -154,8 +153,8 @@ impl<'a> Words<'a> {
         })
     }
 
-    /// Unit and value of one count: as sysfs says, else as the catalog says, else a bare count. Where
-    /// sysfs has a scale and no unit, the catalog's unit is that of a scaled count.
+    /// Unit and value of one count: from sysfs, else from the catalog, else a bare count. If sysfs
+    /// has a scale but no unit, the catalog's unit is that of a scaled count.
     pub fn unit(&self, event: Option<Known<'_>>) -> (String, f64) {
         let Some(event) = event else { return ("count".to_owned(), 1.0) };
         let right = self.correction(event.name, event.alias).and_then(|rule| rule.right);
@@ -169,10 +168,10 @@ impl<'a> Words<'a> {
     }
 }
 
-/// Sizes in bytes, all else as it is.
+/// Converts sizes to bytes; other units are unchanged.
 ///
-/// sysfs prints scales with ten digits (`3.814697266e-6` MiB is 4 bytes and a bit), so a result
-/// within 1e-9 of a whole number of bytes is that number.
+/// sysfs prints scales with ten digits (`3.814697266e-6` MiB is a little more than 4 bytes), so a
+/// result within 1e-9 of a whole number of bytes is rounded to it.
 fn in_base_unit(unit: &str, scale: f64) -> (String, f64) {
     let bytes = match unit {
         "B" | "Bytes" | "bytes" => 1.0,

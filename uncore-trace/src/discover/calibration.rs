@@ -1,6 +1,6 @@
-//! What `uncore-trace calibrate` measured on this machine: the most that its memories gave.
+//! The results of `uncore-trace calibrate` for this machine: the peak rates of its memories.
 //!
-//! Guarantee: what was measured on another machine, or on this one with other memory, is not used.
+//! Guarantee: results from another machine, or from this one with other memory, are not used.
 
 use std::path::Path;
 
@@ -10,52 +10,52 @@ use super::Cpus;
 use super::processor::Processor;
 use super::read::{Problems, bytes};
 
-/// The file, below the root.
+/// Path of the file, below the root.
 pub const FILE: &str = "var/lib/uncore-trace/calibration.json";
 
-/// What tells whether a machine is the one that was measured.
+/// What identifies the measured machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
-    /// `/sys/class/dmi/id/product_name`; empty where the firmware does not say.
+    /// `/sys/class/dmi/id/product_name`; empty if the firmware does not say.
     pub product: String,
-    /// The processor's name; empty where the kernel does not say.
+    /// The processor's name; empty if the kernel does not say.
     pub processor: String,
-    /// CPUs that could come online.
+    /// Number of possible CPUs.
     pub cpus: usize,
-    /// NUMA nodes with CPUs.
+    /// Number of NUMA nodes with CPUs.
     pub nodes: usize,
-    /// Memory, in GiB, rounded up: the kernel keeps some of it for itself, not always the same.
+    /// Memory in GiB, rounded up, because the kernel reserves a varying part of it.
     pub memory_gib: u64,
 }
 
-/// The most that went over a link in a second.
+/// The peak rates of a link.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
-    /// What the catalog calls links of its kind: `memory`.
+    /// Kind of link in the catalog: `memory`.
     pub kind: String,
     /// Its socket.
     pub socket: Option<i16>,
-    /// Bytes a second towards the CPUs.
+    /// Bytes per second towards the CPUs.
     pub in_per_s: Option<f64>,
-    /// Bytes a second from the CPUs.
+    /// Bytes per second from the CPUs.
     pub out_per_s: Option<f64>,
-    /// Bytes a second both ways together.
+    /// Bytes per second in both directions together.
     pub both_per_s: Option<f64>,
-    /// How it was measured, for people.
+    /// How it was measured, as text.
     pub detail: String,
 }
 
 /// The content of the file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Calibration {
-    /// Where it was measured.
+    /// The machine on which it was measured.
     pub machine: Identity,
-    /// What was measured.
+    /// The results.
     pub links: Vec<Measured>,
 }
 
 impl Identity {
-    /// Of the machine below `root`.
+    /// The identity of the machine below `root`.
     pub(super) fn read(root: &Path, processor: Option<&Processor>, cpus: &Cpus) -> Self {
         let text = |path: &str| {
             let bytes = bytes(&root.join(path)).unwrap_or_default();
@@ -77,7 +77,7 @@ impl Identity {
 }
 
 impl Calibration {
-    /// What was measured on the machine below `root`; `None` where nothing was. A file that cannot be
+    /// The results for the machine below `root`; `None` if there are none. A file that cannot be
     /// used is a problem.
     pub(super) fn read(root: &Path, identity: &Identity, problems: &mut Problems) -> Option<Self> {
         let path = root.join(FILE);

@@ -1,7 +1,7 @@
-//! Where the cgroup hierarchies are mounted: v2, v1, or both side by side.
+//! The mounts of the cgroup hierarchies: v2, v1, or both.
 //!
-//! A task's cgroup id in BPF is its id in the v2 hierarchy, so names come from the v2 mount; on a
-//! v1-only host there is none and every task has the same id.
+//! A task's cgroup id in BPF is its id in the v2 hierarchy, so names come from the v2 mount. On a
+//! host with v1 only there are no names, and every task has the same id.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -11,16 +11,16 @@ use serde::Serialize;
 
 use super::read::{self, Problems};
 
-/// One mounted v1 hierarchy.
+/// A mounted v1 hierarchy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct V1Mount {
-    /// Where it is mounted.
+    /// Its mount point.
     pub path: PathBuf,
     /// Its controllers, and `name=X` of a named hierarchy.
     pub controllers: Vec<String>,
 }
 
-/// The cgroup mounts of the machine; paths are as the machine says, without the root.
+/// The cgroup mounts of the machine. Paths do not include the root.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct CgroupMounts {
     /// The v2 hierarchy, if it is mounted.
@@ -34,7 +34,8 @@ impl CgroupMounts {
     pub(super) fn read(root: &Path, problems: &mut Problems) -> Self {
         let path = root.join("proc/self/mountinfo");
         match read::bytes(&path) {
-            // A mount point that is not UTF-8 is somebody's disk; it must not hide the cgroups.
+            // A mount point that is not UTF-8 belongs to something else, and must not hide the
+            // cgroups.
             Ok(bytes) => Self::parse(&String::from_utf8_lossy(&bytes)),
             Err(error) => {
                 problems.note(&path, &error);
@@ -43,11 +44,11 @@ impl CgroupMounts {
         }
     }
 
-    /// Reads the mount table of proc(5): fields 4 and 5 are the root and the mount point, after
-    /// the lone `-` come type, source and super options. Lines of other form are skipped.
+    /// Parses the mount table of proc(5): fields 4 and 5 are the root and the mount point; after
+    /// the lone `-` come type, source and super options. Lines in another format are skipped.
     ///
-    /// Where v2 is mounted several times, a mount of the whole hierarchy wins over a bind mount of
-    /// a part of it.
+    /// If v2 is mounted several times, a mount of the whole hierarchy takes precedence over a bind
+    /// mount of a part.
     pub fn parse(mountinfo: &str) -> Self {
         let mut mounts = Self::default();
         let mut v2_is_whole = false;
@@ -75,7 +76,7 @@ impl CgroupMounts {
     }
 }
 
-/// Whether a super option of a v1 mount names a controller; the others are those of
+/// Whether a super option of a v1 mount names a controller. The other options are those of
 /// `cgroup1_show_options` (`kernel/cgroup/cgroup-v1.c`, Linux 7.2) and of every file system.
 fn is_controller(option: &str) -> bool {
     const OTHERS: [&str; 9] = [
@@ -92,7 +93,7 @@ fn is_controller(option: &str) -> bool {
     !OTHERS.contains(&option) && !option.starts_with("release_agent=")
 }
 
-/// Undoes the `\040` escapes of the mount table (`mangle` in `fs/seq_file.c`).
+/// Reverts the `\040` escapes of the mount table (`mangle` in `fs/seq_file.c`).
 fn unescape(field: &str) -> PathBuf {
     let bytes = field.as_bytes();
     let mut path = Vec::with_capacity(bytes.len());

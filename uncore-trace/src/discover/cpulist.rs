@@ -1,7 +1,7 @@
-//! The one parser of CPU lists (`0-3,5`), as `cpumask`, `cpulist`, `online` and friends hold them.
+//! The parser of CPU lists (`0-3,5`) in `cpumask`, `cpulist`, `online` and similar files.
 //!
-//! A [`CpuList`] is always sorted and free of repeats, so two lists that name the same CPUs are
-//! equal, and printing one gives the form the kernel prints.
+//! A [`CpuList`] is sorted and without repeats, so lists of the same CPUs are equal, and it prints
+//! as the kernel does.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,8 +9,8 @@ use std::str::FromStr;
 use anyhow::{Result, bail};
 use serde::{Deserialize, Serialize};
 
-/// Highest CPU number accepted: eight times the largest `NR_CPUS` a kernel can be built with
-/// (8192, `arch/x86/Kconfig`, Linux 7.2), so that a hostile list cannot ask for gigabytes.
+/// Largest accepted CPU number: eight times the largest `NR_CPUS` of a kernel (8192,
+/// `arch/x86/Kconfig`, Linux 7.2), so that a hostile list cannot take gigabytes.
 const MAX_CPU: u32 = 65_535;
 
 /// A set of logical CPU numbers, in ascending order.
@@ -24,17 +24,17 @@ impl CpuList {
         self.0.iter().copied()
     }
 
-    /// How many CPUs the list names.
+    /// Number of CPUs in the list.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether the list names no CPU, as the `cpumask` of a PMU whose CPUs are all offline.
+    /// Whether the list is empty, like the `cpumask` of a PMU whose CPUs are all offline.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether the list names `cpu`.
+    /// Whether the list contains `cpu`.
     pub fn contains(&self, cpu: u32) -> bool {
         self.0.binary_search(&cpu).is_ok()
     }
@@ -58,9 +58,9 @@ impl FromIterator<u32> for CpuList {
 impl FromStr for CpuList {
     type Err = anyhow::Error;
 
-    /// Reads the list format of `Documentation/core-api/printk-formats.rst` (`%*pbl`): decimal
-    /// numbers and ranges between commas, possibly nothing at all. The `a-b:used/of` form, which
-    /// the kernel reads but never writes, is refused.
+    /// Parses the list format of `Documentation/core-api/printk-formats.rst` (`%*pbl`): decimal
+    /// numbers and ranges between commas; the list may be empty. The form `a-b:used/of`, which the
+    /// kernel reads but never writes, is refused.
     fn from_str(text: &str) -> Result<Self> {
         let text = text.trim();
         if text.is_empty() {

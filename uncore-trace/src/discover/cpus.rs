@@ -1,7 +1,7 @@
-//! The CPUs of the machine and where they sit: package, die, NUMA node.
+//! The CPUs of the machine and their location: package, die, NUMA node.
 //!
-//! A place the kernel does not tell is `None`, never 0: arm64 firmware without a PPTT gives a
-//! package id of -1, and kernels without NUMA have no nodes.
+//! An unknown location is `None`, never 0: arm64 firmware without a PPTT has the package id -1, and
+//! kernels without NUMA have no nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::cpulist::CpuList;
 use super::read::Problems;
 
-/// Where one CPU sits.
+/// The location of a CPU.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Place {
     /// Physical package, the socket.
@@ -23,7 +23,7 @@ pub struct Place {
     /// Core within the package: hardware threads of one core have the same number.
     #[serde(skip)]
     pub core: Option<i32>,
-    /// First online CPU of those that share its last-level cache: a number for each such cache.
+    /// First online CPU among those that share its last-level cache, which identifies the cache.
     #[serde(skip)]
     pub cache: Option<u32>,
 }
@@ -31,11 +31,11 @@ pub struct Place {
 /// All CPUs of the machine.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Cpus {
-    /// CPUs that run now.
+    /// CPUs that are online.
     pub online: CpuList,
-    /// CPUs that could ever come online.
+    /// CPUs that could come online.
     pub possible: CpuList,
-    /// Place of each possible CPU; topology files exist only for those online.
+    /// Location of each possible CPU. Topology files exist only for online CPUs.
     pub places: BTreeMap<u32, Place>,
 }
 
@@ -82,13 +82,13 @@ impl Cpus {
         Self { online, possible, places }
     }
 
-    /// Where `cpu` sits; all unknown for a CPU the machine does not have.
+    /// The location of `cpu`; all fields are `None` for a CPU that does not exist.
     pub fn place(&self, cpu: u32) -> Place {
         self.places.get(&cpu).copied().unwrap_or_default()
     }
 
-    /// The online CPUs whose place agrees with that of `cpu` in what `part` takes of it, or `None`
-    /// where that is not known of `cpu`.
+    /// The online CPUs that have the same `part` of their location as `cpu`; `None` if it is
+    /// unknown for `cpu`.
     pub fn sharing<T: PartialEq>(
         &self,
         cpu: u32,
@@ -100,7 +100,7 @@ impl Cpus {
     }
 }
 
-/// The CPUs that share the cache of the highest level in `dir`, the `cache` directory of a CPU
+/// The CPUs that share the highest-level cache in `dir`, the `cache` directory of a CPU
 /// (Documentation/ABI/testing/sysfs-devices-system-cpu, Linux 7.2).
 fn last_level_cache(dir: &Path, problems: &mut Problems) -> Option<CpuList> {
     let caches = problems.names(dir).into_iter().filter(|name| name.starts_with("index"));
@@ -112,12 +112,12 @@ fn last_level_cache(dir: &Path, problems: &mut Problems) -> Option<CpuList> {
     problems.parsed(&last.join("shared_cpu_list"))
 }
 
-/// Smallest package id that is no number of a socket. Firmware for Arm need not number sockets; the
-/// kernel then gives the offset of the package in the ACPI table PPTT (`find_acpi_cpu_topology_tag`,
+/// Smallest package id that is not a socket number. If Arm firmware does not number sockets, the
+/// kernel uses the offset of the package in the ACPI table PPTT (`find_acpi_cpu_topology_tag`,
 /// drivers/acpi/pptt.c, Linux 7.2), which begins with a header of 36 bytes.
 const FIRST_OFFSET: i32 = 36;
 
-/// The package of each CPU: the kernel's id, or the rank of the package where that is an offset.
+/// The package of each CPU: the kernel's id, or the rank of the package if ids are offsets.
 fn numbered(packages: &BTreeMap<u32, i32>) -> BTreeMap<u32, i16> {
     let ids: BTreeSet<i32> = packages.values().copied().collect();
     let offsets = ids.iter().all(|&id| id >= FIRST_OFFSET);

@@ -1,8 +1,8 @@
-//! Block and network devices: which PCI functions are behind each name a user knows.
+//! Block and network devices: the PCI functions behind each device name.
 //!
-//! As [`super::pci`], by link texts: partitions hang below their disk, a namespace of an NVM
-//! subsystem has its controllers, and what is made of other devices (dm, md, bonds, VLANs, bridges) has
-//! those.
+//! Like [`super::pci`], this uses the texts of links. Partitions are below their disk, a namespace
+//! of an NVMe subsystem has the subsystem's controllers, and a stacked device (dm, md, bond, VLAN,
+//! bridge) has those of the devices below it.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::pci::{self, Address, Function};
 use super::read::Problems;
 
-/// How many layers of devices made of devices are followed; real ones have three or four.
+/// Largest depth of stacked devices; real ones have three or four layers.
 const DEPTH: usize = 8;
 
 /// A device with a name.
@@ -21,7 +21,7 @@ const DEPTH: usize = 8;
 pub struct Named {
     /// As in `/dev`, or as `ip link` shows it.
     pub name: String,
-    /// The functions behind it, in ascending order; none for one that is not on PCI.
+    /// The functions behind it, in ascending order; empty if it is not on PCI.
     pub functions: Vec<Address>,
 }
 
@@ -30,7 +30,7 @@ pub struct Named {
 pub struct Devices {
     /// Every PCI function.
     pub pci: Vec<Function>,
-    /// Every disk, partition and what is made of them, in ascending order.
+    /// Every disk, partition and stacked device, in ascending order.
     pub block: Vec<Named>,
     /// Every network interface, in ascending order.
     pub net: Vec<Named>,
@@ -60,13 +60,13 @@ impl Devices {
         self.pci.iter().find(|function| function.address == address)
     }
 
-    /// The block or network device of this name; `/dev/` before it is as good as nothing.
+    /// The block or network device with this name; a leading `/dev/` is ignored.
     pub fn named(&self, name: &str) -> Option<&Named> {
         let name = name.strip_prefix("/dev/").unwrap_or(name);
         self.block.iter().chain(&self.net).find(|named| named.name == name)
     }
 
-    /// The names of what is behind a function.
+    /// The names of the devices behind a function.
     pub fn names_of(&self, address: Address) -> impl Iterator<Item = &str> {
         let all = self.block.iter().chain(&self.net);
         let of = all.filter(move |named| named.functions.contains(&address));
@@ -74,8 +74,8 @@ impl Devices {
     }
 }
 
-/// The functions behind the disk or interface of this name below `root`, in ascending order, as it is
-/// now; none for one that is not on PCI or not there.
+/// The current functions behind the disk or interface with this name below `root`, in ascending
+/// order; empty if it is not on PCI or does not exist.
 pub fn functions(root: &Path, name: &str) -> Vec<Address> {
     let mut functions = BTreeSet::new();
     for class in ["block", "net"] {
@@ -119,7 +119,7 @@ fn behind(root: &Path, class: &str, name: &str, depth: usize, functions: &mut BT
     }
 }
 
-/// The names in a folder, in ascending order; none where it cannot be read.
+/// The names in a directory, in ascending order; empty if it cannot be read.
 fn names(dir: &Path) -> Vec<String> {
     let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
@@ -169,7 +169,7 @@ mod tests {
         link(root, &device("block/dm-0/slaves/nvme0n1p1"), "x");
         link(root, &device("block/dm-0/slaves/sda"), "x");
         link(root, &device("block/dm-1/slaves/dm-0"), "x");
-        // One that is made of itself, which no kernel shows.
+        // A device that is stacked on itself, which no kernel shows.
         link(root, &device("block/dm-1/slaves/dm-1"), "x");
         for name in ["nvme1", "nvme2", "nvme1n1", "power"] {
             let at = format!("nvme-subsystem/nvme-subsys1/{name}/x");
@@ -206,7 +206,7 @@ mod tests {
         assert_eq!(names, ["bond0", "eth0", "vlan7"]);
     }
 
-    /// A tree may come from anybody: it must not lead out of itself.
+    /// A captured tree is untrusted: its links must not lead out of it.
     #[test]
     fn links_are_not_followed_out_of_the_tree() {
         let dir = tempfile::tempdir().unwrap();

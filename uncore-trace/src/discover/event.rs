@@ -1,17 +1,17 @@
-//! The `events/` files of a PMU: named terms, with the scale and unit beside them.
+//! The `events/` files of a PMU: named terms, with scale and unit in files next to them.
 //!
-//! Reads what drivers really write: spaces after commas, no newline at the end, `=?` for a value
-//! the user must give, hex, decimal and octal numbers. A file that says anything else is an error,
-//! since a wrong encoding counts the wrong thing.
+//! The parser accepts what drivers really write: blanks after commas, no newline at the end, `=?`
+//! for a value that the user must give, and hex, decimal and octal numbers. Anything else is an
+//! error, because a wrong encoding counts something else.
 
 use anyhow::{Context, Result, bail};
 
-/// What an event file gives a term.
+/// The value of a term in an event file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AliasValue {
     /// `term=0x21`, or a bare `term`, which means 1.
     Number(u64),
-    /// `term=?`: the user must give it.
+    /// `term=?`: the user must give the value.
     Asked,
 }
 
@@ -24,23 +24,23 @@ pub struct AliasTerm {
     pub value: AliasValue,
 }
 
-/// A named event as sysfs gives it.
+/// A named event in sysfs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EventAlias {
-    /// What the name stands for, in the order of the file.
+    /// Its terms, in the order of the file.
     pub terms: Vec<AliasTerm>,
     /// `<event>.scale`: value in `unit` per count.
     pub scale: Option<f64>,
     /// `<event>.unit`, as written.
     pub unit: Option<String>,
-    /// `<event>.per-pkg`: counts the same on every CPU of a package.
+    /// `<event>.per-pkg`: every CPU of a package counts the same.
     pub per_pkg: bool,
-    /// `<event>.snapshot`: the value is a gauge; differences of it mean nothing.
+    /// `<event>.snapshot`: the value is a gauge; its differences have no meaning.
     pub snapshot: bool,
 }
 
 impl EventAlias {
-    /// An event without scale or unit from the text of its file.
+    /// Parses the file of an event, which has no scale or unit.
     pub fn parse(text: &str) -> Result<Self> {
         Ok(Self { terms: terms(text)?, scale: None, unit: None, per_pkg: false, snapshot: false })
     }
@@ -50,7 +50,7 @@ impl EventAlias {
         self.terms.iter().filter(|t| t.value == AliasValue::Asked).map(|t| t.name.as_str())
     }
 
-    /// The terms as one text, numbers in hex: `eventid=0x70c,type=0x1,lane=?`.
+    /// The terms as one text, with numbers in hex: `eventid=0x70c,type=0x1,lane=?`.
     pub fn text(&self) -> String {
         let terms: Vec<String> = self
             .terms
@@ -64,7 +64,7 @@ impl EventAlias {
     }
 }
 
-/// Reads `name=value,name,name=?` into terms.
+/// Parses `name=value,name,name=?`.
 fn terms(text: &str) -> Result<Vec<AliasTerm>> {
     let mut terms = Vec::new();
     for part in text.trim().split(',') {
@@ -84,7 +84,7 @@ fn terms(text: &str) -> Result<Vec<AliasTerm>> {
     Ok(terms)
 }
 
-/// A number as perf reads it: `0x` hex, a leading `0` octal, else decimal.
+/// Parses a number as perf does: `0x` is hex, a leading `0` octal, anything else decimal.
 pub fn number(text: &str) -> Result<u64> {
     let parsed = if let Some(hex) = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         digits(hex, 16)

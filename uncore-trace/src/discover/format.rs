@@ -1,38 +1,38 @@
-//! The `format/` files of a PMU: which bits of the perf event attribute a term fills.
+//! The `format/` files of a PMU: the bits of the perf event attribute that a term sets.
 //!
-//! Guarantees that a value which does not fit its field is an error and never truncated: a
-//! truncated filter counts something else without a word.
+//! Guarantee: a value that does not fit its field is an error. It is never truncated, because a
+//! truncated filter silently counts something else.
 
 use std::fmt;
 use std::str::FromStr;
 
 use anyhow::{Context, Result, bail};
 
-/// Config words a format can name: `config` (0) to `config4` (4), as `struct perf_event_attr` has
-/// them in `include/uapi/linux/perf_event.h` of Linux 7.2; older kernels have fewer.
+/// Config words that a format can name: `config` (0) to `config4` (4), as in `struct
+/// perf_event_attr` in `include/uapi/linux/perf_event.h` of Linux 7.2; older kernels have fewer.
 pub const WORDS: usize = 5;
 
-/// Where a term's value goes: one config word and the bits of it.
+/// The field of a term: bits of one config word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Format {
     word: u8,
-    /// The bits that belong to the field. The value's lowest bit goes to the lowest bit set here,
-    /// as perf does (`pmu_format_value` in `tools/perf/util/pmu.c`, Linux 7.2).
+    /// The bits of the field. The value's lowest bit goes to the lowest set bit, as in perf
+    /// (`pmu_format_value` in `tools/perf/util/pmu.c`, Linux 7.2).
     mask: u64,
 }
 
 impl Format {
-    /// All of config word `word`, which must be below [`WORDS`].
+    /// The whole config word `word`, which must be below [`WORDS`].
     pub fn whole(word: usize) -> Self {
         Self { word: word as u8, mask: u64::MAX }
     }
 
-    /// Which config word the field is in: 0 for `config`, N for `configN`.
+    /// The config word of the field: 0 for `config`, N for `configN`.
     pub fn word(&self) -> usize {
         usize::from(self.word)
     }
 
-    /// The bits of the word that the field owns.
+    /// The bits of the word that belong to the field.
     pub fn mask(&self) -> u64 {
         self.mask
     }
@@ -42,12 +42,13 @@ impl Format {
         self.mask.count_ones()
     }
 
-    /// The largest value the field holds.
+    /// The largest value of the field.
     pub fn max(&self) -> u64 {
         u64::MAX >> (64 - self.width())
     }
 
-    /// `value` at its place, all other bits 0. Too large a value is an error that says the maximum.
+    /// The config words with `value` in this field and all other bits 0. If it is too large, the
+    /// error gives the maximum.
     pub fn encode(&self, value: u64) -> Result<[u64; WORDS]> {
         if value > self.max() {
             bail!("{value:#x} is too large for {self}: the maximum is {max:#x}", max = self.max());
@@ -66,7 +67,7 @@ impl Format {
         Ok(config)
     }
 
-    /// The value that `config` holds in this field; undoes [`Format::encode`].
+    /// The value of this field in `config`; the inverse of [`Format::encode`].
     pub fn decode(&self, config: &[u64; WORDS]) -> u64 {
         let mut value = 0;
         let mut bits = self.mask;
@@ -84,7 +85,8 @@ impl Format {
 impl FromStr for Format {
     type Err = anyhow::Error;
 
-    /// Reads `config[N]:a-b,c,...` (`Documentation/ABI/testing/sysfs-bus-event_source-devices-format`).
+    /// Parses `config[N]:a-b,c,...`
+    /// (`Documentation/ABI/testing/sysfs-bus-event_source-devices-format`).
     fn from_str(text: &str) -> Result<Self> {
         let text = text.trim();
         let (word, ranges) = text

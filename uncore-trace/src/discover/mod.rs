@@ -1,8 +1,8 @@
-//! Stage 1, DISCOVER: what the machine offers, as plain data.
+//! Discovery: the PMUs, CPUs and devices of the machine, as plain data.
 //!
-//! Reads sysfs and procfs below a given root and never writes, so a captured tree is as good as a
-//! machine. A single file that cannot be read or understood costs itself and a line in
-//! [`Machine::problems`], nothing else.
+//! Reads sysfs and procfs below a given root and never writes, so a captured tree serves as a
+//! machine. A file that cannot be read or parsed adds a line to [`Machine::problems`] and affects
+//! nothing else.
 
 pub mod calibration;
 pub mod cgroups;
@@ -33,10 +33,10 @@ pub use self::pmu::Pmu;
 pub use self::processor::Processor;
 use self::read::Problems;
 
-/// Where the kernel lists its PMUs, below the root.
+/// Directory of the kernel's PMUs, below the root.
 const DEVICES: &str = "sys/bus/event_source/devices";
 
-/// All that planning needs to know of a machine.
+/// What planning needs to know about a machine.
 #[derive(Debug, Clone, Serialize)]
 pub struct Machine {
     /// The root that was read: `/`, or a captured tree.
@@ -45,21 +45,21 @@ pub struct Machine {
     pub pmus: Vec<Pmu>,
     /// Its CPUs.
     pub cpus: Cpus,
-    /// What its first CPU is, where the kernel tells.
+    /// Its first CPU's processor, if known.
     pub processor: Option<Processor>,
-    /// Its devices, as far as they are on PCI or have names.
+    /// Its devices that are on PCI or have names.
     pub devices: Devices,
     /// Its cgroup mounts.
     pub cgroups: CgroupMounts,
-    /// What tells it from others.
+    /// What identifies the machine.
     #[serde(skip)]
     pub identity: Identity,
-    /// What was measured of its memories, where it was.
+    /// Measured rates of its memories, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub calibration: Option<Calibration>,
     /// The kernel's release, such as `6.12.107-arm64`.
     pub kernel: Option<String>,
-    /// What could not be read or understood, one printable line each.
+    /// What could not be read or parsed, one printable line each.
     pub problems: Vec<String>,
 }
 
@@ -72,7 +72,7 @@ impl Machine {
 
 /// Reads the machine below `root`.
 ///
-/// An error means that there is no machine to speak of: no list of PMUs or no CPU online.
+/// An error means that the machine cannot be used: there is no list of PMUs, or no CPU is online.
 pub fn machine(root: &Path) -> Result<Machine> {
     let devices = root.join(DEVICES);
     fs::read_dir(&devices).with_context(|| {
@@ -88,7 +88,7 @@ pub fn machine(root: &Path) -> Result<Machine> {
         let dir = devices.join(&name);
         pmus.extend(Pmu::read(&dir, &name, processor.as_ref(), &mut problems));
     }
-    // A machine of several kinds of core has a PMU for each.
+    // A machine with several kinds of cores has a PMU for each.
     for pmu in &mut pmus {
         let cpu = pmu.cpus.as_ref().and_then(|cpus| cpus.iter().next());
         let own = cpu.and_then(|cpu| Processor::arm_cpu(root, cpu)?.generation());

@@ -1,16 +1,16 @@
-//! PMU names: their instance suffix, their order, and which of them a user's word means.
+//! PMU names: their instance suffix, their order, and how a user's text selects them.
 //!
-//! Follows perf, so that a word which works there means the same PMUs here
-//! (`tools/perf/util/pmus.c` and `pmu.c`, Linux 7.2).
+//! The rules are those of perf, so that a text selects the same PMUs here (`tools/perf/util/pmus.c`
+//! and `pmu.c`, Linux 7.2).
 
 use std::cmp::Ordering;
 
 use globset::GlobBuilder;
 
-/// The name without its instance suffix, and the suffix as a number.
+/// Splits a name into the part before its instance suffix, and the suffix as a number.
 ///
-/// A suffix is `_<decimal>` or `_<hex>` of at least three digits, so that the `df` of `amd_df` is
-/// part of the name but the address in `ali_drw_21000` is not.
+/// A suffix is `_<decimal>`, or `_<hex>` with at least three digits. So the `df` of `amd_df` is
+/// part of the name, but the address in `ali_drw_21000` is not.
 pub fn split_suffix(name: &str) -> (&str, Option<u64>) {
     let Some((stem, suffix)) = name.rsplit_once('_') else { return (name, None) };
     let decimal = suffix.bytes().all(|b| b.is_ascii_digit());
@@ -26,22 +26,22 @@ pub fn split_suffix(name: &str) -> (&str, Option<u64>) {
     }
 }
 
-/// The name that all instances of a PMU share: `uncore_imc` for `uncore_imc_11`.
+/// The common name of a PMU's instances: `uncore_imc` for `uncore_imc_11`.
 pub fn stem(name: &str) -> &str {
     split_suffix(name).0
 }
 
-/// By stem, then by suffix as a *hex* number: `_2` before `_10` before `_a0`.
+/// Orders by stem, then by suffix as a *hex* number: `_2` before `_10` before `_a0`.
 pub fn order(a: &str, b: &str) -> Ordering {
     let (stem_a, number_a) = split_suffix(a);
     let (stem_b, number_b) = split_suffix(b);
     stem_a.cmp(stem_b).then(number_a.cmp(&number_b)).then_with(|| a.cmp(b))
 }
 
-/// Whether a user who types `word` means the PMU `name`.
+/// Whether `word` selects the PMU `name`.
 ///
-/// `word` is the whole name, a shell glob, or the start of the name where only an instance suffix
-/// follows (see [`follows`]). A leading `uncore_` is ignored on both sides.
+/// `word` is the full name, a shell pattern, or the name without its instance suffix (see
+/// [`follows`]). A leading `uncore_` is ignored on both sides.
 pub fn means(word: &str, name: &str) -> bool {
     let bare_name = name.strip_prefix("uncore_");
     let bare_word = word.strip_prefix("uncore_").unwrap_or(word);
@@ -51,13 +51,13 @@ pub fn means(word: &str, name: &str) -> bool {
     one(word, name) || bare_name.is_some_and(|bare_name| one(bare_word, bare_name))
 }
 
-/// Whether `word` is all of `name`, but for a leading `uncore_`.
+/// Whether `word` is the full `name`, apart from a leading `uncore_`.
 pub fn is_whole(word: &str, name: &str) -> bool {
     word == name || name.strip_prefix("uncore_") == Some(word)
 }
 
-/// Whether `name` is `word` and then nothing, or an instance suffix: at most two `_` in all, the
-/// first directly after `word`, and digits; with hex letters in it only if longer than 2.
+/// Whether `name` is `word`, optionally followed by an instance suffix: at most two `_`, the first
+/// directly after `word`, and digits; hex letters are allowed only in more than 2 digits.
 fn follows(word: &str, name: &str) -> bool {
     let Some(rest) = name.strip_prefix(word) else { return false };
     if rest.is_empty() {
@@ -74,7 +74,7 @@ fn follows(word: &str, name: &str) -> bool {
     !has_letters || suffix.len() > 2
 }
 
-/// Shell glob match; a pattern that is none matches nothing.
+/// Matches a shell pattern; an invalid pattern matches nothing.
 fn glob(pattern: &str, name: &str) -> bool {
     GlobBuilder::new(pattern).build().is_ok_and(|glob| glob.compile_matcher().is_match(name))
 }

@@ -1,7 +1,7 @@
-//! PCI functions: where each hangs, as the links of sysfs say it.
+//! PCI functions and their position in the hierarchy, from the links of sysfs.
 //!
-//! Reads link texts and small files below the root only, and follows no link, so that a captured
-//! tree says the same as the machine it is of.
+//! Only the texts of links and small files below the root are read, and no link is followed, so
+//! that a captured tree gives the same result as the machine.
 
 use std::path::{Component, Path, PathBuf};
 use std::str::FromStr;
@@ -13,7 +13,7 @@ use serde::{Serialize, Serializer};
 use super::read::{Problems, bytes};
 use super::speed::Speed;
 
-/// Where PCI functions are listed, below the root.
+/// Directory of the PCI functions, below the root.
 pub(super) const FUNCTIONS: &str = "sys/bus/pci/devices";
 
 /// NVIDIA's vendor id (`include/linux/pci_ids.h`).
@@ -22,7 +22,7 @@ const NVIDIA: u32 = 0x10de;
 /// The address of a PCI function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Address {
-    /// The segment; more than 16 bits for those that Linux makes up (`vmd`).
+    /// The segment; it has more than 16 bits for segments that Linux creates (`vmd`).
     pub domain: u32,
     /// 0 to 255.
     pub bus: u8,
@@ -33,7 +33,7 @@ pub struct Address {
 }
 
 impl Address {
-    /// bus << 8 | device << 3 | function: what stands in a request.
+    /// bus << 8 | device << 3 | function: the requester id in a PCIe packet.
     pub fn requester(&self) -> u16 {
         u16::from(self.bus) << 8 | u16::from(self.device) << 3 | u16::from(self.function)
     }
@@ -55,7 +55,7 @@ impl Serialize for Address {
 impl FromStr for Address {
     type Err = anyhow::Error;
 
-    /// Reads `DDDD:BB:DD.F`, or `BB:DD.F` of domain 0, as `lspci` prints them.
+    /// Parses `DDDD:BB:DD.F`, or `BB:DD.F` for domain 0, as `lspci` prints them.
     fn from_str(text: &str) -> Result<Self> {
         let parse = || {
             let (rest, function) = text.rsplit_once('.')?;
@@ -77,7 +77,7 @@ impl FromStr for Address {
     }
 }
 
-/// What a Tegra410 root port says of itself, in a designated vendor-specific extended capability
+/// The position of a Tegra410 root port, from its designated vendor-specific extended capability
 /// (vendor 0x10de, id 0x4; `Documentation/admin-guide/perf/nvidia-tegra410-pmu.rst`, Linux 7.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct TegraPort {
@@ -100,23 +100,23 @@ pub struct Function {
     pub class: u32,
     /// `vendor`.
     pub vendor: u32,
-    /// `numa_node`, where it has one.
+    /// `numa_node`, if it has one.
     pub numa_node: Option<u32>,
-    /// Of the root port of Tegra410 above it, or that it is; `None` where its configuration cannot be read in full, which
-    /// takes root.
+    /// The position of the Tegra410 root port above it, or of itself; `None` if its configuration
+    /// space cannot be read in full, which needs root.
     pub tegra: Option<TegraPort>,
-    /// Of a root port, the speed of its link; `None` where that is down or sysfs does not say.
+    /// For a root port, the speed of its link; `None` if the link is down or sysfs does not say.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub speed: Option<Speed>,
 }
 
 impl Function {
-    /// Whether it only leads to others (base class 0x06).
+    /// Whether it is a bridge (base class 0x06).
     pub fn is_bridge(&self) -> bool {
         self.class >> 16 == 0x06
     }
 
-    /// Whether it is a PCI-to-PCI bridge on a root bus: a root port.
+    /// Whether it is a root port: a PCI-to-PCI bridge on a root bus.
     pub fn is_root_port(&self) -> bool {
         self.class >> 8 == 0x0604 && self.top == self.address
     }
@@ -178,8 +178,8 @@ fn function(
     Some(function)
 }
 
-/// The directory below `root` that a link of `sys/bus` or `sys/class` names, which is one in
-/// `sys/devices`; `None` for a link to anywhere else.
+/// The directory in `sys/devices` that a link of `sys/bus` or `sys/class` names, below `root`;
+/// `None` for other links.
 pub(super) fn place(root: &Path, link: &Path) -> Option<PathBuf> {
     let mut parts = link.components().skip_while(|part| *part == Component::ParentDir);
     parts.next().filter(|part| part.as_os_str() == "devices")?;
@@ -197,14 +197,15 @@ pub(super) fn above(path: &Path) -> Vec<Address> {
     names.filter_map(|name| name.parse().ok()).collect()
 }
 
-/// The capability in 4096 bytes of configuration space (PCI Express Base 6.0, 7.6.3 and 7.9.6).
+/// Finds the capability in 4096 bytes of configuration space (PCI Express Base 6.0, 7.6.3 and
+/// 7.9.6).
 fn tegra(config: &[u8]) -> Option<TegraPort> {
     let word = |at: usize| {
         let bytes = config.get(at..at + 4)?;
         Some(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
     };
     let mut at = 0x100;
-    // A list that loops ends with the space for headers of two words.
+    // A cyclic list ends after as many headers of two words as fit into the space.
     for _ in 0..(4096 - 256) / 8 {
         let header = word(at)?;
         let is_ours = header & 0xffff == 0x23
@@ -244,7 +245,7 @@ mod tests {
         }
     }
 
-    /// A port with an advanced error capability before ours.
+    /// A port with an advanced error capability before the one searched for.
     fn config() -> Vec<u8> {
         let mut config = vec![0; 4096];
         config[0x100..0x104].copy_from_slice(&0x1501_0001_u32.to_le_bytes());
@@ -269,12 +270,12 @@ mod tests {
     fn a_tegra_port_names_itself() {
         let config = config();
         assert_eq!(tegra(&config), Some(TegraPort { port: 3, root_complex: 9, socket: 1 }));
-        // What a user other than root may read.
+        // The part that only root can read is missing.
         assert_eq!(tegra(&config[..64]), None);
         let mut other = config;
         other[0x158] = 5;
         assert_eq!(tegra(&other), None);
-        // A list that leads to itself.
+        // A cyclic list.
         other[0x150..0x154].copy_from_slice(&0x1501_0001_u32.to_le_bytes());
         assert_eq!(tegra(&other), None);
     }

@@ -1,4 +1,4 @@
-//! One PMU as its folder in `/sys/bus/event_source/devices` shows it.
+//! A PMU, from its directory in `/sys/bus/event_source/devices`.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -12,29 +12,29 @@ use super::format::Format;
 use super::processor::Processor;
 use super::read::Problems;
 
-/// A PMU. What a file would say and does not is `None` or an empty map.
+/// A PMU. A missing file is `None` or an empty map.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Pmu {
-    /// Its folder name.
+    /// The name of its directory.
     pub name: String,
     /// `type`: the `perf_event_attr.type` of its events, dynamic for nearly all PMUs.
     pub attr_type: u32,
-    /// `cpumask`: its reader CPUs. Empty when all CPUs it could be read on are offline; `None`
-    /// (no file) is what core and software PMUs have, and the uncore PMUs of some old drivers.
+    /// `cpumask`: its reader CPUs. Empty if all of them are offline; `None` (no file) for core and
+    /// software PMUs, and for the uncore PMUs of some old drivers.
     pub cpumask: Option<CpuList>,
-    /// `cpus`: the CPUs a core PMU is in; only core PMUs have it.
+    /// `cpus`: the CPUs of a core PMU.
     pub cpus: Option<CpuList>,
     /// `associated_cpus`: the CPUs near an `arm_cspmu` PMU.
     pub associated_cpus: Option<CpuList>,
-    /// `identifier`, or the file Alibaba's driver has in its place.
+    /// `identifier`, or the corresponding file of Alibaba's driver.
     pub identifier: Option<String>,
-    /// The processor it is part of ([`Processor::generation`]), of a core PMU that of its first CPU:
-    /// tells the generations of a PMU apart, which its files do not.
+    /// The processor that it belongs to ([`Processor::generation`]); for a core PMU that of its
+    /// first CPU. It distinguishes the generations of a PMU, which its files do not.
     pub processor: Option<String>,
-    /// `die<N>` of Intel's: what it belongs to on the N-th die, `domain:bus` of a root bus for an
-    /// IIO stack (`Documentation/ABI/testing/sysfs-devices-mapping`, Linux 7.2).
+    /// `die<N>` of Intel's PMUs: the unit on the N-th die, which for an IIO stack is the
+    /// `domain:bus` of a root bus (`Documentation/ABI/testing/sysfs-devices-mapping`, Linux 7.2).
     pub dies: BTreeMap<u32, String>,
-    /// `bdf_min` and `bdf_max` of a Kunpeng: the requester ids of the root ports that it counts
+    /// `bdf_min` and `bdf_max` of Kunpeng's PMUs: the requester ids of the counted root ports
     /// (`Documentation/admin-guide/perf/hisi-pcie-pmu.rst`, Linux 7.2).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bdf_range: Option<RangeInclusive<u16>>,
@@ -44,17 +44,17 @@ pub struct Pmu {
     /// `events/`: its named events.
     #[serde(skip)]
     pub events: BTreeMap<String, EventAlias>,
-    /// `perf_event_mux_interval_ms`: how often events take turns on the counters, in ms.
+    /// `perf_event_mux_interval_ms`: the multiplexing interval, in ms.
     pub mux_interval_ms: Option<u32>,
-    /// `peer` of NVIDIA's Tegra410: how many of what is at the other end of its link, `gpu`, `cpu`
-    /// or `cxlmem` (`drivers/perf/nvidia_t410_c2c_pmu.c`, Linux 7.2).
+    /// `peer` of NVIDIA's Tegra410: number of units at the other end of its link, by kind: `gpu`,
+    /// `cpu` or `cxlmem` (`drivers/perf/nvidia_t410_c2c_pmu.c`, Linux 7.2).
     pub peers: BTreeMap<String, u32>,
-    /// `caps/`: what a core PMU can do, by file.
+    /// `caps/`: the capabilities of a core PMU, by file.
     pub caps: BTreeMap<String, String>,
 }
 
 impl Pmu {
-    /// Reads the PMU in `dir`; `None`, with a problem noted, where even its type cannot be read.
+    /// Reads the PMU in `dir`; `None`, with a problem, if its type cannot be read.
     pub(super) fn read(
         dir: &Path,
         name: &str,
@@ -71,7 +71,7 @@ impl Pmu {
         };
         let identifier = problems
             .line(&dir.join("identifier"))
-            // drivers/perf/alibaba_uncore_drw_pmu.c names its attribute so, Linux 6.12 to 7.3.
+            // drivers/perf/alibaba_uncore_drw_pmu.c uses this name, Linux 6.12 to 7.3.
             .or_else(|| problems.line(&dir.join("ali_drw_pmu_identifier")));
         Some(Self {
             name: name.to_owned(),
@@ -91,8 +91,8 @@ impl Pmu {
         })
     }
 
-    /// The event called `name`: as written, else whatever its case, since the names of one driver
-    /// changed case between kernels (`dwc_pcie_pmu`, 6.12 and 7.2).
+    /// The event called `name`: the exact name, else case-insensitive, because one driver changed
+    /// the case of its names between kernels (`dwc_pcie_pmu`, 6.12 and 7.2).
     pub fn event(&self, name: &str) -> Option<(&str, &EventAlias)> {
         self.events
             .get_key_value(name)
@@ -116,7 +116,7 @@ fn dies(dir: &Path, problems: &mut Problems) -> BTreeMap<u32, String> {
     dies.filter_map(|(die, name)| Some((die, problems.line(&dir.join(name))?))).collect()
 }
 
-/// The lines `nr_KIND=COUNT` of a `peer` file.
+/// Parses the lines `nr_KIND=COUNT` of a `peer` file.
 fn peers(file: &Path, problems: &mut Problems) -> BTreeMap<String, u32> {
     let text = problems.text(file).unwrap_or_default();
     let one = |line: &str| {
@@ -136,7 +136,7 @@ fn formats(dir: &Path, problems: &mut Problems) -> BTreeMap<String, Format> {
     formats
 }
 
-/// Suffixes of the files that say more about the event they are named after.
+/// Suffixes of the files that describe an event further.
 const ASIDES: [&str; 4] = [".scale", ".unit", ".per-pkg", ".snapshot"];
 
 fn events(dir: &Path, problems: &mut Problems) -> BTreeMap<String, EventAlias> {
@@ -160,7 +160,7 @@ fn events(dir: &Path, problems: &mut Problems) -> BTreeMap<String, EventAlias> {
         event.per_pkg = problems.line(&aside(".per-pkg")).is_some_and(|text| text == "1");
         event.snapshot = problems.line(&aside(".snapshot")).is_some_and(|text| text == "1");
         if event.scale.is_none() && aside(".scale").exists() {
-            // A count without its scale would be wrong by a factor nobody sees.
+            // Without its scale, a count would silently be wrong by a factor.
             continue;
         }
         events.insert(name, event);

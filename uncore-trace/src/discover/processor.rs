@@ -1,4 +1,4 @@
-//! Which processor is here, as far as it tells which PMUs the machine should have.
+//! The processor, as far as it says which PMUs the machine should have.
 
 use std::path::Path;
 
@@ -6,33 +6,33 @@ use serde::Serialize;
 
 use super::read::bytes;
 
-/// The maker's name of an x86 CPU, or the main ID register of an arm64 one.
+/// The vendor of an x86 CPU, or the main ID register of an arm64 CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Id {
-    /// Intel's.
+    /// Intel.
     Intel,
-    /// AMD's, and those of Hygon, which are built alike.
+    /// AMD, or Hygon, whose processors are derived from AMD's.
     Amd,
     /// `MIDR_EL1` (Arm ARM): implementer 31:24, variant 23:20, architecture 19:16, part 15:4,
     /// revision 3:0.
     Arm(u32),
 }
 
-/// The CPU of the machine. A machine with several kinds is told by its first CPU.
+/// The processor of the machine. If there are several kinds, that of the first CPU.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Processor {
-    /// Whose it is, and which.
+    /// Its vendor, or its ID register.
     pub id: Id,
     /// `cpu family` and `model` of an x86 processor.
     pub model: Option<(u32, u32)>,
-    /// What a user calls it: the model name, or the main ID register.
+    /// Its name for users: the model name, or the main ID register.
     pub name: String,
-    /// Whether the CPU itself says that a hypervisor runs it (x86 only: CPUID.1:ECX bit 31).
+    /// Whether the CPU reports a hypervisor (x86 only: CPUID.1:ECX bit 31).
     pub hypervisor: bool,
 }
 
 impl Processor {
-    /// The processor from `midr_el1`, else from `proc/cpuinfo`; `None` where neither tells.
+    /// Reads the processor from `midr_el1` or `proc/cpuinfo`; `None` if neither says.
     pub fn read(root: &Path) -> Option<Self> {
         let text = |path: &str| {
             let bytes = bytes(&root.join(path)).ok()?;
@@ -41,7 +41,8 @@ impl Processor {
         Self::arm_cpu(root, 0).or_else(|| Self::parse(&text("proc/cpuinfo")?))
     }
 
-    /// One CPU of an arm64 machine, which may have several kinds; `None` on others.
+    /// The processor of one CPU of an arm64 machine, which may have several kinds; `None` on other
+    /// machines.
     pub fn arm_cpu(root: &Path, cpu: u32) -> Option<Self> {
         let file = format!("sys/devices/system/cpu/cpu{cpu}/regs/identification/midr_el1");
         let bytes = bytes(&root.join(file)).ok()?;
@@ -50,7 +51,7 @@ impl Processor {
         Some(Self::arm(midr as u32))
     }
 
-    /// How perf's tables name it (`tools/perf/pmu-events/arch/*/mapfile.csv`, Linux 7.2):
+    /// Its name in perf's tables (`tools/perf/pmu-events/arch/*/mapfile.csv`, Linux 7.2):
     /// `VENDOR-FAMILY-MODEL` on x86, with the model in hex, and the main ID register on arm64.
     pub fn generation(&self) -> Option<String> {
         let vendor = match self.id {
@@ -62,7 +63,7 @@ impl Processor {
         Some(format!("{vendor}-{family}-{model:x}"))
     }
 
-    /// Reads the first processor of `proc/cpuinfo`, in x86's or arm64's words.
+    /// Parses the first processor of `proc/cpuinfo`, in the form of x86 or arm64.
     fn parse(cpuinfo: &str) -> Option<Self> {
         let field = |name: &str| {
             cpuinfo.lines().find_map(|line| {

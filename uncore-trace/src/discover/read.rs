@@ -1,7 +1,7 @@
-//! Reads the small text files of sysfs and procfs below a root.
+//! Reads small text files of sysfs and procfs below a root.
 //!
-//! A file that is not there is `None`; one that is there but cannot be read or understood becomes
-//! a [`Problems`] line and `None`, so that one broken file never hides the rest of the machine.
+//! A missing file is `None`. A file that cannot be read or parsed is `None` with a line in
+//! [`Problems`], so that one broken file does not affect the rest.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read};
@@ -10,11 +10,11 @@ use std::str::FromStr;
 
 use crate::text::printable;
 
-/// sysfs files are at most one page (4 KiB; 64 KiB on kernels with large pages); mount tables of
-/// busy container hosts reach some megabytes. More than this is no file of a kernel.
+/// Size limit of a file. Files of sysfs have at most one page (4 KiB; 64 KiB on kernels with large
+/// pages); mount tables of busy container hosts have some megabytes.
 const MAX_LEN: u64 = 16 << 20;
 
-/// What could not be read, one line each, safe to print.
+/// What could not be read, one printable line each.
 #[derive(Debug, Default)]
 pub(super) struct Problems(pub Vec<String>);
 
@@ -43,12 +43,12 @@ impl Problems {
         }
     }
 
-    /// The file without the whitespace around its text.
+    /// The file's text without surrounding white space.
     pub(super) fn line(&mut self, path: &Path) -> Option<String> {
         self.text(path).map(|text| text.trim().to_owned())
     }
 
-    /// The file read as a `T`.
+    /// The file parsed as a `T`.
     pub(super) fn parsed<T>(&mut self, path: &Path) -> Option<T>
     where
         T: FromStr<Err: std::fmt::Display>,
@@ -63,7 +63,7 @@ impl Problems {
         }
     }
 
-    /// The names in a folder in ascending order; none where the folder is not there.
+    /// The names in a directory in ascending order; empty if it does not exist.
     pub(super) fn names(&mut self, dir: &Path) -> Vec<String> {
         let entries = match fs::read_dir(dir) {
             Ok(entries) => entries,

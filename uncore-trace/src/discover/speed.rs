@@ -1,4 +1,4 @@
-//! How much a PCIe link carries, from what sysfs and configuration space say of it.
+//! The rate of a PCIe link, from sysfs and configuration space.
 
 use std::fmt;
 use std::path::Path;
@@ -7,27 +7,28 @@ use serde::Serialize;
 
 use super::read::{Problems, bytes};
 
-/// Bytes of framing (4), header (12, of a completion) and CRC (4) that each packet has beside its
-/// data: the least there are (PCI Express Base 6.0, 2.2.9, 3.6.2 and 4.2.2).
+/// Bytes that each packet has besides its data: framing (4), header (12, of a completion) and CRC
+/// (4). This is the minimum (PCI Express Base 6.0, 2.2.9, 3.6.2 and 4.2.2).
 const OVERHEAD: f64 = 20.0;
 
-/// Most bytes of data in a packet, where configuration space cannot be read.
+/// Assumed payload of a packet in bytes, if configuration space cannot be read.
 const USUAL_PAYLOAD: u32 = 256;
 
-/// The speed of a link as it was trained.
+/// The current speed of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Speed {
-    /// `current_link_speed`: transfers on each lane, 1e9 a second.
+    /// `current_link_speed`: transfers per lane, in 1e9 per second.
     pub gt_per_s: f64,
-    /// `current_link_width`: lanes.
+    /// `current_link_width`: number of lanes.
     pub width: u32,
-    /// Most bytes of data in a packet (`Max_Payload_Size`); `None` where configuration space cannot
-    /// be read, which takes root.
+    /// Largest payload of a packet in bytes (`Max_Payload_Size`); `None` if configuration space
+    /// cannot be read, which needs root.
     pub payload: Option<u32>,
 }
 
 impl Speed {
-    /// Reads it from the folder of a root port; `None` where the link is down or sysfs does not say.
+    /// Reads it from the directory of a root port; `None` if the link is down or sysfs does not
+    /// say.
     pub(super) fn read(dir: &Path, problems: &mut Problems) -> Option<Self> {
         let speed = problems.line(&dir.join("current_link_speed"))?;
         let width = problems.line(&dir.join("current_link_width"))?;
@@ -35,8 +36,9 @@ impl Speed {
         Self::parse(&speed, &width, &config)
     }
 
-    /// `speed` is as in `16.0 GT/s PCIe` or `8 GT/s`, `Unknown` while the link is down; a link that is
-    /// down has 0 lanes, or 63 (drivers/pci/pci-sysfs.c and the field of the link status, Linux 7.2).
+    /// `speed` is like `16.0 GT/s PCIe` or `8 GT/s`, and `Unknown` while the link is down. A link
+    /// that is down has 0 lanes, or 63 (drivers/pci/pci-sysfs.c and the field of the link status,
+    /// Linux 7.2).
     fn parse(speed: &str, width: &str, config: &[u8]) -> Option<Self> {
         let gt_per_s = speed.split_once(" GT/s")?.0.trim().parse().ok()?;
         let width = width.parse().ok().filter(|width| (1..=32).contains(width))?;
@@ -44,9 +46,9 @@ impl Speed {
         sane.then_some(Self { gt_per_s, width, payload: payload(config) })
     }
 
-    /// Part of the transferred bits that are not for the encoding, and its name: 8b/10b up to 5 GT/s,
-    /// 128b/130b up to 32 GT/s, then flits of 256 bytes of which 236 are packets (PCI Express Base 6.0,
-    /// 4.2.1, 4.2.2 and 4.2.3).
+    /// The part of the bits that remains after encoding, and the encoding's name: 8b/10b up to 5
+    /// GT/s, 128b/130b up to 32 GT/s, then flits of 256 bytes of which 236 are packets (PCI Express
+    /// Base 6.0, 4.2.1, 4.2.2 and 4.2.3).
     fn encoding(&self) -> (f64, &'static str) {
         if self.gt_per_s <= 5.0 {
             (8.0 / 10.0, "8b/10b")
@@ -61,7 +63,7 @@ impl Speed {
         f64::from(self.payload.unwrap_or(USUAL_PAYLOAD))
     }
 
-    /// Most bytes of data a second in one direction: in packets as large as they may be.
+    /// Payload bytes per second in one direction, with packets of the largest size.
     pub fn bytes_per_s(&self) -> f64 {
         let raw = self.gt_per_s * 1e9 * f64::from(self.width) / 8.0;
         let data = self.data_bytes();
@@ -88,7 +90,7 @@ impl fmt::Display for Speed {
 fn payload(config: &[u8]) -> Option<u32> {
     let byte = |at: usize| config.get(at).copied();
     let mut at = usize::from(byte(0x34)? & 0xfc);
-    // A list that loops ends with the space for its headers.
+    // A cyclic list ends after as many headers as fit into the space.
     for _ in 0..48 {
         if at < 0x40 {
             return None;
@@ -137,7 +139,7 @@ mod tests {
     fn the_packets_are_those_of_configuration_space() {
         assert_eq!(payload(&config(0x20)), Some(256));
         assert_eq!(payload(&config(0xe0)), None);
-        // What a user other than root may read.
+        // The part that only root can read is missing.
         assert_eq!(payload(&config(0x20)[..64]), None);
         let speed = Speed::parse("16.0 GT/s PCIe", "4", &config(0x40)).unwrap();
         assert_eq!(

@@ -25,7 +25,7 @@ pub struct Options {
 /// What triggers the readings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Timer {
-    /// A pinned BPF timer; [`Timer::RunOnCpu`] if the kernel has none.
+    /// A pinned BPF timer, or the fallback where the kernel has none.
     Auto,
     /// A pinned BPF timer.
     Pinned,

@@ -1,5 +1,5 @@
-//! Terms that all counters of a PMU share, because its hardware has one register for them, and what
-//! may lead a group of its events.
+//! Terms that all counters of a PMU share, because the hardware has one register for them, and
+//! events that can lead a group.
 
 use std::collections::HashMap;
 
@@ -10,18 +10,18 @@ use crate::catalog::family::Kind;
 use crate::catalog::pattern::matches_event;
 use crate::text::printable;
 
-/// What the first counter of each PMU asked for.
+/// The terms of the first counter of each PMU.
 #[derive(Debug, Default)]
 pub(super) struct Agreement {
     first: HashMap<String, (String, String)>,
 }
 
 impl Agreement {
-    /// Takes one more counter, a member of the group that `leader` leads where there is one.
+    /// Adds a counter, which is a member of the group of `leader` if there is one.
     ///
     /// # Errors
     ///
-    /// It cannot run beside those before it.
+    /// It cannot be counted together with the earlier ones.
     pub(super) fn add(
         &mut self,
         event: &Resolved<'_>,
@@ -52,7 +52,7 @@ impl Agreement {
     }
 }
 
-/// Why `leader` cannot lead a group with `member` in it; `None` where it can.
+/// Why `leader` cannot lead a group with `member`; `None` if it can.
 pub(super) fn cannot_lead(leader: &Resolved<'_>, member: &Resolved<'_>) -> Option<String> {
     let rule = member.words.family?.leader.as_ref()?;
     let pmu = printable(&member.words.pmu.name);
@@ -80,8 +80,8 @@ pub(super) fn cannot_lead(leader: &Resolved<'_>, member: &Resolved<'_>) -> Optio
     })
 }
 
-/// Those of `terms` that an event has, with their values. One whose filter is empty has those of
-/// its leader on the same PMU, as the driver hands them down.
+/// The values of those `terms` that an event has. An event without a filter has those of its leader
+/// on the same PMU, because the driver passes them on.
 fn shared<'e>(
     terms: &[String],
     event: &'e Resolved<'_>,

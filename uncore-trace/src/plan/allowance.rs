@@ -1,50 +1,51 @@
-//! What a witness may cost: one more counter that is read at every context switch of each CPU.
+//! The allowed cost of a witness, which is an additional counter that is read at every context
+//! switch of each CPU.
 
 use uncore_trace_common::record::MAX_COUNTERS;
 
-/// Time that the hook of `sched_switch` takes where it reads a counter, ns: 0.8 to 0.95 us on an AMD EPYC
-/// virtual machine (docs/cost.md). While recording the time is measured.
+/// Duration of the hook of `sched_switch` with a reading, ns: 0.8 to 0.95 us on an AMD EPYC virtual
+/// machine (docs/cost.md). It is measured during a recording.
 pub const READ_NS: f64 = 900.0;
 
-/// Readings a second, of all CPUs together, that the recorder takes for a witness: one thread drains
-/// them, at 1.2 us each (docs/cost.md), beside all else that it does.
+/// Most readings of a witness that the recorder can drain per second, over all CPUs: one thread
+/// drains them, at 1.2 us each (docs/cost.md), besides its other work.
 pub const MOST_READINGS: f64 = 250_000.0;
 
-/// What a witness may cost, and what it would.
+/// The allowed cost of a witness, and its expected cost.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Allowance {
     /// Part of each CPU's time, in percent; 0: no witness is opened.
     pub percent: f64,
-    /// Context switches a second of a CPU, the mean over all that are online; `None` where that was not
-    /// measured.
+    /// Context switches per second and CPU, averaged over the online CPUs; `None` if not measured.
     pub switches: Option<f64>,
 }
 
 /// Why a witness is not opened.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Refusal {
-    /// Nothing may be spent.
+    /// The allowed cost is 0.
     Never,
     /// Its readings would take this part of each CPU's time, in percent.
     Time(f64),
-    /// There would be so many readings a second.
+    /// It would be read this often per second.
     Readings(f64),
-    /// A CPU has no room among its counters.
+    /// A CPU has no room for another counter.
     Room,
 }
 
 impl Allowance {
-    /// Readings of one CPU a second: at every switch and at every tick.
+    /// Readings per second and CPU: one per switch and one per tick.
     fn readings(self, tick_ns: u64) -> Option<f64> {
         Some(self.switches? + 1e9 / tick_ns as f64)
     }
 
-    /// The part of each CPU's time that a witness takes, in percent, where that can be told.
+    /// The part of each CPU's time that a witness takes, in percent; `None` if the rate of switches
+    /// is unknown.
     pub fn cost(self, tick_ns: u64) -> Option<f64> {
         self.readings(tick_ns).map(|readings| percent(readings, READ_NS))
     }
 
-    /// Why none is opened on `cpus` CPUs, the fullest of which reads `counters` counters already.
+    /// Why no witness is opened on `cpus` CPUs; the one with most counters reads `counters`.
     pub fn refusal(self, tick_ns: u64, cpus: usize, counters: usize) -> Option<Refusal> {
         if self.percent <= 0.0 {
             return Some(Refusal::Never);
@@ -59,7 +60,7 @@ impl Allowance {
         all.filter(|all| *all > MOST_READINGS).map(Refusal::Readings)
     }
 
-    /// Why there is none, for people.
+    /// The reason as text.
     pub fn explain(self, refusal: Refusal) -> String {
         let percent = self.percent;
         match refusal {
@@ -80,7 +81,7 @@ impl Allowance {
     }
 }
 
-/// The part of a CPU's time that so many readings a second of so many ns take, in percent.
+/// The part of a CPU's time that `readings` per second of `read_ns` take, in percent.
 pub fn percent(readings: f64, read_ns: f64) -> f64 {
     readings * read_ns * 1e-9 * 100.0
 }
@@ -101,7 +102,7 @@ mod tests {
         assert_eq!(refusal(2.0, 21_000.0, 2), None);
         assert!(matches!(refusal(2.0, 22_000.0, 2), Some(Refusal::Time(cost)) if cost > 2.0));
         assert_eq!(refusal(0.0, 0.0, 2), Some(Refusal::Never));
-        // 144 CPUs with 1000 ticks and 800 switches: one recorder cannot follow.
+        // 144 CPUs with 1000 ticks and 800 switches each: too many readings for one recorder.
         let many = Some(Refusal::Readings(259_200.0));
         assert_eq!(refusal(2.0, 800.0, 144), many);
         let longer = Allowance { percent: 2.0, switches: Some(800.0) };

@@ -1,4 +1,5 @@
-//! Resolved events into counters: one per reader CPU, no event twice, groups with their leaders.
+//! Turns resolved events into counters: one per reader CPU, no event twice, groups with their
+//! leaders.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -16,7 +17,7 @@ use crate::discover::format::WORDS;
 use crate::discover::{CpuList, Machine};
 use crate::text::printable;
 
-/// What makes two counters the same: attribute type, config words and CPU.
+/// What identifies a counter: attribute type, config words and CPU.
 type Identity = (u32, [u64; WORDS], u32);
 
 /// Collects the counters of a plan.
@@ -25,20 +26,20 @@ pub(super) struct Assembly<'a> {
     pub(super) machine: &'a Machine,
     pub(super) seen: HashMap<Identity, u32>,
     pub(super) agreement: Agreement,
-    /// The leaders of groups that the user typed.
+    /// The leaders of the groups that the user typed.
     pub(super) typed: HashSet<u32>,
-    /// What is counted, once for all CPUs it is read on.
+    /// The events, once for all CPUs on which they are read.
     pub(super) events: Vec<Resolved<'a>>,
-    /// What the counters count the bytes of.
+    /// The links of the counters.
     pub(super) links: Links,
     pub(super) plan: Plan,
 }
 
-/// The group that is open on one CPU.
+/// The open group on a CPU.
 struct Open<'e, 'a> {
     cpu: u32,
     leader: u32,
-    /// The event that leads it.
+    /// Its leader.
     first: &'e Resolved<'a>,
     /// The PMU of its members; `None` while all are software events.
     pmu: Option<&'e str>,
@@ -59,8 +60,8 @@ impl<'a> Assembly<'a> {
         }
     }
 
-    /// Adds counters that stand alone. A PMU without a CPU to read it on is an error if it was
-    /// asked for by itself, a note if others go on.
+    /// Adds counters outside groups. A PMU without a CPU to read it is an error if it is the only
+    /// one, and a note otherwise.
     pub(super) fn add(&mut self, events: &[Resolved<'a>]) -> Result<()> {
         for (event, spot) in self.placed(events, None)? {
             self.push(event, spot, None);
@@ -70,8 +71,8 @@ impl<'a> Assembly<'a> {
 
     /// Adds the members of a brace group.
     ///
-    /// As perf does since 7.2, members on different PMUs or CPUs become groups of their own. The
-    /// first member on a CPU leads; software events join, and may lead, the group that is there.
+    /// As in perf since 7.2, members on different PMUs or CPUs form separate groups. The first
+    /// member on a CPU is the leader. Software events can join and lead the group of another PMU.
     pub(super) fn add_group(
         &mut self,
         text: &str,
@@ -97,7 +98,7 @@ impl<'a> Assembly<'a> {
             let mine = |group: &&mut Open<'_, 'a>| {
                 group.cpu == cpu && (pmu.is_none() || group.pmu.is_none() || group.pmu == pmu)
             };
-            // A group of the same PMU comes before one that has only software events so far.
+            // A group of the same PMU takes precedence over one with only software events.
             open.sort_by_key(|group| group.pmu != pmu);
             let group = open.iter_mut().find(mine);
             let misled = group.as_ref().and_then(|group| cannot_lead(group.first, event));
@@ -126,7 +127,7 @@ impl<'a> Assembly<'a> {
         Ok(())
     }
 
-    /// Each event with each CPU it is read on; `leader` is the first member of a brace group.
+    /// Each event with each of its reader CPUs; `leader` is the first member of a brace group.
     fn placed<'e>(
         &mut self,
         events: &'e [Resolved<'a>],
@@ -153,7 +154,7 @@ impl<'a> Assembly<'a> {
         Ok(placed)
     }
 
-    /// Adds one counter unless it is there already; returns its id and whether it is new.
+    /// Adds a counter unless it exists. Returns its id and whether it is new.
     pub(super) fn push(
         &mut self,
         event: &Resolved<'_>,
@@ -201,18 +202,18 @@ impl<'a> Assembly<'a> {
         (id, true)
     }
 
-    /// Adds a note, once.
+    /// Adds a note, unless it exists.
     pub(super) fn note(&mut self, note: String) {
         if !self.plan.notes.contains(&note) {
             self.plan.notes.push(note);
         }
     }
 
-    /// The plan, with notes on what takes turns and what is counted twice.
+    /// The plan, with notes on multiplexing and on traffic that is counted twice.
     ///
     /// # Errors
     ///
-    /// Events of which some would never run.
+    /// Some of the events would never run.
     pub(super) fn finish(mut self, resolver: &Resolver<'_>) -> Result<Plan> {
         let events = std::mem::take(&mut self.events);
         for note in notes::on(self.machine, &events)? {
@@ -226,8 +227,7 @@ impl<'a> Assembly<'a> {
     }
 }
 
-/// The PMUs that cannot count their members of a group together; an error unless the group is
-/// weak.
+/// The PMUs that cannot count their members of a group together. An error unless the group is weak.
 fn too_large<'e>(text: &str, weak: bool, events: &'e [Resolved<'_>]) -> Result<HashSet<&'e str>> {
     let mut refused = HashSet::new();
     for (words, members) in by_pmu(events) {
@@ -244,14 +244,14 @@ fn too_large<'e>(text: &str, weak: bool, events: &'e [Resolved<'_>]) -> Result<H
 }
 
 impl Plan {
-    /// Has every counter of a CPU of its own read whenever that CPU changes hands.
+    /// Marks all per-CPU counters to be read at every context switch.
     pub fn read_at_switch(&mut self) {
         for counter in self.counters.iter_mut().filter(|counter| counter.per_cpu) {
             counter.at_switch = true;
         }
     }
 
-    /// The reader CPUs: those a timer has to run on.
+    /// The reader CPUs, which need a timer.
     pub fn owners(&self) -> CpuList {
         self.counters.iter().map(|counter| counter.cpu).collect()
     }

@@ -1,7 +1,8 @@
-//! `--device` and `--per port`: which PMU and which of its filters count a device or a root port.
+//! `--device` and `--per port`: finds the PMU and the filter that count a device or a root port.
 //!
-//! Where a device hangs is what sysfs says; what that means for a PMU is what its family says in
-//! [`Ports`]. A device that no PMU here can single out is an error, never the whole traffic.
+//! Sysfs says where a device is attached; [`Ports`] of the PMU's family says what that means for
+//! the PMU. A device that no PMU can single out is an error: its traffic is never replaced by the
+//! total.
 
 use std::collections::BTreeSet;
 
@@ -18,17 +19,17 @@ use crate::discover::Machine;
 use crate::discover::pci::{Address, Function};
 use crate::text::printable;
 
-/// One part of what a PMU counts.
+/// A part of what a PMU counts.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Part {
-    /// The terms that leave only this.
+    /// The terms that select this part.
     pub terms: Vec<(String, u64)>,
-    /// The die it is on, where one PMU is for several.
+    /// Its die, if one PMU serves several.
     pub die: Option<u32>,
 }
 
 impl Part {
-    /// `root_port=0x100`, `die 1`; `all` where the whole PMU is the part.
+    /// `root_port=0x100`, `die 1`; `all` if it is the whole PMU.
     pub fn text(&self) -> String {
         let terms = self.terms.iter().map(|(term, value)| format!("{term}={value:#x}"));
         let die = self.die.map(|die| format!("die {die}"));
@@ -37,13 +38,13 @@ impl Part {
         if text.is_empty() { "all".to_owned() } else { text.join(" on ") }
     }
 
-    /// Its terms as if typed at `column`.
+    /// Its terms, as if the user had typed them at `column`.
     pub fn typed(&self, column: usize) -> impl Iterator<Item = Term> {
         typed(&self.terms, column)
     }
 }
 
-/// Terms with values as if typed at `column`.
+/// Terms with values, as if the user had typed them at `column`.
 pub fn typed(terms: &[(String, u64)], column: usize) -> impl Iterator<Item = Term> {
     terms.iter().map(move |(name, value)| Term {
         name: name.clone(),
@@ -52,30 +53,30 @@ pub fn typed(terms: &[(String, u64)], column: usize) -> impl Iterator<Item = Ter
     })
 }
 
-/// What `--device` and `--per port` leave of PCIe counters.
+/// How `--device` and `--per port` narrow PCIe counters.
 #[derive(Debug)]
 pub struct Narrowing<'a> {
     machine: &'a Machine,
-    /// The functions asked for; `None`: all there are.
+    /// The requested functions; `None`: all.
     wanted: Option<Vec<&'a Function>>,
     per_port: bool,
-    /// What the user should know, one line each.
+    /// Notes for the user, one line each.
     pub notes: BTreeSet<String>,
     /// Whether any counter was narrowed.
     pub used: bool,
 }
 
 impl<'a> Narrowing<'a> {
-    /// Everything as it is.
+    /// Narrows nothing.
     pub fn none(machine: &'a Machine) -> Self {
         Self { machine, wanted: None, per_port: false, notes: BTreeSet::new(), used: false }
     }
 
-    /// For the devices of these names; none means all.
+    /// Narrows to the devices with these names; no names means all.
     ///
     /// # Errors
     ///
-    /// A name that nothing has, a device that is not on PCI, one that no PMU here can single out.
+    /// No device has this name, a device is not on PCI, or no PMU can single it out.
     pub fn new(
         machine: &'a Machine,
         catalog: &Catalog,
@@ -104,14 +105,14 @@ impl<'a> Narrowing<'a> {
         Ok(narrowing)
     }
 
-    /// The parts of `event` to count on one PMU: none where no device asked for is below it, one
-    /// without terms where the whole of it is meant. `typed` are terms that the user has given.
+    /// The parts of `event` to count on one PMU. Empty if no requested device is below it; one part
+    /// without terms if the whole PMU is meant. `typed` are the terms that the user gave.
     pub fn parts(&mut self, words: Words<'_>, event: &str, typed: &[Term]) -> Vec<Part> {
         let whole = vec![Part::default()];
         let Some(rule) = words.family.and_then(|family| family.ports.as_ref()) else {
             return whole;
         };
-        // A whole config word has the field in it.
+        // A whole config word includes the field.
         let word = rule.term.as_ref().and_then(|term| words.format(term));
         let word = word.map(|format| WHOLE_WORDS[format.word()]);
         let chosen = |term: &Term| {
@@ -135,7 +136,7 @@ impl<'a> Narrowing<'a> {
         parts.into_iter().collect()
     }
 
-    /// The parts for the functions asked for that are below the PMU.
+    /// The parts for the requested functions below the PMU.
     fn below(
         &mut self,
         words: Words<'_>,
@@ -178,7 +179,7 @@ impl<'a> Narrowing<'a> {
         parts
     }
 
-    /// A part for each root port: those with devices, or all where that is not known.
+    /// A part for each root port: those with devices, or all if that is not known.
     fn each_port(&mut self, words: Words<'_>, rule: &Ports, event: &str) -> BTreeSet<Part> {
         let Some(term) = rule.term.as_ref() else {
             if rule.by == Locate::HisiBdfRange {
@@ -202,7 +203,7 @@ impl<'a> Narrowing<'a> {
             devices.filter_map(|function| above(self.machine, words, function)?.port);
         let mut numbers: BTreeSet<u32> = with_devices.filter(|port| *port < rule.count).collect();
         if numbers.is_empty() {
-            // Bits that the default filter leaves out are no root ports.
+            // Bits that the default filter excludes are not root ports.
             let ports = words.default_value(term, event).unwrap_or(u64::MAX);
             numbers = (0..rule.count).filter(|port| ports >> port & 1 == 1).collect();
         }
@@ -211,18 +212,18 @@ impl<'a> Narrowing<'a> {
     }
 }
 
-/// Where a PMU has a function.
+/// The position of a function in a PMU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct At {
     /// Number of its root port in the PMU.
     pub port: Option<u32>,
-    /// The die it is on, where one PMU is for several.
+    /// Its die, if one PMU serves several.
     pub die: Option<u32>,
-    /// Whether it is not known which of the PMUs of this family on the die counts the function.
+    /// Whether any PMU of this family on the die may be the one that counts the function.
     pub any_of_die: bool,
 }
 
-/// Where the PMU has the function; `None` where it does not count it.
+/// The position of the function in the PMU; `None` if the PMU does not count it.
 pub fn above(machine: &Machine, words: Words<'_>, function: &Function) -> Option<At> {
     let ports = words.family?.ports.as_ref()?;
     let top = function.top;
@@ -251,7 +252,7 @@ pub fn above(machine: &Machine, words: Words<'_>, function: &Function) -> Option
             if is(format!("_{sbdf:x}")) { here(None) } else { None }
         }
         Locate::HisiBdfRange => {
-            // The kernel compares within the domain of the PMU, which its files do not say; all root
+            // The kernel compares within the domain of the PMU, which is not in its files. All root
             // ports of Kunpeng are in domain 0.
             let range = words.pmu.bdf_range.as_ref()?;
             if domain == 0 && range.contains(&top.requester()) { here(None) } else { None }
@@ -273,8 +274,8 @@ pub fn above(machine: &Machine, words: Words<'_>, function: &Function) -> Option
     }
 }
 
-/// The die that a function hangs on: the only one there is, or that of the CPUs of its NUMA node;
-/// `None` where the firmware tells no node.
+/// The die to which a function is attached: the only one, or that of the CPUs of its NUMA node;
+/// `None` if the firmware reports no node.
 fn die_of(machine: &Machine, function: &Function) -> Option<u32> {
     let places = &machine.cpus.places;
     let dies: BTreeSet<_> = places.keys().map(|cpu| die_number(machine, *cpu)).collect();
@@ -286,12 +287,12 @@ fn die_of(machine: &Machine, function: &Function) -> Option<u32> {
     die_number(machine, *cpu)
 }
 
-/// As [`above`]; `None` too where another PMU may be the one that counts it.
+/// As [`above`]; also `None` if another PMU may be the one that counts it.
 fn singled_out(machine: &Machine, words: Words<'_>, function: &Function) -> Option<At> {
     above(machine, words, function).filter(|at| !at.any_of_die)
 }
 
-/// What of the PMU counts the function.
+/// The part of the PMU that counts the function.
 pub fn part(
     words: Words<'_>,
     ports: &Ports,
@@ -300,7 +301,7 @@ pub fn part(
     others: &[Address],
 ) -> Part {
     let mut terms = Vec::new();
-    // The port is enough for a device that is alone below it.
+    // The port is enough if no other device is below it.
     let by_port = ports.term.is_some() && others.is_empty();
     let requester = ports.requester.as_ref().filter(|_| !by_port && !function.is_bridge());
     if let Some(requester) = requester {
@@ -313,7 +314,7 @@ pub fn part(
     Part { terms, die: at.die }
 }
 
-/// The other functions that move data and that the PMU cannot tell from this one, unless by their
+/// The other functions with traffic that the PMU cannot distinguish from this one, except by their
 /// requester id.
 pub fn counted_with(
     machine: &Machine,
@@ -333,7 +334,7 @@ pub fn counted_with(
     machine.devices.pci.iter().filter(same).map(|other| other.address).collect()
 }
 
-/// The other functions below the same function on the root bus that move data.
+/// The other functions with traffic below the same function on the root bus.
 fn neighbours(machine: &Machine, function: &Function) -> Vec<Address> {
     let all = machine.devices.pci.iter();
     let others = all.filter(|other| {
@@ -342,7 +343,7 @@ fn neighbours(machine: &Machine, function: &Function) -> Vec<Address> {
     others.map(|other| other.address).collect()
 }
 
-/// The functions that a name after `--device` means.
+/// The functions that a name after `--device` selects.
 fn functions<'a>(machine: &'a Machine, device: &str) -> Result<Vec<&'a Function>> {
     let devices = &machine.devices;
     let shown = printable(device);

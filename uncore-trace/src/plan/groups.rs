@@ -1,4 +1,4 @@
-//! What the names after `-p` open on this machine.
+//! Resolves the groups of `-p` on this machine.
 
 use anyhow::{Result, bail, ensure};
 
@@ -10,19 +10,19 @@ use crate::catalog::suggest::{did_you_mean, list};
 use crate::catalog::words::Words;
 use crate::text::printable;
 
-/// A group that opens nothing here, and the reason where one is known.
+/// A group that opens nothing here, with the reason if known.
 struct Missing {
     group: Group,
     why: Option<String>,
 }
 
 impl<'a> Resolver<'a> {
-    /// The groups of `-p`, in order; `all` is every group that resolves here. With `allow_missing`
-    /// a group that opens nothing is a warning where another one opens something.
+    /// The events of the groups of `-p`, in order; `all` is every group that resolves here. With
+    /// `allow_missing`, a group that opens nothing is a warning if another one opens something.
     ///
     /// # Errors
     ///
-    /// A name that is no group; all groups that open nothing, in one error.
+    /// A name is not a group, or groups open nothing; one error lists all of them.
     pub fn groups(&mut self, names: &[String], allow_missing: bool) -> Result<Vec<Resolved<'a>>> {
         let mut resolved = Vec::new();
         let mut missing = Vec::new();
@@ -89,7 +89,7 @@ impl<'a> Resolver<'a> {
         Group::ALL.iter().filter(|(group, _)| opens(*group)).map(|(_, name)| *name).collect()
     }
 
-    /// Everything a group opens here: on each PMU the events its family lists.
+    /// All events that a group opens here: for each PMU, those that its family lists.
     pub fn group(&mut self, group: Group) -> Vec<Resolved<'a>> {
         let mut resolved = Vec::new();
         for family in &self.catalog.families {
@@ -117,7 +117,7 @@ impl<'a> Resolver<'a> {
         resolved
     }
 
-    /// The events of one PMU that a group's glob names.
+    /// The events of one PMU that match a group's pattern.
     fn matching(&mut self, words: Words<'a>, glob: &str, group: Group) -> Vec<Resolved<'a>> {
         let mut resolved = Vec::new();
         for event in words.matching(glob) {

@@ -1,8 +1,8 @@
-//! Which block and network devices move what a PCIe counter counts.
+//! Finds the block and network devices whose traffic a PCIe counter counts.
 //!
-//! Where a device hangs is what sysfs says, and which of the counter's root ports that is, what its
-//! family says in [`crate::catalog::ports::Ports`]. Where several counters may count the same device
-//! and it is not known which, each has it, and is marked as such.
+//! Sysfs says where a device is attached; [`crate::catalog::ports::Ports`] of the counter's family
+//! says which of its root ports that is. If several counters may count a device and it is not known
+//! which one does, each has the device, marked as shared.
 
 use std::collections::BTreeSet;
 
@@ -20,13 +20,13 @@ use crate::discover::pci::Function;
 use crate::schema;
 use crate::text::printable;
 
-/// Names of devices before the rest is a number.
+/// Number of device names before the rest is given as a number.
 const NAMED: usize = 3;
 
-/// Names of PMUs in a note before the rest is a number.
+/// Number of PMU names in a note before the rest is given as a number.
 const FEW: usize = 3;
 
-/// Which way data goes, as the statistics of disks and interfaces have it.
+/// Direction of data, as in the statistics of disks and interfaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Direction {
@@ -37,7 +37,7 @@ pub enum Direction {
 }
 
 impl Direction {
-    /// The word that tables use for it.
+    /// The value in the tables.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Read => schema::io::READ,
@@ -49,22 +49,22 @@ impl Direction {
 /// The bytes that devices move through the root ports of one counter, in one direction.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IoScope {
-    /// The direction that is counted.
+    /// The counted direction.
     pub direction: Direction,
-    /// The disks and interfaces below the root ports, and what is made of them, by name.
+    /// The disks and interfaces below the root ports, and the devices built on them, by name.
     pub devices: Vec<String>,
-    /// What is below the root ports, for people: the name of each function's disk or interface, or
-    /// its address; the PMU's where nothing is known to be.
+    /// What is below the root ports, as text: for each function the name of its disk or interface,
+    /// or its address. The name of the PMU if nothing is known.
     pub label: String,
-    /// Whether other counters may count the same devices: the bytes of all counters with these
-    /// devices are divided as one sum.
+    /// Whether other counters may count the same devices. Then the bytes of all these counters are
+    /// divided as one sum.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_shared: bool,
 }
 
 impl IoScope {
     /// Whether both count bytes of the same devices in the same direction, and it is not known
-    /// which of them counts which device.
+    /// which device each counts.
     pub fn shares_with(&self, other: &Self) -> bool {
         self.is_shared
             && other.is_shared
@@ -73,23 +73,23 @@ impl IoScope {
     }
 }
 
-/// What is below the root ports that a counter is of.
+/// What is below a counter's root ports.
 #[derive(Debug)]
 pub(super) struct Below<'a> {
-    /// The root ports it counts, a bit each; `None` where it counts all of its PMU.
+    /// The root ports that it counts, one bit each; `None` if it counts the whole PMU.
     pub mask: Option<u64>,
-    /// The requester id it counts alone.
+    /// The requester id that it counts alone.
     pub requester: Option<u64>,
-    /// The die it is read on.
+    /// The die on which it is read.
     pub die: Option<u32>,
-    /// The functions that move data through them.
+    /// The functions with traffic through these root ports.
     pub functions: Vec<&'a Function>,
-    /// Whether it is not known of one of them which PMU counts it.
+    /// Whether it is unknown for one of them which PMU counts it.
     pub is_unsure: bool,
 }
 
 impl<'a> Below<'a> {
-    /// Of what `encoded` counts, read on `cpu`; `None` where the PMU is not of root ports.
+    /// For a counter of `encoded` on `cpu`; `None` if the PMU does not count root ports.
     pub(super) fn of(
         machine: &'a Machine,
         words: Words<'_>,
@@ -122,10 +122,10 @@ impl<'a> Below<'a> {
     }
 }
 
-/// What people call these functions: the name of each one's disk or interface, or its address; `None`
-/// where there are none.
+/// The names of these functions: each one's disk or interface, or its address; `None` if there are
+/// none.
 pub(super) fn label(machine: &Machine, functions: &[&Function]) -> Option<String> {
-    // A disk has the shortest name of all that is made of it but for dm-N and mdN.
+    // Of all devices built on a disk, the disk has the shortest name, except for dm-N and mdN.
     let label = |function: &&Function| {
         let made = |name: &&str| name.starts_with("dm-") || name.starts_with("md");
         let names = machine.devices.names_of(function.address);
@@ -139,8 +139,8 @@ pub(super) fn label(machine: &Machine, functions: &[&Function]) -> Option<String
     (!labels.is_empty()).then(|| labels.join(", "))
 }
 
-/// What devices move of what `encoded` counts, read on `cpu`; `None` where its root ports or its
-/// direction are not known.
+/// The devices whose bytes `encoded` counts on `cpu`; `None` if its root ports or its direction are
+/// unknown.
 pub(super) fn io(
     machine: &Machine,
     words: Words<'_>,
@@ -169,7 +169,7 @@ pub(super) fn io(
     Some(IoScope { direction, devices: devices.collect(), label, is_shared })
 }
 
-/// What the user should know of how the bytes of root ports are divided, one line each.
+/// Notes on how the bytes of root ports are divided, one line each.
 pub(super) fn notes(counters: &[Counter]) -> Vec<String> {
     let mut notes = Vec::new();
     let of = |is: &dyn Fn(&IoScope) -> bool| -> BTreeSet<String> {

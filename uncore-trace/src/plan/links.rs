@@ -1,8 +1,8 @@
-//! The links that the counters of a plan count, and the most that goes over each.
+//! The links that the counters of a plan count, and their peak rates.
 //!
-//! A link is what the catalog calls so ([`crate::catalog::link`]), once for each socket; of PMUs of
-//! root ports, once for each part of them that is counted apart. Counters of several PMUs and events
-//! of one direction add up to the bytes that went that way.
+//! The catalog defines links ([`crate::catalog::link`]). There is one for each socket; for PMUs of
+//! root ports, one for each part that is counted separately. The counters of one direction, from
+//! several PMUs and events, add up to the bytes in that direction.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,13 +19,13 @@ use crate::discover::Machine;
 use crate::discover::speed::Speed;
 use crate::schema::link::{Counted, Direction, Link, Peak, Source};
 
-/// What tells links apart.
+/// What distinguishes links.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Key {
     family: String,
     kind: String,
     socket: Option<i16>,
-    /// What of which PMU, where that is of root ports.
+    /// The part of a PMU of root ports.
     part: Option<Part>,
 }
 
@@ -45,7 +45,7 @@ pub(super) struct Links {
 }
 
 impl Links {
-    /// Puts a counter on its link, if it counts bytes of one.
+    /// Adds a counter to its link, if it counts the bytes of one.
     pub(super) fn add(&mut self, machine: &Machine, event: &Resolved<'_>, spot: Spot, id: u32) {
         let Some(family) = event.words.family else { return };
         if event.encoded.unit != "bytes" {
@@ -61,7 +61,7 @@ impl Links {
             link.counters.push(counted);
             return;
         }
-        // What may be below another PMU as well says nothing of this one.
+        // A device that may be below another PMU says nothing about this one.
         let below = below.filter(|below| !below.is_unsure);
         let devices = below.as_ref().and_then(|below| label(machine, &below.functions));
         let mut peaks: Vec<Peak> =
@@ -83,7 +83,7 @@ impl Links {
         self.links.push((key, link));
     }
 
-    /// The links, each with a name of its own and with its latencies.
+    /// The links, with unique names and their latencies.
     pub(super) fn finish(self, resolver: &Resolver<'_>, plan: &Plan) -> Vec<Link> {
         let of = |counter: &Counter| counter.role != Role::Weight;
         let counted: BTreeSet<u32> =
@@ -101,7 +101,7 @@ impl Links {
     }
 }
 
-/// What a name gets where another link has the same.
+/// The addition to the name of a link if another link has the same name.
 type More = fn(&Key, usize) -> Option<String>;
 
 /// In the order in which they are tried.
@@ -115,7 +115,7 @@ const MORE: [More; 4] = [
     |_, place| Some(place.to_string()),
 ];
 
-/// Gives more to the names that several links have, where that tells them apart.
+/// Adds to names that several links have, if that distinguishes them.
 fn tell_apart(links: &mut [(Key, Link)], more: More) {
     let names: Vec<String> = links.iter().map(|(_, link)| link.name.clone()).collect();
     let more: Vec<_> = links.iter().enumerate().map(|(place, (key, _))| more(key, place)).collect();
@@ -146,7 +146,7 @@ fn key(
     Key { family: family.family.clone(), kind: rule.name.clone(), socket: spot.socket, part }
 }
 
-/// What a link is called: its kind, then what is below it, or its socket.
+/// The name of a link: its kind, then what is below it, or its socket.
 fn called(rule: &link::Link, key: &Key, socket: Option<i16>, devices: Option<&str>) -> String {
     match (devices, &key.part, socket) {
         (Some(devices), _, _) => format!("{} {devices}", rule.name),
@@ -165,7 +165,7 @@ fn of_catalog(peak: &link::Peak) -> Peak {
     }
 }
 
-/// What was measured of a link on this machine.
+/// The rates of a link that were measured on this machine.
 fn calibrated(machine: &Machine, key: &Key) -> Vec<Peak> {
     let measured = machine.calibration.iter().flat_map(|calibration| &calibration.links);
     let mut its = measured.filter(|its| its.kind == key.kind && its.socket == key.socket);
@@ -183,8 +183,8 @@ fn calibrated(machine: &Machine, key: &Key) -> Vec<Peak> {
     ways.into_iter().filter_map(peak).collect()
 }
 
-/// What the root ports that have devices can carry together, each way; nothing where one of them
-/// does not say how fast it is.
+/// The total rate of the root ports with devices, in each direction; empty if the speed of one is
+/// unknown.
 fn of_ports(machine: &Machine, below: &Below<'_>) -> Vec<Peak> {
     let tops: BTreeSet<_> = below.functions.iter().map(|function| function.top).collect();
     let of = |top| machine.devices.function(top)?.speed;
@@ -202,8 +202,8 @@ fn of_ports(machine: &Machine, below: &Below<'_>) -> Vec<Peak> {
     vec![peak(Direction::In), peak(Direction::Out)]
 }
 
-/// The metrics that the link's rule names as its latency, of its socket and its root ports, where all
-/// that they are computed from is counted.
+/// The metrics that the link's rule names as its latency, for its socket and root ports, if all
+/// their inputs are counted.
 fn latencies(resolver: &Resolver<'_>, plan: &Plan, key: &Key) -> Vec<Planned> {
     let families = &resolver.catalog.families;
     let rule = families.iter().filter(|its| its.family == key.family).flat_map(|its| &its.links);
@@ -211,7 +211,7 @@ fn latencies(resolver: &Resolver<'_>, plan: &Plan, key: &Key) -> Vec<Planned> {
     names.flat_map(|name| resolver.counted(plan, name)).filter(|its| is_of(its, key)).collect()
 }
 
-/// Whether a metric is about what the link is about.
+/// Whether a metric describes the same thing as the link.
 fn is_of(metric: &Planned, key: &Key) -> bool {
     let same_part = key.part.as_ref().is_none_or(|part| {
         let set = metric.filter.split(',').filter_map(|term| term.split_once("=0x"));
@@ -223,7 +223,7 @@ fn is_of(metric: &Planned, key: &Key) -> bool {
 }
 
 impl Resolver<'_> {
-    /// The metric of this name on each PMU and CPU where the plan counts all its inputs already.
+    /// The metric of this name on each PMU and CPU whose inputs the plan already counts.
     fn counted(&self, plan: &Plan, name: &str) -> Vec<Planned> {
         let mut planned = Vec::new();
         for (family, metric) in self.all_metrics().filter(|(_, metric)| metric.name == name) {
@@ -350,7 +350,8 @@ mod tests {
         }
     }
 
-    /// What the groups of traffic open is on a link, so that views can say how full it is.
+    /// Every counter that a group of traffic opens is on a link, so that views can show its
+    /// utilisation.
     #[test]
     fn every_counter_of_bytes_is_on_one_link_with_a_name_of_its_own() {
         for machine in MACHINES {

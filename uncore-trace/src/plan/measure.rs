@@ -1,6 +1,6 @@
-//! What `-M` names, on this machine: which metrics, on which PMUs, from which events.
+//! Resolves `-M` on this machine: which metrics, on which PMUs, from which events.
 //!
-//! The inputs are encoded as those of groups are, so that default filters and units apply to them.
+//! Inputs are encoded like the events of groups, so that default filters and units apply.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ use crate::catalog::suggest::{did_you_mean, few, list};
 use crate::catalog::words::Words;
 use crate::text::printable;
 
-/// Names of metrics and families in an error: with these it stays shorter than 500 characters.
+/// Number of names of metrics and families in an error, which keeps it below 500 characters.
 const FEW: usize = 3;
 
 /// One metric on one PMU.
@@ -25,23 +25,23 @@ pub struct Measured<'a> {
     pub metric: &'a Metric,
     /// The PMU and its family.
     pub words: Words<'a>,
-    /// What of the PMU it is of.
+    /// The part of the PMU that it describes.
     pub part: Part,
-    /// The events of the formula, in the order of first use; `None` for one that is not here.
+    /// The events of the formula, in the order of first use; `None` if an event is missing here.
     pub inputs: Vec<(&'a str, Option<Resolved<'a>>)>,
     /// The constants of the formula.
     pub constants: BTreeMap<String, f64>,
 }
 
 impl Measured<'_> {
-    /// The inputs that are not here.
+    /// The inputs that are missing here.
     pub fn missing(&self) -> Vec<&str> {
         let missing = self.inputs.iter().filter(|(_, event)| event.is_none());
         missing.map(|(name, _)| *name).collect()
     }
 
-    /// The filter of its events, of those that have the part's where there is one; empty if they
-    /// have none, or not the same.
+    /// The filter of its events, or of those with the part's filter if there is one; empty if they
+    /// have none, or if they differ.
     pub fn filter(&self) -> String {
         let own: Vec<String> =
             self.part.terms.iter().map(|(term, value)| format!("{term}={value:#x}")).collect();
@@ -54,7 +54,8 @@ impl Measured<'_> {
         first.cloned().unwrap_or_default()
     }
 
-    /// Whether events are divided by events: counted at the same time, or not comparable.
+    /// Whether events are divided by events. These must be counted at the same time to be
+    /// comparable.
     pub fn is_ratio(&self) -> bool {
         let divisors = self.metric.formula.divisors();
         self.inputs.len() > 1 && self.inputs.iter().any(|(name, _)| divisors.contains(name))
@@ -62,8 +63,8 @@ impl Measured<'_> {
 }
 
 impl<'a> Resolver<'a> {
-    /// The metrics of `-M`, each once on every PMU it can be computed on. Where one that was asked for
-    /// by its whole name lacks an input on some PMUs, a note says so.
+    /// The metrics of `-M`, once for every PMU on which they can be computed. If a metric that was
+    /// given by its full name lacks an input on some PMUs, a note says so.
     pub fn metrics(&mut self, names: &[String]) -> Result<Vec<Measured<'a>>> {
         let mut measured = Vec::new();
         let mut seen = BTreeSet::new();
@@ -104,7 +105,7 @@ impl<'a> Resolver<'a> {
         families.flat_map(|family| family.metrics.iter().map(move |metric| (family, metric)))
     }
 
-    /// A metric on each PMU of its family that is here, whether or not its inputs are.
+    /// A metric on each PMU of its family on this machine, whether or not its inputs exist.
     pub fn measured(&mut self, family: &'a Family, metric: &'a Metric) -> Vec<Measured<'a>> {
         if metric.only_with.as_ref().is_some_and(|other| !self.has(other)) {
             return Vec::new();
@@ -122,7 +123,7 @@ impl<'a> Resolver<'a> {
         measured
     }
 
-    /// The parts of one PMU that the metric is to be of: none where an input has none.
+    /// The parts of one PMU for which the metric is computed; empty if an input has none.
     fn parts(&mut self, family: &Family, metric: &Metric, words: Words<'a>) -> Vec<Part> {
         let mut parts = BTreeSet::new();
         for name in metric.formula.names() {
@@ -136,7 +137,7 @@ impl<'a> Resolver<'a> {
             }
             parts.extend(own);
         }
-        // An input that is the same for all ports, a clock, goes with each of them.
+        // An input that is the same for all ports, such as a clock, is used for each of them.
         let of_ports: Vec<Part> =
             parts.iter().filter(|part| !part.terms.is_empty()).cloned().collect();
         if of_ports.is_empty() { parts.into_iter().collect() } else { of_ports }
@@ -176,7 +177,7 @@ impl<'a> Resolver<'a> {
         Measured { metric, words, part: part.clone(), constants, inputs }
     }
 
-    /// The family that counts what the metric is about better, if it is here.
+    /// The family on this machine that counts the same traffic better, if any.
     pub fn better(&self, family: &'a Family, metric: &Metric) -> Option<&'a str> {
         let better = family.yields_to.as_deref().filter(|better| self.has(better))?;
         let same =
@@ -184,7 +185,7 @@ impl<'a> Resolver<'a> {
         self.all_metrics().any(same).then_some(better)
     }
 
-    /// The metrics of the catalog that a name or pattern means; an error if there are none.
+    /// The metrics of the catalog that match a name or pattern; an error if there are none.
     fn named(&self, typed: &str) -> Result<Vec<(&'a Family, &'a Metric)>> {
         Glob::new(typed).with_context(|| format!("-M '{}'", printable(typed)))?;
         let named: Vec<_> =
@@ -211,7 +212,7 @@ impl<'a> Resolver<'a> {
         here.map(|(_, metric)| metric.name.as_str()).collect()
     }
 
-    /// Why none of the metrics that `typed` means can be computed here.
+    /// Why none of the metrics that match `typed` can be computed here.
     fn not_here(&mut self, typed: &str) -> anyhow::Error {
         let named: Vec<_> = self.named(typed).unwrap_or_default();
         let lacking = named.iter().find_map(|(family, metric)| {
@@ -234,7 +235,7 @@ impl<'a> Resolver<'a> {
         anyhow::anyhow!("{what} be computed here: {why}; {}", self.instead())
     }
 
-    /// What can be asked for on this machine in place of a metric that cannot.
+    /// The metrics or groups that this machine offers instead.
     fn instead(&self) -> String {
         let here = self.metrics_here();
         if here.is_empty() {
@@ -245,7 +246,7 @@ impl<'a> Resolver<'a> {
     }
 }
 
-/// That there is no PMU of the families of these metrics.
+/// A message that there is no PMU of the families of these metrics.
 fn no_pmus(named: &[(&Family, &Metric)]) -> String {
     let families: BTreeMap<_, _> = named
         .iter()
@@ -264,7 +265,7 @@ fn no_pmus(named: &[(&Family, &Metric)]) -> String {
     format!("this machine has no PMU {}", texts.join(", or "))
 }
 
-/// Whether what the user typed means this metric.
+/// Whether the user's text selects this metric.
 fn names_it(typed: &str, metric: &Metric) -> bool {
     if metric.vendor {
         return typed.eq_ignore_ascii_case(&metric.name);

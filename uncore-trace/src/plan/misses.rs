@@ -1,10 +1,10 @@
-//! The witnesses: on each CPU whose traffic a counter sees, one more counter that tells whose traffic it
-//! was, as the misses of the last-level cache do. Method `misses` divides by them.
+//! Witnesses: one more counter on each CPU whose traffic is counted, such as its last-level cache
+//! misses. Method `misses` divides traffic by them.
 //!
-//! Which event that is stands in the catalog
-//! ([`Family::witnesses`](crate::catalog::family::Family::witnesses)), how it is encoded in sysfs or the
-//! catalog as for any other. Of several core PMUs each CPU has its own. Where a CPU has none, what
-//! counters see that see it is divided otherwise, and a note says so.
+//! The catalog names the event ([`Family::witnesses`](crate::catalog::family::Family::witnesses));
+//! its encoding comes from sysfs or the catalog, as for any other. With several core PMUs, each CPU
+//! uses its own. If a CPU has no witness, the counters that see it are divided by another method,
+//! and a note says so.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,30 +33,30 @@ use crate::text::printable;
 /// Whether witnesses are wanted.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub enum Wanted {
-    /// They are not.
+    /// No.
     #[default]
     No,
-    /// Those that are counted anyway, and others that cost no more than this.
+    /// Those that are counted anyway, and others within this allowance.
     Within(Allowance),
-    /// Nothing is planned without them.
+    /// Yes; otherwise planning fails.
     Surely,
 }
 
-/// What a counter is for.
+/// The purpose of a counter.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
     /// Its counts are divided.
     #[default]
     Counted,
-    /// Others are divided by its counts; it has no rows of its own.
+    /// Its counts serve to divide others; it has no rows.
     Weight,
     /// Both.
     Both,
 }
 
 impl Role {
-    /// The word for the `role` column.
+    /// The value in the column `role`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Counted => "counted",
@@ -65,7 +65,7 @@ impl Role {
         }
     }
 
-    /// Whether others are divided by its counts.
+    /// Whether its counts serve to divide others.
     pub const fn weighs(self) -> bool {
         !matches!(self, Self::Counted)
     }
@@ -75,7 +75,7 @@ impl Role {
         !matches!(self, Self::Weight)
     }
 
-    /// Whether it is as most are, and goes without saying.
+    /// Whether it has the default role.
     pub const fn is_counted(&self) -> bool {
         matches!(self, Self::Counted)
     }
@@ -90,7 +90,7 @@ struct Source<'a> {
 }
 
 impl Plan {
-    /// Whether CPUs cause what a counter counts, and each of those that it sees has a witness.
+    /// Whether CPUs cause what a counter counts, and each CPU that it sees has a witness.
     pub fn has_misses_of(&self, counter: &Counter) -> bool {
         self.has_witnesses_of(counter, |_| true)
     }
@@ -100,13 +100,13 @@ impl Plan {
         self.counters.iter().any(|counter| counter.role.weighs())
     }
 
-    /// The counters that are nothing but witnesses.
+    /// The counters that are only witnesses.
     pub fn witnesses(&self) -> impl Iterator<Item = &Counter> {
         self.counters.iter().filter(|counter| counter.role == Role::Weight)
     }
 
-    /// The counters that are nothing but witnesses, and with which nothing can be divided once these
-    /// are gone: a counter needs those of all CPUs that it sees.
+    /// The counters that are only witnesses and become useless without those in `gone`: a counter
+    /// needs the witnesses of all CPUs that it sees.
     pub fn useless_witnesses(&self, gone: &BTreeSet<u32>) -> Vec<u32> {
         let whole = |counter: &&Counter| self.has_witnesses_of(counter, |id| !gone.contains(&id));
         let divided: Vec<&Counter> = self.counters.iter().filter(whole).collect();
@@ -123,8 +123,8 @@ impl Plan {
 }
 
 impl Counter {
-    /// Whether several CPUs cause what it counts, or a part of it, and their caches see it: what they
-    /// read and write of PCIe devices is not cached, and energy is no traffic.
+    /// Whether several CPUs cause at least a part of what it counts, through their caches: accesses
+    /// to PCIe devices are not cached, and energy is not traffic.
     pub fn is_of_cpus(&self) -> bool {
         let by_cpus = self.cause == Some(Cause::Cpu) || self.causes.contains(&Cause::Cpu);
         let is_uncached =
@@ -140,11 +140,11 @@ fn named(seen: &[(u32, CpuList)]) -> String {
 }
 
 impl<'a> Assembly<'a> {
-    /// Adds a witness for each CPU whose traffic is to be divided.
+    /// Adds a witness for each CPU whose traffic is divided.
     ///
     /// # Errors
     ///
-    /// One that is surely wanted cannot be had.
+    /// A witness is required and cannot be opened.
     pub(super) fn add_misses(&mut self, resolver: &Resolver<'a>, wanted: Wanted) -> Result<()> {
         let of_cpus = self.plan.counters.iter().filter(|counter| counter.is_of_cpus());
         let mut seen: Vec<(u32, CpuList)> = of_cpus.map(|its| (its.id, its.sees.clone())).collect();
@@ -180,7 +180,7 @@ impl<'a> Assembly<'a> {
         }
     }
 
-    /// Takes the counters out of `seen` whose witnesses are counted anyway.
+    /// Removes counters from `seen` whose witnesses are counted anyway.
     fn use_counted(
         &mut self,
         sources: &BTreeMap<u32, Source<'a>>,
@@ -206,7 +206,7 @@ impl<'a> Assembly<'a> {
         Ok(())
     }
 
-    /// Adds the witnesses of these counters, or a note that says why not.
+    /// Adds the witnesses of these counters, or a note with the reason why not.
     fn add_within(
         &mut self,
         sources: &BTreeMap<u32, Source<'a>>,
@@ -246,7 +246,7 @@ impl<'a> Assembly<'a> {
         self.add_weights(sources, seen, &note)
     }
 
-    /// Why the core PMUs of these CPUs have no counter left beside what is planned.
+    /// Why the core PMUs of these CPUs have no counter left.
     fn taken(
         &self,
         sources: &BTreeMap<u32, Source<'a>>,
@@ -324,7 +324,7 @@ fn encode(source: Source<'_>) -> Result<Encoded> {
     source.words.encode(&terms, &[]).map_err(|error| anyhow::anyhow!("{error}"))
 }
 
-/// The core PMUs with the CPU.
+/// The core PMUs of the CPU.
 fn cores<'a>(resolver: &Resolver<'a>, cpu: u32) -> impl Iterator<Item = Words<'a>> + use<'a> {
     let has = move |words: &Words<'_>| {
         let core = words.family.is_some_and(|family| family.kind == Kind::Core);
@@ -334,7 +334,7 @@ fn cores<'a>(resolver: &Resolver<'a>, cpu: u32) -> impl Iterator<Item = Words<'a
     resolver.words().filter(has)
 }
 
-/// The first of the witnesses of its core PMU's family that is for its processor and that it has.
+/// The first witness of the core PMU's family for its processor that the PMU has.
 fn source<'a>(resolver: &Resolver<'a>, cpu: u32) -> Option<Source<'a>> {
     cores(resolver, cpu).find_map(|words| {
         let mut witnesses = words.family?.witnesses.iter().filter(|its| its.is_for(words.pmu));

@@ -1,8 +1,8 @@
-//! Stage 2, PLAN: what the user typed and what the machine has, into exactly what will be opened.
+//! Planning: turns the user's request and the machine into the exact list of counters to open.
 //!
-//! Pure: the same machine, catalog and request give the same plan, on any computer. A plan is
-//! complete (every perf attribute that matters is in it) and printable, and nothing in it is
-//! silently less than what was asked for: what is left out is an error, a warning or a note.
+//! Pure: the same machine, catalog and request give the same plan on any computer. A plan has every
+//! perf attribute that matters and can be printed. What is left out of a request is an error, a
+//! warning or a note.
 
 mod agree;
 pub mod allowance;
@@ -42,36 +42,36 @@ use crate::discover::{CpuList, Machine};
 use crate::schema::link::Link;
 use crate::text::printable;
 
-/// Shortest tick, 100 us: at 10 kHz a timer is already the largest part of the cost.
+/// Shortest tick, 100 us: at 10 kHz the timer is the largest part of the cost.
 pub const MIN_TICK_NS: u64 = 100_000;
 
-/// Longest tick, one second: hardware counters of 32 bits without an overflow interrupt must be
-/// read before they wrap.
+/// Longest tick, 1 s: 32-bit hardware counters without an overflow interrupt must be read before
+/// they wrap.
 pub const MAX_TICK_NS: u64 = 1_000_000_000;
 
-/// Longest window, one minute: beyond it a row says nothing about when.
+/// Longest window, 1 min: a longer one hardly says when something happened.
 pub const MAX_WINDOW_NS: u64 = 60_000_000_000;
 
-/// What the user typed.
+/// The request of the user.
 #[derive(Debug, Clone, Default)]
 pub struct Request {
     /// Names after `-p`, split at commas.
     pub groups: Vec<String>,
     /// Texts after `-e`, one per option.
     pub events: Vec<String>,
-    /// Names after `-M`, split at commas; `*`, `?` and `[]` as in a shell.
+    /// Names after `-M`, split at commas, with the patterns `*`, `?` and `[]`.
     pub metrics: Vec<String>,
-    /// Whether a group that opens nothing is a warning in place of an error.
+    /// Whether a group that opens nothing is a warning, not an error.
     pub allow_missing: bool,
-    /// Names after `--device`: PCIe counters count these devices alone.
+    /// Names after `--device`: PCIe counters count only these devices.
     pub devices: Vec<String>,
     /// Whether PCIe counters are split by root port.
     pub per_port: bool,
-    /// Whether witnesses are counted, to divide by them what CPUs cause.
+    /// Whether witnesses are counted.
     pub misses: misses::Wanted,
-    /// Time between readings, in ns.
+    /// Length of a tick, ns.
     pub tick_ns: u64,
-    /// Time a row of the timeline covers, in ns: a whole number of ticks.
+    /// Length of a window, ns: a whole number of ticks.
     pub window_ns: u64,
 }
 
@@ -82,17 +82,17 @@ pub struct Counter {
     pub id: u32,
     /// The PMU instance.
     pub pmu: String,
-    /// What the PMU is, whatever its index.
+    /// Family of the PMU.
     pub family: String,
-    /// The subsystem it is recorded under, as `-p` takes it; `other` for a PMU the catalog does not
-    /// know.
+    /// The group under which it is recorded, as in `-p`; `other` for a PMU that is not in the
+    /// catalog.
     pub subsystem: String,
     /// The event's name, or the terms that select it.
     pub event: String,
-    /// The terms that narrow it, values in hex; empty if none.
+    /// The terms that narrow it, values in hex; empty if there are none.
     pub filter: String,
-    /// Unit of the value: `bytes`, `requests`, `cycles`, `request_cycles`, `ns`, `count`, or what
-    /// sysfs says.
+    /// Unit of the value: `bytes`, `requests`, `cycles`, `request_cycles`, `ns`, `count`, or the
+    /// unit in sysfs.
     pub unit: String,
     /// Value in `unit` per raw count.
     pub scale: f64,
@@ -100,64 +100,65 @@ pub struct Counter {
     pub attr_type: u32,
     /// `perf_event_attr.config` to `config4`.
     pub config: [u64; WORDS],
-    /// The reader CPU, the one it is opened and read on.
+    /// The reader CPU, on which it is opened and read.
     pub cpu: u32,
-    /// Package of the reader CPU, where the machine tells.
+    /// Package of the reader CPU, if known.
     pub socket: Option<i16>,
-    /// The online CPUs whose traffic it can see; none where devices alone cause what it counts.
+    /// The online CPUs whose traffic it can see; empty if only devices cause what it counts.
     pub sees: CpuList,
-    /// Those of them that are not near the PMU while others are: CPUs of other sockets, which count
-    /// for less where nothing else is known.
+    /// The CPUs in `sees` that are far from the PMU, if others are near: those of other sockets.
+    /// They have a lower weight if nothing else is known.
     #[serde(default, skip_serializing_if = "CpuList::is_empty")]
     pub far: CpuList,
-    /// Whether it counts its own CPU and nothing else.
+    /// Whether it counts its own CPU only.
     pub per_cpu: bool,
-    /// Whether it is read whenever its CPU changes hands, so that each task has its own count.
+    /// Whether it is read at every context switch of its CPU, so that each task has its own count.
     pub at_switch: bool,
-    /// Who causes all that it counts; `None` where that is mixed or not known.
+    /// The only cause of what it counts; `None` if there are several, or it is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<Cause>,
-    /// All who cause what it counts, where there are several; empty where that is not known.
+    /// All causes of what it counts, if there are several; empty if unknown.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub causes: BTreeSet<Cause>,
-    /// The devices whose bytes it counts, where it is for bytes of PCIe root ports.
+    /// The devices whose bytes it counts, if it counts bytes of PCIe root ports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub io: Option<IoScope>,
-    /// The counter that leads its group; `None` for a leader and for one that stands alone. A
-    /// leader comes before its siblings.
+    /// The leader of its group; `None` for a leader and for a counter outside groups. A leader
+    /// comes before its siblings.
     pub leader: Option<u32>,
-    /// What it is for.
+    /// Its purpose.
     #[serde(default, skip_serializing_if = "Role::is_counted")]
     pub role: Role,
-    /// Of a witness, the bytes of traffic that one count stands for.
+    /// For a witness, the bytes of traffic per count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub witness_bytes: Option<f64>,
 }
 
-/// Exactly what will be opened.
+/// The exact list of counters to open.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
-    /// Time between readings, in ns.
+    /// Length of a tick, ns.
     pub tick_ns: u64,
-    /// Time a row of the timeline covers, in ns.
+    /// Length of a window, ns.
     pub window_ns: u64,
     /// The counters; the id of each is its index.
     pub counters: Vec<Counter>,
-    /// What is computed from them.
+    /// The metrics that are computed from them.
     pub metrics: Vec<Planned>,
-    /// What they count the bytes of.
+    /// The links whose bytes they count.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub links: Vec<Link>,
-    /// What was asked for and is left out, one line each.
+    /// Requested items that are left out, one line each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
-    /// What the user should know, one line each.
+    /// Notes for the user, one line each.
     pub notes: Vec<String>,
 }
 
 /// Resolves `request` on `machine`.
 ///
-/// Errors are one line and say what is wrong where, what exists, and what was probably meant.
+/// An error is one line that says what is wrong and where, what exists, and what was probably
+/// meant.
 pub fn plan(machine: &Machine, catalog: &Catalog, request: &Request) -> Result<Plan> {
     check_times(request.tick_ns, request.window_ns)?;
     let narrowing = Narrowing::new(machine, catalog, &request.devices, request.per_port)?;
@@ -202,7 +203,7 @@ pub fn plan(machine: &Machine, catalog: &Catalog, request: &Request) -> Result<P
     Ok(plan)
 }
 
-/// The groups asked for: of a device alone, what goes over PCIe.
+/// The requested groups; `pcie` if only devices are given.
 fn groups(request: &Request) -> Vec<String> {
     let nothing =
         request.groups.is_empty() && request.events.is_empty() && request.metrics.is_empty();
@@ -212,7 +213,7 @@ fn groups(request: &Request) -> Vec<String> {
     request.groups.clone()
 }
 
-/// A group counts together what a split by port counts apart.
+/// A brace group is counted together, so it cannot be split by port.
 fn check_whole(text: &str, events: &[Resolved<'_>]) -> Result<()> {
     let mut pmus = HashSet::new();
     let repeated = events.iter().find(|event| !pmus.insert(event.words.pmu.name.as_str()));
@@ -225,7 +226,7 @@ fn check_whole(text: &str, events: &[Resolved<'_>]) -> Result<()> {
     Ok(())
 }
 
-/// Whether readings every `tick_ns` can make windows of `window_ns`.
+/// Checks that ticks of `tick_ns` can form windows of `window_ns`.
 ///
 /// # Errors
 ///

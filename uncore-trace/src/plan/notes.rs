@@ -1,5 +1,5 @@
-//! What the user should know of a plan as a whole: what takes turns, what is counted twice, what was
-//! meant to narrow it and does not.
+//! Notes on a plan as a whole: multiplexing, traffic that is counted twice, and filters without
+//! effect.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -15,11 +15,11 @@ use crate::catalog::words::Words;
 use crate::discover::Machine;
 use crate::text::printable;
 
-/// The notes on all that is counted, one line each.
+/// The notes on all events, one line each.
 ///
 /// # Errors
 ///
-/// Events of which some would never run.
+/// Some of the events would never run.
 pub(super) fn on(machine: &Machine, events: &[Resolved<'_>]) -> Result<Vec<String>> {
     let mut notes = turns(events)?;
     notes.extend(told(events).into_iter().map(str::to_owned));
@@ -30,7 +30,7 @@ pub(super) fn on(machine: &Machine, events: &[Resolved<'_>]) -> Result<Vec<Strin
     Ok(notes)
 }
 
-/// What takes turns: a line for all PMUs with which it is the same.
+/// Notes on multiplexing: one line for all PMUs to which it applies.
 fn turns(events: &[Resolved<'_>]) -> Result<Vec<String>> {
     let mut shared: Vec<(Overcommitted, Vec<&str>)> = Vec::new();
     for (words, counters) in by_pmu(events) {
@@ -46,7 +46,7 @@ fn turns(events: &[Resolved<'_>]) -> Result<Vec<String>> {
     Ok(shared.into_iter().map(|(over, pmus)| over.note(&pmus)).collect())
 }
 
-/// The events of each PMU instance, once for all CPUs it is read on.
+/// The events of each PMU instance, once for all its reader CPUs.
 pub(super) fn by_pmu<'e, 'a>(events: &'e [Resolved<'a>]) -> Vec<(Words<'a>, Vec<&'e Encoded>)> {
     let mut pmus: Vec<(Words<'a>, Vec<&Encoded>)> = Vec::new();
     let mut at: HashMap<&str, usize> = HashMap::new();
@@ -62,8 +62,8 @@ pub(super) fn by_pmu<'e, 'a>(events: &'e [Resolved<'a>]) -> Vec<(Words<'a>, Vec<
     pmus
 }
 
-/// Default filters of families from outside that no PMU here has the term of. Those of this
-/// program are of kernels that differ; one that a user wrote is as likely mistyped.
+/// Default filters of the user's families whose term no PMU here has. In an embedded family that is
+/// due to older kernels; in a user's file it is probably a typing error.
 fn mistyped_filters(machine: &Machine, events: &[Resolved<'_>]) -> Vec<String> {
     let mut notes = Vec::new();
     let mut seen = HashSet::new();
@@ -90,7 +90,7 @@ fn mistyped_filters(machine: &Machine, events: &[Resolved<'_>]) -> Vec<String> {
     notes
 }
 
-/// What the catalog says that the user must know of these events.
+/// The catalog's notes on these events.
 fn told<'a>(events: &[Resolved<'a>]) -> Vec<&'a str> {
     let mut notes = Vec::new();
     for event in events {
@@ -104,7 +104,7 @@ fn told<'a>(events: &[Resolved<'a>]) -> Vec<&'a str> {
     notes
 }
 
-/// PMUs that do not say on which CPU they are read, and are no PMUs of each CPU.
+/// PMUs that do not say on which CPU they are read, and are not per-CPU PMUs.
 fn without_cpumask(machine: &Machine, events: &[Resolved<'_>]) -> Vec<String> {
     let pmus = by_pmu(events).into_iter().map(|(words, _)| words);
     let silent = pmus.filter(|words| words.pmu.cpumask.is_none() && !words.is_per_cpu());
@@ -119,7 +119,7 @@ fn without_cpumask(machine: &Machine, events: &[Resolved<'_>]) -> Vec<String> {
     silent.map(note).collect()
 }
 
-/// What the catalog says of traffic that two of the events count.
+/// The catalog's notes on traffic that two of the events count.
 fn overlaps<'a>(events: &[Resolved<'a>]) -> Vec<&'a str> {
     let mut kinds: Vec<(&'a Family, &str)> = Vec::new();
     for event in events {
@@ -144,7 +144,7 @@ fn overlaps<'a>(events: &[Resolved<'a>]) -> Vec<&'a str> {
     notes
 }
 
-/// What the catalog corrects of what sysfs says of the events, one line each.
+/// The catalog's corrections of sysfs for these events, one line each.
 fn corrections(events: &[Resolved<'_>]) -> BTreeSet<String> {
     let note = |event: &Resolved<'_>| {
         let words = event.words;

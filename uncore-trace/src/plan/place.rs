@@ -1,4 +1,4 @@
-//! Where the counters of a PMU are read, and whose traffic each can see.
+//! The CPUs on which a PMU is read, and the CPUs whose traffic its counters can see.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use crate::discover::cpus::Place;
 use crate::discover::{CpuList, Machine};
 use crate::text::printable;
 
-/// One CPU a PMU is read on.
+/// A CPU on which a PMU is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Spot {
     /// The reader CPU.
@@ -20,22 +20,22 @@ pub(super) struct Spot {
     pub socket: Option<i16>,
 }
 
-/// Whose traffic a counter can see: online CPUs.
+/// The online CPUs whose traffic a counter can see.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Sight {
     /// All of them.
     pub sees: CpuList,
-    /// Those of them that are not near while others are.
+    /// Those of them that are far from the PMU, if others are near.
     pub far: CpuList,
 }
 
 impl Sight {
-    /// What a counter of `event` that is read on `cpu` sees of the traffic with these causes; where
-    /// none is known, that of the CPUs near the PMU.
+    /// What a counter of `event` on `cpu` sees of traffic with these causes. Without known causes,
+    /// that of the CPUs near the PMU.
     ///
-    /// A PMU of each CPU sees its CPU. Near any other are, in this order: what the catalog says, its
-    /// `associated_cpus`, the reader CPU's package, its NUMA node, every CPU. Of an uncore PMU without
-    /// a `cpumask` the reader CPU says nothing.
+    /// A per-CPU PMU sees its CPU. For other PMUs, near CPUs are determined in this order: the
+    /// catalog, `associated_cpus`, the reader CPU's package, its NUMA node, all CPUs. For an uncore
+    /// PMU without a `cpumask`, the reader CPU has no meaning.
     pub(super) fn of(
         machine: &Machine,
         words: Words<'_>,
@@ -59,10 +59,11 @@ impl Sight {
     }
 }
 
-/// The reader CPUs of a PMU, of one die where that is given; an error says why there are none.
+/// The reader CPUs of a PMU, on one die if given. An error says why there are none.
 ///
-/// A PMU with a `cpumask` is read on those CPUs. One without is read on every online CPU (of its
-/// `cpus`, for a core PMU) if it is of each CPU, else on the first, which says nothing of where it is.
+/// A PMU with a `cpumask` is read on those CPUs. A per-CPU PMU without one is read on every online
+/// CPU (in its `cpus`, for a core PMU). Any other PMU without one is read on the first CPU, which
+/// says nothing about its location.
 pub(super) fn spots(machine: &Machine, words: Words<'_>, die: Option<u32>) -> Result<Vec<Spot>> {
     let pmu = words.pmu;
     let online = &machine.cpus.online;
@@ -106,7 +107,7 @@ pub(super) fn spots(machine: &Machine, words: Words<'_>, die: Option<u32>) -> Re
     Ok(spots)
 }
 
-/// The number of a CPU's die, counted over all packages in their order, as the kernel numbers them
+/// The number of a CPU's die, counted over all packages in order, as the kernel numbers them
 /// (`topology_logical_die_id`, arch/x86/kernel/cpu/topology.c, Linux 7.2).
 pub(super) fn die_number(machine: &Machine, cpu: u32) -> Option<u32> {
     let of = |place: Place| Some((place.package?, place.die.unwrap_or_default()));
@@ -139,7 +140,7 @@ fn near(machine: &Machine, words: Words<'_>, event: &str, cpu: u32) -> CpuList {
     known.unwrap_or_else(|| cpus.online.clone())
 }
 
-/// The online CPUs of a last-level cache by its number within the socket of `cpu`.
+/// The online CPUs of the last-level cache with this number within the socket of `cpu`.
 fn nth_cache(machine: &Machine, cpu: u32, index: usize) -> Option<CpuList> {
     let cpus = &machine.cpus;
     let socket = cpus.sharing(cpu, |place| place.package)?;

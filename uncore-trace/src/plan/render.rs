@@ -18,8 +18,8 @@ pub fn config(words: &[u64; WORDS]) -> String {
 }
 
 impl Plan {
-    /// The whole plan as text: what is read how often, one line per counter and per metric, then
-    /// the warnings and the notes.
+    /// The whole plan as text: the period, one line per counter and per metric, then warnings and
+    /// notes.
     pub fn render(&self) -> String {
         let mut table = Table::whole([
             "id",
@@ -83,7 +83,7 @@ fn row(counter: &Counter) -> [String; 13] {
     ]
 }
 
-/// `0-7 (far: 4-7)`: the CPUs that a counter sees, `-` for none.
+/// `0-7 (far: 4-7)`: the CPUs that a counter sees; `-` if there are none.
 fn sees(counter: &Counter) -> String {
     let Counter { sees, far, .. } = counter;
     match (sees.is_empty(), far.is_empty()) {
@@ -93,7 +93,7 @@ fn sees(counter: &Counter) -> String {
     }
 }
 
-/// One line per metric and PMU; the ids of its counters stand behind its inputs.
+/// One line per metric and PMU, with the ids of the counters after each input.
 fn metrics(metrics: &[Planned]) -> String {
     let mut table = Table::whole(["metric", "unit", "pmu", "filter", "cpu", "formula", "inputs"]);
     let input = |input: &Input| {
@@ -116,7 +116,7 @@ fn metrics(metrics: &[Planned]) -> String {
     table.draw(None, "")
 }
 
-/// Text made safe to print, `-` for none.
+/// Text escaped for a terminal; `-` if it is empty.
 fn shown(text: &str) -> String {
     if text.is_empty() { "-".to_owned() } else { printable(text).into_owned() }
 }

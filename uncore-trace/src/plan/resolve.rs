@@ -1,4 +1,4 @@
-//! What `-p` and `-e` name, on this machine: which PMUs, which events.
+//! Resolves `-p` and `-e` on this machine: which PMUs, which events.
 
 use anyhow::{Result, anyhow, ensure};
 
@@ -13,7 +13,7 @@ use crate::catalog::words::Words;
 use crate::discover::{Machine, Pmu, name};
 use crate::text::printable;
 
-/// perf's pseudo event for the length of the measurement; every row has that anyway.
+/// perf's pseudo event for the length of the measurement. Every row has that anyway.
 const DURATION: &str = "duration_time";
 
 /// One event on one PMU.
@@ -21,23 +21,23 @@ const DURATION: &str = "duration_time";
 pub struct Resolved<'a> {
     /// The PMU and its family.
     pub words: Words<'a>,
-    /// The group it is recorded under.
+    /// The group under which it is recorded.
     pub group: &'static str,
-    /// How it is opened.
+    /// Its encoding.
     pub encoded: Encoded,
-    /// The only die it is for, where the PMU is for several.
+    /// The die that it is limited to, if the PMU serves several.
     pub die: Option<u32>,
 }
 
-/// Resolves names on one machine; collects notes on what was left out.
+/// Resolves names on one machine, and collects notes on what was left out.
 #[derive(Debug)]
 pub struct Resolver<'a> {
     pub(super) machine: &'a Machine,
     pub(super) catalog: &'a Catalog,
     pub(super) narrowing: Narrowing<'a>,
-    /// What the user should know, one line each.
+    /// Notes for the user, one line each.
     pub notes: Vec<String>,
-    /// What was asked for and is left out, one line each.
+    /// Requested items that are left out, one line each.
     pub(super) warnings: Vec<String>,
 }
 
@@ -47,11 +47,11 @@ impl<'a> Resolver<'a> {
         Self { machine, catalog, narrowing, notes: Vec::new(), warnings: Vec::new() }
     }
 
-    /// Takes the notes.
+    /// Returns the notes.
     ///
     /// # Errors
     ///
-    /// A device or a split by port that none of the counters can have.
+    /// `--device` or `--per port` narrows none of the counters.
     pub fn finish(&mut self, request: &Request) -> Result<Vec<String>> {
         let asked = !request.devices.is_empty() || request.per_port;
         ensure!(
@@ -89,8 +89,8 @@ impl<'a> Resolver<'a> {
         self.words().any(|words| words.family.is_some_and(|its| its.family == family))
     }
 
-    /// The event of one PMU that a metric is computed from, by its name or with terms; `None`, with
-    /// a note where there is more to say, if it cannot be counted.
+    /// The event of one PMU that is an input of a metric, by name or with terms. `None` if it
+    /// cannot be counted, with a note if there is more to say.
     pub(super) fn input(
         &mut self,
         words: Words<'a>,
@@ -121,10 +121,10 @@ impl<'a> Resolver<'a> {
         }
     }
 
-    /// What one event text names: on every PMU it means, in the machine's order.
+    /// The events that a text selects, on every matching PMU, in the machine's order.
     pub fn event(&mut self, spec: &EventSpec, leader: &[Term]) -> Result<Vec<Resolved<'a>>, At> {
         let Some(typed) = &spec.pmu else { return self.bare(spec) };
-        // A whole name is that PMU alone: uncore_imc_1 must not bring uncore_imc_10 along.
+        // A full name selects only that PMU: uncore_imc_1 must not select uncore_imc_10.
         let exact: Vec<_> =
             self.words().filter(|words| name::is_whole(typed, &words.pmu.name)).collect();
         let meant = if exact.is_empty() {
@@ -138,7 +138,8 @@ impl<'a> Resolver<'a> {
         self.on_each(meant, &spec.terms, leader)
     }
 
-    /// Encodes on each PMU; where a glob names PMUs that lack the event, the others go on.
+    /// Encodes the event on each PMU. If a pattern matches PMUs without the event, these are
+    /// skipped.
     fn on_each(
         &mut self,
         meant: Vec<Words<'a>>,
@@ -276,19 +277,19 @@ fn gauge(terms: &[Term], event: &str) -> At {
     )
 }
 
-/// The group an event asked for by name is recorded under; `other` for an unknown PMU.
+/// The group under which an event that was given by name is recorded; `other` for an unknown PMU.
 fn group_of(words: Words<'_>, event: &str) -> &'static str {
     words.family.map_or("other", |family| family.group_of(event).name())
 }
 
-/// `r80C0` as 0x80c0.
+/// Parses `r80C0` as 0x80c0.
 fn raw(typed: &str) -> Option<u64> {
     let hex = typed.strip_prefix('r')?;
     let digits = !hex.is_empty() && hex.bytes().all(|b| b.is_ascii_hexdigit());
     digits.then(|| u64::from_str_radix(hex, 16).ok())?
 }
 
-/// Points an error of a text at the text.
+/// Adds the text to an error, with a pointer to the column.
 pub fn in_text(text: &str, error: &At) -> anyhow::Error {
     anyhow!("-e '{}': {error}", printable(text))
 }

@@ -1,4 +1,5 @@
-//! Metrics into a plan: their inputs as counters, what is compared counted at the same time.
+//! Adds metrics to a plan: their inputs become counters, and events of one ratio are counted at the
+//! same time.
 
 use std::collections::BTreeSet;
 
@@ -13,14 +14,14 @@ use crate::catalog::family::Kind;
 use crate::catalog::metric::{Input, Planned};
 use crate::catalog::words::Words;
 
-/// Most members of a group that metrics share: what a crosspoint of a CMN, a memory controller of
-/// Intel or AMD, and a core shared by two threads all can count at once. A group of more waits
-/// longer for its turn beside other tools.
+/// Largest number of members in a group that metrics share: a CMN crosspoint, a memory controller
+/// of Intel or AMD, and a core shared by two threads can all count these at once. A larger group
+/// waits longer for its turn beside other tools.
 const FEW: usize = 4;
 
 impl<'a> Assembly<'a> {
-    /// Adds metrics. An input that is there already is that counter. A PMU without a CPU to read
-    /// it on is an error if there is no other, a note if others go on.
+    /// Adds metrics. An input that is already planned is not added again. A PMU without a CPU to
+    /// read it is an error if there is no other, and a note otherwise.
     pub(super) fn add_metrics(&mut self, metrics: &[Measured<'a>]) -> Result<()> {
         let mut unreadable = Vec::new();
         let before = self.plan.metrics.len();
@@ -76,9 +77,9 @@ impl<'a> Assembly<'a> {
         });
     }
 
-    /// Makes one group of these counters of one PMU and CPU and of those that are grouped with
-    /// them, if that is small enough; else of those among them that stand alone. Groups that the
-    /// user typed stay as they are.
+    /// Makes one group of these counters of one PMU and CPU, and of those grouped with them, if it
+    /// is small enough; otherwise of those that are in no group. Groups that the user typed are not
+    /// changed.
     fn bind(&mut self, words: Words<'a>, ids: Vec<u32>) {
         let most = ids.len().max(FEW);
         let root = |id: u32| self.plan.counters[id as usize].leader.unwrap_or(id);
@@ -86,8 +87,8 @@ impl<'a> Assembly<'a> {
         let mut roots: BTreeSet<u32> = free.collect();
         let leads = |id: &u32| self.plan.counters.iter().any(|c| c.leader == Some(*id));
         if words.family.is_some_and(|family| family.kind == Kind::Core) {
-            // How many counters a core has left (a watchdog may hold one) is not known: groups that
-            // are there do not grow.
+            // The number of free counters of a core is unknown (a watchdog may hold one), so
+            // existing groups do not grow.
             roots.retain(|root| !leads(root));
         }
         let counters = self.plan.counters.iter().map(|counter| counter.id);
@@ -98,14 +99,14 @@ impl<'a> Assembly<'a> {
                 return;
             }
         }
-        // In the order of their ids: a leader comes before its siblings.
+        // In the order of their ids, because a leader comes before its siblings.
         let Some((leader, siblings)) = members.split_first() else { return };
         for sibling in siblings {
             self.plan.counters[*sibling as usize].leader = Some(*leader);
         }
     }
 
-    /// Whether the PMU can count all of these at once, as far as is known.
+    /// Whether the PMU can count all of these at once, as far as known.
     fn fit(&self, words: Words<'a>, ids: &[u32]) -> bool {
         let is = |event: &&Resolved<'_>| {
             let mut counters = ids.iter().map(|id| &self.plan.counters[*id as usize]);

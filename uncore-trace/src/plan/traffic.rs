@@ -1,4 +1,4 @@
-//! What is counted where nothing is asked for: all traffic.
+//! The default plan: all traffic.
 
 use anyhow::Result;
 
@@ -9,8 +9,8 @@ use crate::discover::Machine;
 /// Groups of traffic.
 const TRAFFIC: [&str; 4] = ["mem", "pcie", "c2c", "mesh"];
 
-/// A plan of all traffic by root port, in the ticks and windows that were asked for; of the group host, and
-/// why, where nothing here counts traffic.
+/// A plan of all traffic by root port, in the requested ticks and windows. If no PMU here counts
+/// traffic, a plan of the group host, with the reason.
 ///
 /// # Errors
 ///
@@ -22,7 +22,7 @@ pub fn traffic(
 ) -> Result<(Plan, Option<String>)> {
     let groups: Vec<String> = TRAFFIC.map(str::to_owned).into();
     let traffic = Request { groups, allow_missing: true, ..asked.clone() };
-    // Root ports that cannot be told apart are counted together.
+    // Root ports that cannot be distinguished are counted together.
     let by_port = plan(machine, catalog, &Request { per_port: true, ..traffic.clone() });
     if let Ok(plan) = by_port.or_else(|_| plan(machine, catalog, &traffic)) {
         return Ok((plan, None));

@@ -200,7 +200,7 @@ impl Partial {
         for path in paths.iter().filter(|path| **path != self.path(merged)) {
             let removed = disk::doing("remove", path, fs::remove_file(path));
             if removed.is_err() {
-                // The same order as for a new segment: first the file, then the rename.
+                // As for a new segment: if the directory was removed, that is the cause to report.
                 self.require()?;
             }
             removed?;

@@ -3,7 +3,7 @@ use crate::catalog::family::Family;
 use crate::catalog::spec::terms;
 use crate::discover::Pmu;
 
-/// With sysfs events of each kind, two of which do not fit the fields.
+/// A PMU with sysfs events of each kind, two of which do not fit the fields.
 fn pmu() -> Pmu {
     let formats = [
         ("event", "config:0-7"),
@@ -36,7 +36,7 @@ fn pmu() -> Pmu {
     pmu
 }
 
-/// Of the PMU, with these filters.
+/// The family of the PMU, with these filters.
 fn family(filters: &str) -> Family {
     let text = format!(
         "family = 'f'\nabout = 'a'\nnames = ['p_#']\ngroup = 'mem'\n{filters}\n\
@@ -52,7 +52,7 @@ const FILTERS: &str = "\
     [[filter]]\nterms = 'no_field=0x1'\n\
     [[filter]]\nterms = 'rev=0x1'\n";
 
-/// What `text` means after a leader with these terms.
+/// The encoding of `text` after a leader with these terms.
 fn encode(text: &str, leader: &str, filters: &str) -> Result<Encoded, At> {
     let (pmu, family) = (pmu(), family(filters));
     let words = Words { pmu: &pmu, family: Some(&family), base: None };
@@ -63,7 +63,7 @@ fn encode(text: &str, leader: &str, filters: &str) -> Result<Encoded, At> {
 #[test]
 fn terms_become_config_words_with_a_name_and_the_filters_of_the_family() {
     for (text, words, event, filter) in [
-        // By name, whatever its case.
+        // By name; case-insensitive.
         ("reads", [0x1_0001, 0xf, 0], "reads", "port=0xf,rev=0x1"),
         ("READS", [0x1_0001, 0xf, 0], "reads", "port=0xf,rev=0x1"),
         ("writes", [0x1_0302, 0x1f, 0], "writes", "port=0xf,size=0x1,rev=0x1"),
@@ -79,7 +79,7 @@ fn terms_become_config_words_with_a_name_and_the_filters_of_the_family() {
         ("event=0x8", [0x1_0008, 0xf, 0], "event=0x8", "port=0xf,rev=0x1"),
         ("config=0x1", [0x1_0001, 0xf, 0], "config=0x1", "port=0xf,rev=0x1"),
         ("", [0x1_0000, 0xf, 0], "config=0x0", "port=0xf,rev=0x1"),
-        // The last one counts, over whatever was there.
+        // The last value counts.
         ("event=0x1,event=0x3", [0x1_0003, 0xf, 0], "event=0x3", "port=0xf,rev=0x1"),
         (
             "config=0xffff,umask=0x1",
@@ -89,13 +89,13 @@ fn terms_become_config_words_with_a_name_and_the_filters_of_the_family() {
         ),
         ("reads,event=0x3", [0x1_0003, 0xf, 0], "event=0x3", "port=0xf,rev=0x1"),
         ("reads,event=0x1", [0x1_0001, 0xf, 0], "reads", "port=0xf,rev=0x1"),
-        // Fields that narrow.
+        // Fields that narrow the event.
         ("reads,port=0x2", [0x1_0001, 0x2, 0], "reads", "port=0x2,rev=0x1"),
         ("reads,port=0x2,port=0x3", [0x1_0001, 0x3, 0], "reads", "port=0x3,rev=0x1"),
         ("reads,rev", [0x1_0001, 0xf, 0], "reads", "rev=0x1,port=0xf"),
         ("reads,config1=0x0", [0x1_0001, 0, 0], "reads", "config1=0x0,rev=0x1"),
         ("port=0x2", [0x1_0000, 0x2, 0], "config=0x0", "port=0x2,rev=0x1"),
-        // A field that must be given, and keeps the first filter from being set.
+        // A field that must be given, and prevents the first filter.
         ("lanes,lane=0x5", [0x1_0004, 0x1, 0x5], "lanes", "lane=0x5,port=0x1,rev=0x1"),
         ("event=0x4,lane=0x5", [0x1_0004, 0x1, 0x5], "lanes", "lane=0x5,port=0x1,rev=0x1"),
         ("event=0x4", [0x1_0004, 0xf, 0], "event=0x4", "port=0xf,rev=0x1"),
