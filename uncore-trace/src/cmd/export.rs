@@ -9,6 +9,7 @@ use clap::ArgGroup;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use super::heading::{FORMAT, LINE, SPAN, WRITE};
+use super::host::HostArgs;
 use super::log::{is_broken_pipe, say};
 use super::output::{self, ModeArg};
 use super::record::seconds;
