@@ -9,6 +9,7 @@ use clap::ArgGroup;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use super::heading::{FORMAT, LINE, SPAN, WRITE};
+use super::host::HostArgs;
 use super::messages::{is_broken_pipe, say};
 use super::output::{self, ModeArg, print};
 use super::record::seconds;

@@ -9,7 +9,6 @@ use crate::tables::reader::Recording;
 
 // Not a doc comment: clap would make it the description of the command that has these options.
 #[derive(Debug, Default, clap::Args)]
-#[expect(missing_docs, reason = "clap takes a command's description from the doc")]
 pub struct HostArgs {
     /// Only this host of a roll-up, `*` for any text; may be given several times [default: all, added up]
     #[arg(long = "host", value_name = "NAME", help_heading = HOST)]

@@ -8,8 +8,7 @@ use super::heading::OTHER;
 
 // Not a doc comment: clap would make it the description of the command that has this option.
 #[derive(Debug, clap::Args)]
-#[expect(missing_docs, reason = "clap takes a command's description from the doc")]
-pub struct RootArg {
+pub(super) struct RootArg {
     /// Read the machine's files under DIR instead of /
     #[arg(
         long = "root",
@@ -24,12 +23,12 @@ pub struct RootArg {
 
 impl RootArg {
     /// Where the machine's files are.
-    pub fn dir(&self) -> &Path {
+    pub(super) fn dir(&self) -> &Path {
         &self.dir
     }
 
     /// Whether they are those of the machine that this runs on.
-    pub fn is_here(&self) -> bool {
+    pub(super) fn is_here(&self) -> bool {
         self.dir == Path::new("/")
     }
 }

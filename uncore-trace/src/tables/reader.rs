@@ -10,11 +10,11 @@ use anyhow::{Result, bail};
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 
+use super::disk;
 use super::file::{self, FileScan, TableFile};
 use super::names::{bare, parts_of, table_path};
 use super::rollup::{self, Rollup};
 use super::segment::partial_dir;
-use super::{disk};
 use crate::schema::origin::Origin;
 use crate::schema::{ALL, TableDef, fabric};
 

@@ -34,8 +34,8 @@ pub use self::scan::Scan;
 pub(super) use self::scan::schema;
 use super::file::TableFile;
 use super::hours;
-use super::writer::table_path;
-use super::{disk, segment, series};
+use super::names::{parts_of, table_path};
+use super::{disk, segment};
 use crate::schema::origin::Origin;
 use crate::schema::{ROLLUP_VERSION, fabric, metadata, rollup};
 
@@ -131,7 +131,7 @@ impl Rollup {
         let fabric = table_path(path, &fabric::TABLE);
         let is_recording =
             disk::occupied(&fabric)? || disk::occupied(&segment::partial_dir(&fabric))?;
-        if is_recording || !series::parts_of(path).is_empty() {
+        if is_recording || !parts_of(path).is_empty() {
             return Ok(None);
         }
         let files = hours::below(path)?;
@@ -164,7 +164,7 @@ impl Rollup {
             opened.retain(|(_, pairs, _)| hosts.contains(&Origin::of(pairs).host));
         }
         let (mut parts, mut origins): (Vec<Part>, Vec<Origin>) = (Vec::new(), Vec::new());
-        let mut pairs = common(opened.iter().map(|(_, pairs, _)| pairs));
+        let mut pairs = common(&opened.iter().map(|(_, pairs, _)| pairs).collect::<Vec<_>>());
         for (set, pairs, tables) in opened {
             let origin = Origin::of(&pairs);
             let known = origins.iter().position(|it| *it == origin);
@@ -240,10 +240,8 @@ fn require_version(tables: &[TableFile], pairs: &BTreeMap<String, String>) -> Re
 }
 
 /// The metadata that are the same in all of these.
-fn common<'a>(
-    mut of: impl Iterator<Item = &'a BTreeMap<String, String>>,
-) -> BTreeMap<String, String> {
-    let mut pairs = of.next().cloned().unwrap_or_default();
+fn common(of: &[&BTreeMap<String, String>]) -> BTreeMap<String, String> {
+    let mut pairs = of.first().map(|first| (*first).clone()).unwrap_or_default();
     for other in of {
         pairs.retain(|key, value| other.get(key) == Some(value));
     }
