@@ -62,7 +62,6 @@ mod refused;
 mod report;
 mod rollups;
 mod rotate;
-mod running;
 mod shares;
 mod signals;
 mod skip;

@@ -104,7 +104,7 @@ fn words(machine: &Machine, catalog: &Catalog, of: Names, typed: &str) -> String
     let is_new = |name: &&String| !before.split(',').any(|it| it == name.as_str());
     let names = names(machine, catalog, of);
     let fitting = names.iter().filter(|name| name.starts_with(last)).filter(is_new);
-    fitting.map(|name| format!("{before}{name}\n")).collect()
+    fitting.flat_map(|name| [before, name, "\n"]).collect()
 }
 
 #[cfg(test)]

@@ -152,6 +152,7 @@ mod tests {
     #[test]
     fn an_empty_root_is_exit_code_2() {
         let dir = tempfile::tempdir().unwrap();
-        assert_eq!(run(&Args { json: true, verifier: false }, dir.path()).unwrap(), 2);
+        let args = Args { json: true, verifier: false, root: RootArg::at(dir.path()) };
+        assert_eq!(run(&args).unwrap(), 2);
     }
 }

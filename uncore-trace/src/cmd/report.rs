@@ -67,8 +67,8 @@ Columns:
   90 % interval  the truth is between these two in nine cases of ten
   average, peak  average rate, and the highest rate of a window
   share          part of the event's total
-  confidence     average, and the lowest (min): the expected part of such rows
-                 that are within 10 % of the truth
+  confidence     mean by value, and the lowest (min): the expected part of the
+                 value in rows that are within 10 % of the truth
   method         how the shares were made
   running        part of the time that the counter ran
   missing        rows without a value
@@ -78,11 +78,12 @@ Columns:
 
 JSON: one object a line, with event, unit, by, key, owner, value, value_low and
 value_high (the 90 % interval), rate_per_s, peak_per_s, share (0 to 1),
-confidence_min, confidence_avg, methods, running (0 to 1), rows, missing_rows,
-begin_ns, end_ns, active_begin_ns, active_end_ns (CLOCK_MONOTONIC),
-heat_step_ns, heat (the value of each step), complete, incomplete. What is not
-known is null, never 0. If complete is false, incomplete has killed, left_out,
-end_ns and losses, each with cause, count and first_ns; else it is null.
+confidence, confidence_min, methods, running (0 to 1), rows, missing_rows,
+begin_ns, end_ns (CLOCK_MONOTONIC), known_ns (time with a value, which rates are
+of), active_begin_ns, active_end_ns, heat_step_ns, heat (the value of each
+step), complete, incomplete. What is not known is null, never 0. If complete is
+false, incomplete has killed, left_out, end_ns and losses, each with cause,
+count and first_ns; else it is null.
 CSV: the same without heat and incomplete; null is empty.
 JSON of --links: link, kind, subsystem, socket, devices, direction (in, out,
 both), bytes, average_per_s, highest_per_s (of a window), known_ns, unknown_ns

@@ -22,6 +22,11 @@ pub(super) struct RootArg {
 }
 
 impl RootArg {
+    #[cfg(test)]
+    pub(super) fn at(dir: &Path) -> Self {
+        Self { dir: dir.to_owned() }
+    }
+
     /// Where the machine's files are.
     pub(super) fn dir(&self) -> &Path {
         &self.dir

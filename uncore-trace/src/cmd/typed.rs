@@ -147,10 +147,8 @@ fn line(error: &clap::Error, tip: Option<&str>) -> String {
         let is_tip = line.starts_with("tip: ");
         // What stands after -- is a file or a command, and no option that was meant.
         let is_wrong = tip.is_some() || line.starts_with("tip: to pass '");
-        !line.is_empty()
-            && !line.starts_with("Usage:")
-            && !line.starts_with("For more information")
-            && !(is_tip && is_wrong)
+        let is_usage = line.starts_with("Usage:") || line.starts_with("For more information");
+        !(line.is_empty() || is_usage || is_tip && is_wrong)
     });
     let tip = tip.map(|tip| format!("tip: {tip}"));
     let line = said.chain(tip.as_deref()).collect::<Vec<_>>().join("; ").replace(":; ", ": ");

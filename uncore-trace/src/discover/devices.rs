@@ -1,7 +1,7 @@
 //! Block and network devices: the PCI functions behind each device name.
 //!
 //! Like [`super::pci`], this uses the texts of links. Partitions are below their disk, a namespace
-//! of an NVMe subsystem has the subsystem's controllers, and a stacked device (dm, md, bond, VLAN,
+//! of an `NVMe` subsystem has the subsystem's controllers, and a stacked device (dm, md, bond, VLAN,
 //! bridge) has those of the devices below it.
 
 use std::collections::BTreeSet;
@@ -106,7 +106,7 @@ fn behind(root: &Path, class: &str, name: &str, depth: usize, functions: &mut BT
             behind(root, class, lower, depth, functions);
         }
     }
-    // A namespace of an NVMe subsystem with several controllers.
+    // A namespace of an `NVMe` subsystem with several controllers.
     let subsystem = dir.ancestors().find(|dir| {
         let parent = dir.parent().and_then(Path::file_name);
         parent.is_some_and(|parent| parent == "nvme-subsystem")

@@ -289,6 +289,7 @@ impl<'a> Intervals<'a> {
 }
 
 /// The owner's side of a row.
+#[expect(clippy::struct_excessive_bools, reason = "each says whether a column has a value")]
 struct Who<'a> {
     owner: &'a str,
     pid: bool,

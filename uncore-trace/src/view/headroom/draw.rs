@@ -254,7 +254,7 @@ peak of memory 0: 150 MB/s (sysfs: 16 GT/s x4)
         assert_eq!(object["fillers"][0]["key"], "/tenant\u{1b}[2J");
         assert!(!text.contains('\u{1b}'), "{text:?}");
         ways[0].direction = Direction::Out;
-        ways[0].time = Time::default();
+        ways[0].time = crate::view::sums::Time::default();
         let text = json(&ways, &links, "cgroup").unwrap();
         let object: serde_json::Value = serde_json::from_str(&text).unwrap();
         for key in ["peak_per_s", "average_per_s", "bytes"] {

@@ -124,7 +124,7 @@ fn few_buckets_keep_the_sum_and_the_highest_window() {
     let survey = Survey::of(&recording, None, &links, &question, 30).unwrap();
     let grid = Grid::new(&span, table.metadata(), 7);
     assert_eq!((grid.count, grid.bucket_ns), (7, 430_000_000));
-    let series = series::fill(&table, (&survey, &links), &question, (&span, grid)).unwrap();
+    let series = series::fill(&recording, (&survey, &links), &question, (&span, grid)).unwrap();
     for (plot, series) in survey.plots.iter().zip(&series.plots) {
         let sum: f64 = series.areas.iter().flat_map(|area| &area.value).sum();
         assert!((sum - plot.event.total).abs() < 1e-6 * sum, "{}", plot.event.name);

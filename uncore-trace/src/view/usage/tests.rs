@@ -8,7 +8,7 @@ use crate::schema::{SCHEMA_VERSION, metadata};
 use crate::tables::writer::{Create, Target, Writer};
 
 fn sums(usage: &Usage) -> Vec<f64> {
-    usage.events.iter().map(|event| event.lines.iter().map(|line| line.value).sum()).collect()
+    usage.events.iter().map(|event| event.lines.iter().map(|line| line.sum.value).sum()).collect()
 }
 
 #[test]
@@ -56,7 +56,8 @@ fn intervals(sample: &Sample, by: By, most: usize) -> Vec<(String, Option<(f64, 
     let part = |part: f64| (part * 1000.0).round() / 1000.0;
     let line = |line: &Line| {
         let interval = line.interval(event);
-        let parts = interval.map(|it| (part(it.low / line.value), part(it.high / line.value)));
+        let parts =
+            interval.map(|it| (part(it.low / line.sum.value), part(it.high / line.sum.value)));
         (line.key.clone(), parts)
     };
     event.lines.iter().map(line).collect()
@@ -107,7 +108,7 @@ fn cgroups_roll_up() {
         let question = Question { cgroup_depth: Some(depth), ..Question::by(By::Cgroup) };
         let lines = usage(&sample.open(), &question).unwrap().events.remove(1).lines;
         let tasks = lines.into_iter().filter(|line| line.owner == "task");
-        tasks.map(|line| (line.key, line.value / (WINDOWS as f64 * 640_000.0))).collect()
+        tasks.map(|line| (line.key, line.sum.value / (WINDOWS as f64 * 640_000.0))).collect()
     };
     assert_eq!(tasks(0), [("/".to_owned(), 0.75)]);
     assert_eq!(tasks(2), [("/a/b".to_owned(), 0.75)]);
@@ -202,21 +203,21 @@ proptest! {
             };
             top(&mut usage.events, count);
             let lines = || usage.events.iter().flat_map(|event| &event.lines);
-            let sum: f64 = lines().map(|line| line.value).sum();
+            let sum: f64 = lines().map(|line| line.sum.value).sum();
             prop_assert!((sum - total).abs() <= total * 1e-9, "{by:?}: {sum} of {total}");
             let heat: f64 = lines().flat_map(|line| line.heat.steps()).flatten().sum();
             prop_assert!((heat - total).abs() <= total * 1e-9, "{by:?}: {heat} of {total}");
-            let counted: u64 = lines().map(|line| line.rows + line.missing).sum();
+            let counted: u64 = lines().map(|line| line.sum.rows + line.sum.missing).sum();
             prop_assert_eq!(counted as usize, inside().count(), "{:?}", by);
             for (event, line) in usage.events.iter().flat_map(|it| it.lines.iter().map(move |line| (it, line))) {
-                let claims = line.claims > 0 || !by.has_owner();
+                let claims = line.sum.sure.claims > 0 || !by.has_owner();
                 let Some(Interval { low, high }) = line.interval(event) else {
-                    prop_assert!(line.rows == 0 || !claims, "{line:?}");
+                    prop_assert!(line.sum.rows == 0 || !claims, "{line:?}");
                     continue;
                 };
-                prop_assert!(line.rows > 0 && claims, "{line:?}");
+                prop_assert!(line.sum.rows > 0 && claims, "{line:?}");
                 let most = event.total * (1.0 + 1e-12);
-                let inside = 0.0 <= low && low <= line.value && line.value <= high && high <= most;
+                let inside = 0.0 <= low && low <= line.sum.value && line.sum.value <= high && high <= most;
                 prop_assert!(inside, "{low} {high}: {line:?}");
             }
         }
@@ -229,7 +230,7 @@ fn rows_in_any_order_are_all_counted() {
     let dir = tempfile::tempdir().unwrap();
     let rows: Vec<Drawn> = (1..60).rev().map(|end| (end * 10, 0, 0, 0, 1, Some(1.0))).collect();
     let usage = usage(&recording(dir.path(), &rows), &Question::by(By::Pid)).unwrap();
-    assert_eq!(usage.events[0].lines[0].rows, 59);
+    assert_eq!(usage.events[0].lines[0].sum.rows, 59);
 }
 
 /// The one row of a window that is not known is nobody's, and says that of everybody's.
