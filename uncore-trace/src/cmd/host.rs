@@ -9,8 +9,7 @@ use crate::tables::reader::Recording;
 
 // Not a doc comment: clap would make it the description of the command that has these options.
 #[derive(Debug, Default, clap::Args)]
-#[expect(missing_docs, reason = "clap takes a command's description from the doc")]
-pub struct HostArgs {
+pub(super) struct HostArgs {
     /// Only this host of a roll-up, `*` for any text; may be given several times [default: all, added up]
     #[arg(long = "host", value_name = "NAME", help_heading = HOST)]
     hosts: Vec<String>,
@@ -22,7 +21,7 @@ impl HostArgs {
     /// # Errors
     ///
     /// As [`Recording::of_hosts`].
-    pub fn open(&self, path: &Path) -> Result<Recording> {
+    pub(super) fn open(&self, path: &Path) -> Result<Recording> {
         Recording::of_hosts(path, &self.hosts)
     }
 }

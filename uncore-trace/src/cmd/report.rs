@@ -120,7 +120,7 @@ pub struct Args {
     #[arg(long, value_name = "TIME", help_heading = SPAN)]
     pub to: Option<Moment>,
     #[command(flatten)]
-    pub hosts: HostArgs,
+    hosts: HostArgs,
     /// Show only how full each link was (memory, PCIe, chip-to-chip links, mesh), and who filled those
     /// that were above 80 % of their peak
     #[arg(long, conflicts_with_all = ["csv", "top", "marks"], help_heading = PRINT)]

@@ -87,9 +87,10 @@ pub(super) fn numbers(
         // Rows are sorted: most are of the counter of the row before.
         let id = match before {
             Some((quick, id)) if quick == (socket, keys) => id,
-            _ => match known.get(&(socket, keys)) {
-                Some(id) => *id,
-                None => {
+            _ => {
+                if let Some(id) = known.get(&(socket, keys)) {
+                    *id
+                } else {
                     let mut texts: [Option<String>; 7] = Default::default();
                     for (text, words) in texts.iter_mut().zip(&words) {
                         *text = words.get(row).map(str::to_owned);
@@ -98,7 +99,7 @@ pub(super) fn numbers(
                     known.insert((socket, keys), id);
                     id
                 }
-            },
+            }
         };
         before = Some(((socket, keys), id));
         ids.push(id);

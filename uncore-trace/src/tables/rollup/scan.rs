@@ -212,7 +212,7 @@ impl Scan {
                 rows.extend(of_batch.map(|(row, (end, id))| (*end, *id, set, chunk, row as u32)));
                 turn.chunks.push(self.chunk(&batch, part, counters, &mut turn.words)?);
                 if self.has_counters {
-                    windows.push(batch.project(&self.places_of_window(&batch)?)?);
+                    windows.push(batch.project(&places_of_window(&batch)?)?);
                 }
             }
         }
@@ -237,12 +237,6 @@ impl Scan {
     fn next_begin(&self, to: i64) -> Option<i64> {
         let after = to.saturating_add(1);
         self.groups.iter().filter(|it| it.end > to).map(|it| it.begin.max(after)).min()
-    }
-
-    /// The places in a batch of the columns that [`merge`] needs.
-    fn places_of_window(&self, batch: &RecordBatch) -> Result<Vec<usize>> {
-        let names = ["window_ns"].into_iter().chain(WINDOW);
-        names.map(|name| Ok(batch.schema().index_of(name)?)).collect()
     }
 
     /// The rows of a batch whose windows end in a stretch of time, with their times on the common clock.
@@ -349,6 +343,12 @@ impl Scan {
             array
         }
     }
+}
+
+/// The places in a batch of the columns that [`merge`] needs.
+fn places_of_window(batch: &RecordBatch) -> Result<Vec<usize>> {
+    let names = ["window_ns"].into_iter().chain(WINDOW);
+    names.map(|name| Ok(batch.schema().index_of(name)?)).collect()
 }
 
 /// Finds the windows that are in several files; rows of a set that knows nothing go where another does.
