@@ -122,7 +122,7 @@ fn what_a_roll_up_does_not_have_is_said_in_a_line() {
         (&["diff", "rollups", "one", "--by", "pid"], "has no processes: use --by cgroup"),
         (&["export", "rollups", "--csv", "-", "--table", "runtime"], "has no table runtime"),
         (&["rollup", "rollups", "-o", "more"], "is a roll-up, not a recording"),
-        (&["attribute", "rollups", "-o", "more"], "is a roll-up, not a recording"),
+        (&["attribute", "rollups", "-o", "more.parquet"], "is a roll-up, not a recording"),
         (&["cut", "rollups", "-o", "more/"], "is a roll-up, not a recording"),
         (&["repair", "rollups"], "is a roll-up, not a recording"),
         (&["report", "rollups", "--html", "rollups/page.html"], "inside the recording rollups"),

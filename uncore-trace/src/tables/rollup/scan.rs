@@ -345,6 +345,12 @@ impl Scan {
     }
 }
 
+/// The places in a batch of the columns that [`merge`] needs.
+fn places_of_window(batch: &RecordBatch) -> Result<Vec<usize>> {
+    let names = ["window_ns"].into_iter().chain(WINDOW);
+    names.map(|name| Ok(batch.schema().index_of(name)?)).collect()
+}
+
 /// Finds the windows that are in several files; rows of a set that knows nothing go where another does.
 fn merge(
     rows: &mut Vec<Row>,

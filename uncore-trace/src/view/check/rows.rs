@@ -202,11 +202,10 @@ impl Pass {
                 let owner = owner.get(row).unwrap_or("(null)");
                 let who = Who {
                     owner,
-                    pid: pid.is_valid(row),
+                    process: if intervals.is_some() { None } else { Some(pid.is_valid(row)) },
                     comm: comm.get(row),
                     number: number.is_valid(row),
                     cgroup: cgroup_id.get(row).is_some() || cgroup.get(row).is_some(),
-                    is_rollup: intervals.is_some(),
                 };
                 let count = Count {
                     value: get(value, row),
@@ -292,20 +291,20 @@ impl<'a> Intervals<'a> {
 #[expect(clippy::struct_excessive_bools, reason = "each says whether a column has a value")]
 struct Who<'a> {
     owner: &'a str,
-    pid: bool,
+    /// Whether it has a process; none where no row has.
+    process: Option<bool>,
     comm: Option<&'a str>,
     number: bool,
     cgroup: bool,
-    is_rollup: bool,
 }
 
 impl Who<'_> {
     fn wrong(&self) -> Option<String> {
-        let Who { owner, pid, comm, number, cgroup, is_rollup } = *self;
+        let Who { owner, process, comm, number, cgroup } = *self;
         let named = |prefix: &str| comm.is_some_and(|comm| comm.starts_with(prefix));
         let wrong = match owner {
             // Of what is sent in interrupts only the socket's cgroup is known.
-            TASK if !(pid || is_rollup || cgroup && comm.is_none()) => "a task without pid",
+            TASK if process == Some(false) && !(cgroup && comm.is_none()) => "a task without pid",
             TASK if number => "a number, but the owner is not an interrupt",
             TASK => return None,
             _ if !KINDS.contains(&owner) => return Some(format!("owner {owner:?}")),
@@ -315,7 +314,7 @@ impl Who<'_> {
             IDLE | OTHER_TASKS | UNATTRIBUTED if comm.is_some() => {
                 "a comm, but the owner has no name"
             }
-            _ if pid => "a pid, but the owner is not a task",
+            _ if process == Some(true) => "a pid, but the owner is not a task",
             _ if cgroup => "a cgroup, but the owner is not a task",
             IRQ | SOFTIRQ => return None,
             _ if number => "a number, but the owner is not an interrupt",
