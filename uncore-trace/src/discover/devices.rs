@@ -1,7 +1,7 @@
 //! Block and network devices: the PCI functions behind each device name.
 //!
 //! Like [`super::pci`], this uses the texts of links. Partitions are below their disk, a namespace
-//! of an NVMe subsystem has the subsystem's controllers, and a stacked device (dm, md, bond, VLAN,
+//! of an `NVMe` subsystem has the subsystem's controllers, and a stacked device (dm, md, bond, VLAN,
 //! bridge) has those of the devices below it.
 
 use std::collections::BTreeSet;

@@ -14,7 +14,7 @@ use uncore_trace_common::config::{self, MISSING};
 use super::btf::Types;
 use super::programs::attach_raw;
 
-/// Requests in flight whose owners are remembered: 64 queues of the default depth of the NVMe
+/// Requests in flight whose owners are remembered: 64 queues of the default depth of the `NVMe`
 /// driver (1024, `io_queue_depth` in drivers/nvme/host/pci.c, Linux 6.18). They take 7 MiB of
 /// kernel memory.
 const REQUESTS: u32 = 1 << 16;

@@ -218,7 +218,7 @@ impl Table {
         self.footer.metadata().num_row_groups()
     }
 
-    /// The file's metadata with [`metadata::PREFIX`](crate::schema::metadata::PREFIX).
+    /// The file's metadata with [`metadata::PREFIX`].
     pub fn metadata(&self) -> &BTreeMap<String, String> {
         &self.pairs
     }

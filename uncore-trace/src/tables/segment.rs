@@ -5,8 +5,8 @@
 //! Parquet file (temporary names end in `.tmp`). Read in the order of their names, they are the
 //! table so far, except between the rename of a merged segment and the removal of its parts;
 //! [`Partial::open`] resolves that state by the ranges. The number of segments grows
-//! logarithmically with the length of the recording for two levels of merges, then by one per `FAN
-//! * FAN` seals.
+//! logarithmically with the length of the recording for two levels of merges, then by one per
+//! `FAN * FAN` seals.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, Metadata};
