@@ -235,7 +235,7 @@ impl Table {
         self.file().map_or(0, TableFile::row_groups)
     }
 
-    /// The file's metadata with [`metadata::PREFIX`](crate::schema::metadata::PREFIX).
+    /// The file's metadata with [`metadata::PREFIX`].
     pub fn metadata(&self) -> &BTreeMap<String, String> {
         match self {
             Self::File(file) => file.metadata(),
