@@ -46,7 +46,7 @@ impl Question<'_> {
 }
 
 /// The answer.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Usage {
     /// What lines are by.
     pub by: By,
@@ -61,7 +61,7 @@ pub struct Usage {
 }
 
 /// An event over all its PMU instances, or one direction of a link.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Event {
     /// Name, with the filter in brackets where there is one; of a link, with the direction.
     pub name: String,

@@ -25,9 +25,10 @@ standard error unless -o is given.
 With --for-each-cgroup a cgroup has what is in it and in those below it, as in
 perf. (other), (idle), (irq), (device) and (unattributed) are what is in no
 named cgroup. If one that is named is below another one, lines overlap, and the
-line (all) is the whole; else lines add up to it. Each line has the method of the share and its lowest confidence. Counters
-of a CPU (-p host, -p core) are read at every context switch, which makes every
-switch slower; uncore counters are read by the timer only.
+line (all) is the whole; else lines add up to it. Each line has the method of
+the share and its lowest confidence. Counters of a CPU (-p host, -p core) are
+read at every context switch, which makes every switch slower; uncore counters
+are read by the timer only.
 
 CSV: [seconds or 'summary'] [place [counters]] value unit event [cgroup] [+-%]
 running_ns running% rate_or_metric its_unit [method confidence]. JSON: one

@@ -410,9 +410,3 @@ impl Iterator for Scan {
         Some(self.batch())
     }
 }
-
-/// The places in a batch of the columns that [`merge`] needs.
-fn places_of_window(batch: &RecordBatch) -> Result<Vec<usize>> {
-    let names = ["window_ns"].into_iter().chain(WINDOW);
-    names.map(|name| Ok(batch.schema().index_of(name)?)).collect()
-}

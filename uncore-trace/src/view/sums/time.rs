@@ -95,7 +95,7 @@ impl Lengths {
 }
 
 /// The last window of a counter.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 struct Last {
     begin_ns: i64,
     end_ns: i64,
@@ -104,7 +104,7 @@ struct Last {
 }
 
 /// The time of one thing that is counted: an event, a direction of a link.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Time {
     whole: Lengths,
     steps: Vec<Lengths>,
