@@ -18,7 +18,7 @@ fn place() -> Place {
     let place = Place::new();
     for host in ["one", "two"] {
         made::write(&place.path(host), Size { host, ..SIZE });
-        place.run(&["rollup", host, "-o", "rollups", "-w", "1s", "--cluster", "lab"]).ok();
+        place.run(["rollup", host, "-o", "rollups", "-w", "1s", "--cluster", "lab"]).ok();
     }
     place
 }
@@ -53,11 +53,11 @@ fn assert_same(
 #[test]
 fn sums_are_those_of_the_recordings_of_all_hosts_or_of_one() {
     let place = place();
-    let recorded = values(&place.run(&["report", "one", "--json"]).ok());
+    let recorded = values(&place.run(["report", "one", "--json"]).ok());
     assert!(recorded.len() > 20, "{recorded:?}");
     let report = |more: &[&str]| {
         let args = [&["report", "rollups", "--json"], more].concat();
-        values(&place.run(&args).ok())
+        values(&place.run(args).ok())
     };
     assert_same(&report(&[]), &recorded, 2.0);
     assert_same(&report(&["--host", "two"]), &recorded, 1.0);
@@ -67,50 +67,50 @@ fn sums_are_those_of_the_recordings_of_all_hosts_or_of_one() {
     let sum = |of: &BTreeMap<_, f64>| of.values().sum::<f64>();
     let part = sum(&half) / sum(&recorded) / 2.0;
     assert!((0.3..0.7).contains(&part), "{part}");
-    let refused = place.run(&["report", "rollups", "--host", "three"]).refused();
+    let refused = place.run(["report", "rollups", "--host", "three"]).refused();
     assert!(refused.contains("rollups has no host three: it has one, two"), "{refused}");
-    let refused = place.run(&["report", "one", "--host", "two"]).refused();
+    let refused = place.run(["report", "one", "--host", "two"]).refused();
     assert!(refused.contains("one has no host two: it has one"), "{refused}");
-    place.run(&["report", "one", "--host", "one"]).ok();
+    place.run(["report", "one", "--host", "one"]).ok();
 }
 
 #[test]
 fn every_command_that_reads_recordings_opens_a_roll_up() {
     let place = place();
-    let text = place.run(&["report", "rollups"]).ok();
+    let text = place.run(["report", "rollups"]).ok();
     assert!(text.contains("one memory 0 in") && text.contains("/lab/train"), "{text}");
-    let links = lines(&place.run(&["report", "rollups", "--links", "--json"]).ok());
+    let links = lines(&place.run(["report", "rollups", "--links", "--json"]).ok());
     let link = links.iter().find(|it| it["link"] == "two memory 0" && it["direction"] == "both");
     assert_eq!(link.unwrap()["peak_per_s"], 48e9, "{links:?}");
     assert_eq!(link.unwrap()["peak_source"], "roll-up");
-    let one = place.run(&["report", "rollups", "--host", "one", "--links", "--json"]).ok();
+    let one = place.run(["report", "rollups", "--host", "one", "--links", "--json"]).ok();
     assert!(lines(&one).iter().any(|it| it["link"] == "memory 0"), "{one}");
-    let csv = place.run(&["report", "rollups", "--csv"]).ok();
+    let csv = place.run(["report", "rollups", "--csv"]).ok();
     assert!(csv.lines().count() > 20 && csv.starts_with("event,"), "{csv}");
-    place.run(&["report", "rollups", "--html", "page.html"]).ok();
+    place.run(["report", "rollups", "--html", "page.html"]).ok();
     assert!(std::fs::read_to_string(place.path("page.html")).unwrap().contains("two memory 0"));
-    let marks = place.run(&["report", "rollups", "--marks", "--json"]).ok();
+    let marks = place.run(["report", "rollups", "--marks", "--json"]).ok();
     assert_eq!(marks, "");
     let export = ["--csv", "rows.csv", "--arrow", "rows.arrow", "--openmetrics", "rows.txt"];
     let args = [&["export", "rollups", "--perfetto", "trace"][..], &export].concat();
-    place.run(&args).ok();
+    place.run(args).ok();
     let rows = std::fs::read_to_string(place.path("rows.csv")).unwrap();
     let head = rows.lines().next().unwrap();
     assert!(head.starts_with("ts,mono_ns,") && head.ends_with(",known_ns,low,high"), "{head}");
     let diff =
-        place.run(&["diff", "rollups", "--before", "..10s", "--after", "10s..", "--json"]).ok();
+        place.run(["diff", "rollups", "--before", "..10s", "--after", "10s..", "--json"]).ok();
     assert!(lines(&diff).len() > 10, "{diff}");
-    let check = place.run(&["check", "rollups"]).ok();
+    let check = place.run(["check", "rollups"]).ok();
     assert!(check.contains("none failed"), "{check}");
     // A partition, and one file.
     let hour = "rollups/cluster=lab/date=2026-11-23/hour=09";
-    let whole = values(&place.run(&["report", "rollups", "--json"]).ok());
-    assert_same(&values(&place.run(&["report", hour, "--json"]).ok()), &whole, 1.0);
+    let whole = values(&place.run(["report", "rollups", "--json"]).ok());
+    assert_same(&values(&place.run(["report", hour, "--json"]).ok()), &whole, 1.0);
     let file: PathBuf =
         std::fs::read_dir(place.path(hour)).unwrap().next().unwrap().unwrap().path();
     let file = file.to_str().unwrap();
-    assert_same(&values(&place.run(&["report", file, "--json"]).ok()), &whole, 0.5);
-    place.run(&["check", file]).ok();
+    assert_same(&values(&place.run(["report", file, "--json"]).ok()), &whole, 0.5);
+    place.run(["check", file]).ok();
 }
 
 #[test]
@@ -140,6 +140,6 @@ fn a_damaged_roll_up_fails_the_check() {
     let mut bytes = std::fs::read(&file).unwrap();
     bytes[2000] ^= 1;
     std::fs::write(&file, bytes).unwrap();
-    let answer = place.run(&["check", "rollups"]);
+    let answer = place.run(["check", "rollups"]);
     assert_ne!(answer.code, 0, "{answer:?}");
 }

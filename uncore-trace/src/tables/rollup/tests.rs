@@ -36,7 +36,7 @@ impl Window {
 struct Boot<'a> {
     root: &'a Path,
     host: &'a str,
-    boot: &'a str,
+    id: &'a str,
     wall_ns: i64,
 }
 
@@ -46,7 +46,7 @@ impl Boot<'_> {
         let pairs = [
             (metadata::SCHEMA_VERSION, SCHEMA_VERSION.to_string()),
             (metadata::HOST, self.host.to_owned()),
-            (metadata::BOOT_ID, self.boot.to_owned()),
+            (metadata::BOOT_ID, self.id.to_owned()),
         ];
         let pairs = pairs.map(|(key, value)| (key.to_owned(), value)).into();
         let mut hours = Hours::open(self.root, Mode::default(), rollup::pairs(&pairs)).unwrap();
@@ -63,7 +63,7 @@ impl Boot<'_> {
                     window_ns: WINDOW,
                     known_ns: window.known_ns,
                     host: self.host,
-                    boot_id: self.boot,
+                    boot_id: self.id,
                     cluster: None,
                     socket: Some(0),
                     subsystem: "mem",
@@ -140,7 +140,7 @@ const ALWAYS: RangeInclusive<i64> = i64::MIN..=i64::MAX;
 fn the_windows_of_hosts_meet_on_one_clock_and_come_in_their_order() {
     let place = tempfile::tempdir().unwrap();
     let root = place.path();
-    let boot = |host, boot, wall_ns| Boot { root, host, boot, wall_ns };
+    let boot = |host, id, wall_ns| Boot { root, host, id, wall_ns };
     let windows = |from: i64, to: i64, event: &'static str| -> Vec<Window> {
         (from..to).map(|number| Window::of(number, event, [1.0, 2.0])).collect()
     };
@@ -185,7 +185,7 @@ fn hosts_are_named_or_matched_and_one_keeps_its_clock() {
     let place = tempfile::tempdir().unwrap();
     let root = place.path();
     for (host, value) in [("web-1", 1.0), ("web-2", 10.0), ("db-1", 100.0)] {
-        let of = Boot { root, host, boot: "aaaaaaaa", wall_ns: DAY };
+        let of = Boot { root, host, id: "aaaaaaaa", wall_ns: DAY };
         of.write(&[Window::of(7, "rd", [value, value])], false);
     }
     let sum = |hosts: &[&str]| -> f64 {
@@ -208,7 +208,7 @@ fn hosts_are_named_or_matched_and_one_keeps_its_clock() {
 fn a_window_in_two_files_is_one_with_the_sum_of_what_is_known() {
     let place = tempfile::tempdir().unwrap();
     let root = place.path();
-    let boot = Boot { root, host: "one", boot: "aaaaaaaa", wall_ns: DAY };
+    let boot = Boot { root, host: "one", id: "aaaaaaaa", wall_ns: DAY };
     let part = |values, known_ns| Window { number: 8, event: "rd", values, known_ns };
     boot.write(&[Window::of(7, "rd", [1.0, 2.0]), part(Some([3.0, 4.0]), WINDOW / 2)], false);
     boot.write(&[part(Some([5.0, 6.0]), WINDOW / 4), part(None, 0)], false);
@@ -226,11 +226,12 @@ fn a_window_in_two_files_is_one_with_the_sum_of_what_is_known() {
 fn an_hour_that_is_written_has_what_is_sealed_and_other_files_are_refused() {
     let place = tempfile::tempdir().unwrap();
     let root = place.path();
-    let boot = Boot { root, host: "one", boot: "aaaaaaaa", wall_ns: DAY };
+    let boot = Boot { root, host: "one", id: "aaaaaaaa", wall_ns: DAY };
     boot.write(&[Window::of(1, "rd", [1.0, 2.0])], false);
     boot.write(&[Window::of(2, "rd", [3.0, 4.0])], true);
     let found = rows(&open(root, &[]).unwrap(), ALWAYS);
-    assert_eq!(found.iter().filter_map(|row| row.3).sum::<f64>(), 10.0);
+    let values: Vec<f64> = found.iter().filter_map(|row| row.3).collect();
+    assert_eq!(values, [1.0, 2.0, 3.0, 4.0]);
     let error = Recording::open(root).unwrap_err().to_string();
     assert!(error.contains("is a roll-up, not a recording: `report`"), "{error}");
     // Of one hour, and one file.
