@@ -13,7 +13,7 @@ fn offered(place: &Place, words: &str) -> Vec<String> {
     let program = Path::new(env!("CARGO_BIN_EXE_uncore-trace")).parent().unwrap().display();
     let script = format!(
         "PATH={program}:$PATH; . ./script; COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))
-         _uncore-trace uncore-trace \"${{COMP_WORDS[COMP_CWORD]}}\" \"${{COMP_WORDS[COMP_CWORD - 1]}}\"
+         _uncore__trace uncore-trace \"${{COMP_WORDS[COMP_CWORD]}}\" \"${{COMP_WORDS[COMP_CWORD - 1]}}\"
          printf '%s\\n' \"${{COMPREPLY[@]}}\""
     );
     let mut command = Command::new("bash");

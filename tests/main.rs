@@ -70,6 +70,7 @@ mod small;
 mod stat;
 mod structure;
 mod sums;
+mod sums_in_sql;
 mod survive;
 mod terminal;
 mod ticks;

@@ -1,6 +1,6 @@
 """Reads recordings with tools that are not ours; answers the kernel tests in JSON on stdout.
 
-Modes: `sums duckdb|pandas FILE`, `conservation FILE`, `stream FILE`. Sums have the keys of
+Modes: `sums duckdb|pandas FILE`, `conservation FILE`, `stream FILE`, `ask SQL` (of the file in its `FROM`). Sums have the keys of
 `uncore-trace report --by cgroup --json`.
 """
 
@@ -80,6 +80,10 @@ match sys.argv[1:]:
         answer = conservation(file)
     case ["stream", file]:
         answer = stream(file)
+    case ["ask", query]:
+        import duckdb
+
+        answer = duckdb.execute(query).fetchall()
     case other:
         sys.exit(f"unknown: {other}")
 json.dump(answer, sys.stdout)
