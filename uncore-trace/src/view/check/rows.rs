@@ -288,7 +288,6 @@ impl<'a> Intervals<'a> {
 }
 
 /// The owner's side of a row.
-#[expect(clippy::struct_excessive_bools, reason = "each says whether a column has a value")]
 struct Who<'a> {
     owner: &'a str,
     /// Whether it has a process; none where no row has.

@@ -137,7 +137,9 @@ mod tests {
     fn a_moment_with_an_unknown_part_is_no_highest_one() {
         let mut highest = Highest::default();
         for (parts, is_known) in [([1.0, 2.0], true), ([5.0, 5.0], false), ([2.0, 2.0], true)] {
-            parts.into_iter().for_each(|rate| highest.add(rate));
+            for rate in parts {
+                highest.add(rate);
+            }
             highest.end(is_known);
         }
         assert_eq!(highest.rate, Some(4.0));
