@@ -34,7 +34,7 @@ fn asked(recording: &Path) -> Sums {
     let document = fs::read_to_string(document).unwrap();
     let (_, sql) = document.split_once("<!-- sums -->\n```sql\n").unwrap();
     let (sql, _) = sql.split_once("```").unwrap();
-    let sql = sql.replace("run.parquet", recording.to_str().unwrap());
+    let sql = sql.replace("run.parquet", recording.join("fabric.parquet").to_str().unwrap());
     let answer = readers(&python(), &["ask".as_ref(), sql.as_ref()]);
     let line = |line: &Value| {
         let event = match (string(&line[0]), string(&line[1])) {
@@ -51,7 +51,7 @@ fn asked(recording: &Path) -> Sums {
 #[test]
 fn report_says_what_the_sql_of_the_document_says() {
     let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("run.parquet");
+    let path = dir.path().join("run");
     made::write(&path, made::Size { windows: 300, ..made::USUAL });
     let (ours, theirs) = (reported(&path), asked(&path));
     assert_eq!(ours.keys().collect::<Vec<_>>(), theirs.keys().collect::<Vec<_>>());

@@ -81,7 +81,10 @@ fn script(shell: Shell) -> String {
             format!("uncore-trace completions --names {of} --typed {typed} 2>/dev/null")
         };
         text = match shell {
-            Shell::Bash => text.replace(placeholder, &format!("$({})", ask("\"${cur}\""))),
+            // clap_complete 4.6 names the commands of a program with a hyphen in two ways.
+            Shell::Bash => text
+                .replace("uncore__subcmd__trace", "uncore__trace")
+                .replace(placeholder, &format!("$({})", ask("\"${cur}\""))),
             Shell::Zsh => text.replace(placeholder, &format!("$({})", ask("\"$PREFIX\""))),
             Shell::Fish => text.replace(
                 &format!("{placeholder}\\t''"),

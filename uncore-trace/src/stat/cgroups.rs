@@ -78,8 +78,7 @@ fn some(mount: &Path, all: &BTreeSet<String>, typed: &str) -> String {
         let names = [path.as_str(), own].into_iter();
         is_part + names.map(|name| strsim::jaro_winkler(&typed, name)).fold(0.0, f64::max)
     };
-    let mut known: Vec<(f64, &String)> =
-        all.iter().filter(|path| *path != "/").map(|path| (alike(path), path)).collect();
+    let mut known: Vec<(f64, &String)> = all.iter().map(|path| (alike(path), path)).collect();
     known.sort_by(|(a, _), (b, _)| b.total_cmp(a));
     let nearest = known.iter().take(NEAREST).map(|(_, path)| path);
     format!(
