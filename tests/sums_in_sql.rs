@@ -52,11 +52,13 @@ fn asked(recording: &Path) -> Sums {
 fn report_says_what_the_sql_of_the_document_says() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("run");
-    made::write(&path, made::Size { windows: 300, ..made::USUAL });
+    made::write(&path, made::USUAL);
     let (ours, theirs) = (reported(&path), asked(&path));
     assert_eq!(ours.keys().collect::<Vec<_>>(), theirs.keys().collect::<Vec<_>>());
-    // The recording has time of which nothing is known: known time is not that of the recording.
-    assert!(ours.values().any(|[_, _, known_s, _]| known_s.unwrap() < 5.9), "{ours:?}");
+    // Of one counter a part of the time is not known.
+    let known_s: Vec<f64> = ours.values().filter_map(|line| line[2]).collect();
+    let most = known_s.iter().copied().fold(0.0, f64::max);
+    assert!(known_s.iter().any(|known_s| *known_s < 0.999 * most), "{known_s:?}");
     for (key, ours) in &ours {
         for (one, other) in ours.iter().zip(theirs[key]) {
             let off = one
