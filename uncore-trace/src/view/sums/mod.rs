@@ -1,4 +1,4 @@
-//! How rows of `fabric` are summed: the one implementation of every definition that a view shows.
+//! How rows of `fabric` are summed: the definitions that views share.
 //!
 //! | question | answer | where |
 //! |---|---|---|
@@ -8,9 +8,8 @@
 //! | who moved how much in each of these moments | [`Moments`] | `moment.rs` |
 //! | how does a window divide over the steps of a plot | [`Steps`] | `time.rs` |
 //!
-//! Views decide what is summed together (events, links, owners, steps of time) and how it is shown. They
-//! add nothing up by themselves. `docs/tables.md` has the same definitions as SQL, and
-//! `tests/sums_in_sql.rs` compares the two.
+//! Views decide what is summed together (events, links, owners, steps of time) and how it is shown.
+//! `docs/tables.md` has the same definitions as SQL, and `tests/sums_in_sql.rs` compares it with `report`.
 
 mod moment;
 mod share;

@@ -52,7 +52,7 @@ pub struct Highest {
 }
 
 impl Highest {
-    /// Adds a part of the present moment. Returns whether it is the first.
+    /// Adds a part of the present moment.
     pub fn add(&mut self, rate: f64) {
         self.now += rate;
     }
