@@ -166,8 +166,8 @@ fn cpu_time_is_of_the_process_whose_share_it_is() {
         });
     }
     live.runtime(&builder.finish()).unwrap();
-    // Process 3 was a shell before; the rows of another counter still say so.
-    let before = fabric::Row { comm: Some("sh"), counter: 1, ..row(1, "task", Some(3), Some(1.0)) };
+    // Process 3 executed another program in this window: before it was a shell.
+    let before = fabric::Row { comm: Some("sh"), ..row(1, "task", Some(3), Some(1.0)) };
     live.fabric(&batch(&[row(1, "task", Some(3), Some(0.0)), before])).unwrap();
     busy(&mut live, 1..4);
     let lines = screen(&live, By::Pid).owners;
