@@ -79,8 +79,8 @@ pub struct Part {
     pub share: Option<f64>,
     /// How the part was made; empty where there is nothing to say.
     pub method: String,
-    /// The lowest confidence of what was added up, 0 to 1.
-    pub confidence: Option<f32>,
+    /// The confidence of what was added up, weighted by its values, 0 to 1.
+    pub confidence: Option<f64>,
 }
 
 /// The part of a row that is only a counter's.

@@ -4,7 +4,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::super::interval::Claim;
-use super::super::sums::Share;
+use super::super::sums::{Share, Time, Window};
 use super::{MOST_LINES, Owner};
 use crate::schema::owner::{OTHER_TASKS, TASK};
 
@@ -12,36 +12,26 @@ use crate::schema::owner::{OTHER_TASKS, TASK};
 /// takes 2 bytes in a file and not 8.
 const INTERVAL_BITS: u32 = 10;
 
-/// What a counter counted in a window.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+/// What the counters of one thing counted in a window.
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Counted {
-    /// Sum of its totals.
+    /// Sum of their totals.
     pub total: f64,
-    /// Time of the windows that had one, ns; of several counters: the mean.
-    pub known_ns: i64,
-    /// Sum of `running`, by time of all windows, ns.
-    ran: f64,
-    /// Time of all windows, ns.
-    all_ns: i64,
+    time: Time,
+    /// Sum of `running` x length of a window, and of these lengths, ns.
+    running: (f64, f64),
 }
 
 impl Counted {
-    /// Several counters of one thing together.
-    fn all(of: &BTreeMap<i32, Self>) -> Self {
-        let mut sum = Self::default();
-        for its in of.values() {
-            sum.total += its.total;
-            sum.known_ns += its.known_ns;
-            sum.ran += its.ran;
-            sum.all_ns += its.all_ns;
-        }
-        sum.known_ns /= i64::try_from(of.len()).unwrap_or(i64::MAX).max(1);
-        sum
+    /// Known time, ns ([`super::super::sums::Time`]).
+    pub(super) fn known_ns(&self) -> i64 {
+        self.time.whole().known_ns().round() as i64
     }
 
-    /// Mean of `running`.
+    /// Mean of `running`, weighted by the length of the windows.
     pub(super) fn running(&self) -> f32 {
-        if self.all_ns > 0 { (self.ran / self.all_ns as f64) as f32 } else { 0.0 }
+        let (ran, all) = self.running;
+        if all > 0.0 { (ran / all) as f32 } else { 0.0 }
     }
 }
 
@@ -60,22 +50,20 @@ pub(super) struct Line {
     pub thing: usize,
     pub owner: Owner,
     pub method: String,
-    /// What the counter counted; set when the window is closed.
-    pub counted: Counted,
     sum: Share,
 }
 
 impl Line {
     fn new(thing: usize, owner: Owner, method: String) -> Self {
-        Self { thing, owner, method, counted: Counted::default(), sum: Share::default() }
+        Self { thing, owner, method, sum: Share::default() }
     }
 
-    /// What its row says; nothing where the counter had no value in the whole window.
-    pub(super) fn shown(&self) -> Option<Shown> {
-        if self.counted.known_ns == 0 {
+    /// What its row says; nothing where its counters had no value in the whole window.
+    pub(super) fn shown(&self, counted: &Counted) -> Option<Shown> {
+        if counted.known_ns() == 0 {
             return None;
         }
-        let (value, total) = (self.sum.value, self.counted.total);
+        let (value, total) = (self.sum.value, counted.total);
         let interval = self.sum.reach(total);
         Some(Shown {
             value,
@@ -98,17 +86,17 @@ fn coarse_up(value: f64) -> f64 {
     f64::from_bits(bits.saturating_add(COARSE) & !COARSE)
 }
 
-/// See the module.
+/// A window that is open: its lines, and what each thing counted.
 #[derive(Debug, Default)]
-pub(super) struct Window {
+pub(super) struct Open {
     lines: Vec<Line>,
     index: HashMap<(usize, Owner, String), usize>,
-    counted: HashMap<usize, BTreeMap<i32, Counted>>,
+    counted: HashMap<usize, Counted>,
     /// Both clocks at the end of the newest window of `fabric`: ns, us.
     label: Option<(i64, i64)>,
 }
 
-impl Window {
+impl Open {
     /// A window of `fabric` ended at these times.
     pub(super) fn label(&mut self, mono_ns: i64, ts_us: i64) {
         if self.label.is_none_or(|(newest, _)| newest < mono_ns) {
@@ -126,17 +114,16 @@ impl Window {
         &mut self,
         thing: usize,
         counter: i32,
-        length_ns: i64,
+        window: Window,
         total: Option<f64>,
         running: f32,
     ) {
-        let its = self.counted.entry(thing).or_default().entry(counter).or_default();
-        its.ran += f64::from(running) * length_ns as f64;
-        its.all_ns += length_ns;
-        if let Some(total) = total {
-            its.total += total;
-            its.known_ns += length_ns;
-        }
+        let its = self.counted.entry(thing).or_default();
+        its.time.add(counter, window, &());
+        let length = window.length_ns() as f64;
+        its.running.0 += f64::from(running) * length;
+        its.running.1 += length;
+        its.total += total.unwrap_or(0.0);
     }
 
     /// The line of an owner, and whether it is that of all for whom there is no room.
@@ -167,8 +154,8 @@ impl Window {
     }
 
     /// Its lines, with at most `owners` cgroups of each counter: those with most. The others are one
-    /// line of each method.
-    pub(super) fn into_lines(self, owners: usize) -> Vec<Line> {
+    /// line of each method. Beside them, what each thing counted.
+    pub(super) fn into_lines(self, owners: usize) -> (Vec<Line>, HashMap<usize, Counted>) {
         let Self { mut lines, counted, .. } = self;
         // By counter, tasks first, the largest first.
         lines.sort_by(|a, b| {
@@ -178,11 +165,8 @@ impl Window {
         });
         let mut kept: Vec<Line> = Vec::with_capacity(lines.len());
         let mut others: BTreeMap<(usize, String), Line> = BTreeMap::new();
-        let counted: HashMap<usize, Counted> =
-            counted.iter().map(|(thing, of)| (*thing, Counted::all(of))).collect();
         let mut seen: (usize, HashSet<Owner>) = (usize::MAX, HashSet::new());
         for mut line in lines {
-            line.counted = counted.get(&line.thing).copied().unwrap_or_default();
             if seen.0 != line.thing {
                 seen = (line.thing, HashSet::new());
             }
@@ -204,6 +188,6 @@ impl Window {
             }
         }
         kept.extend(others.into_values());
-        kept
+        (kept, counted)
     }
 }

@@ -43,6 +43,12 @@ impl Confidence {
         self.plain += other.plain;
     }
 
+    /// That of the same rows where each value is `factor` times as much.
+    #[must_use]
+    pub fn scaled(self, factor: f64) -> Self {
+        Self { by_value: (self.by_value.0 * factor, self.by_value.1 * factor), ..self }
+    }
+
     /// The confidence of the sum; `None` where nothing is claimed.
     pub fn mean(&self) -> Option<f64> {
         if self.by_value.1 > 0.0 {

@@ -66,7 +66,7 @@ pub struct Lengths {
     /// Time that any window covers, ns.
     pub covered_ns: f64,
     /// Time of all windows, summed over the counters, ns.
-    all_ns: f64,
+    pub all_ns: f64,
     /// The part of it that is known.
     with_value_ns: f64,
 }
