@@ -304,8 +304,10 @@ fn a_roll_up_has_the_sums_of_its_windows_and_of_all_of_them() {
 
     let file = first_file(&place.path("rolled"));
     let sql = format!(
-        "SELECT event || '@' || mono_ns // 3000000000, pmu, '', owner, coalesce(cgroup, owner), value,
-                value / known_ns * 1e9, known_ns / 1e9, NULL, confidence, NULL FROM '{}'",
+        "SELECT event || '@' || mono_ns // 3000000000, pmu, '', owner, coalesce(cgroup, owner), sum(value),
+                sum(value) / any_value(known_ns) * 1e9, any_value(known_ns) / 1e9, NULL,
+                sum(confidence * value) / sum(value) FILTER (WHERE confidence IS NOT NULL), NULL
+         FROM '{}' GROUP BY ALL",
         file.to_str().unwrap()
     );
     let rows = readers(&python(), &["ask".as_ref(), sql.as_ref()]);
