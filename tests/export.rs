@@ -217,8 +217,8 @@ fn what_fails_leaves_nothing_behind() {
     for (typed, says) in [
         ("export run --csv there", "there exists; use --force to replace it"),
         ("export run --csv new --arrow there", "there exists; use --force to replace it"),
-        ("export run --csv x --arrow x", "x is to be two things"),
-        ("export run --csv - --openmetrics -", "- is to be two things"),
+        ("export run --csv x --arrow x", "x is given for two formats"),
+        ("export run --csv - --openmetrics -", "- is given for two formats"),
         ("export run --csv run/loss.parquet --force", "inside the recording run"),
         ("export run --csv run/fabric.parquet --force", "inside the recording run"),
         ("export run --perfetto run/trace", "inside the recording run"),
