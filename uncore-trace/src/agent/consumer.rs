@@ -157,7 +157,7 @@ impl Consumer {
             }
             Tapped::Rows(..) => {}
             Tapped::End(part, is_broken) => {
-                                self.summer.end(part);
+                self.summer.end(part);
                 self.wishes.end(part, !is_broken);
                 // The next part reports losses that last; those of this part stay counted.
                 let lost = self.lost.remove(&part).unwrap_or_default();
@@ -310,7 +310,7 @@ impl Consumer {
         if let Some(metrics) = &new.metrics {
             self.metrics.set_owners(metrics.owners);
         }
-                // Open windows were begun with the old length and number of owners, and are closed with them.
+        // Open windows were begun with the old length and number of owners, and are closed with them.
         self.close_all()?;
         self.summer.set_form(form(&new));
         self.wishes.set_kept(new.kept.clone());

@@ -126,7 +126,7 @@ fn within(quota: u64, dir: &Path) -> Result<()> {
     let bytes = series::tree_size(dir);
     ensure!(
         bytes <= quota,
-        "what is to be kept has {bytes} bytes, more than kept.quota: choose a larger quota or a shorter time"
+        "the recording has {bytes} bytes, more than kept.quota: choose a larger quota or a shorter time"
     );
     Ok(())
 }

@@ -79,7 +79,7 @@ pub fn run(
     let asked = Asked::default();
     flag(SIGHUP, &asked.reload)?;
     flag(SIGUSR1, &asked.keep)?;
-        // Before anything is repaired: only the lock shows that no other agent is writing there.
+    // Before anything is repaired: only the lock shows that no other agent is writing there.
     let _locks = locks(config)?;
     if let Some(ring) = &config.ring {
         series::repair(&ring.directory)?;

@@ -207,7 +207,7 @@ impl Wishes {
                 due.is_ended = true;
                 self.control.end_part();
             }
-                        // Frees the place of the span that was being saved, so that this one can follow.
+            // Frees the place of the span that was being saved, so that this one can follow.
             self.take_kept(is_end);
             let has_all = self.finished_to >= due.to;
             if !(has_all || is_end) || self.keeping.is_some() {

@@ -41,6 +41,7 @@ pub(super) fn seconds(text: &str) -> Result<Duration, String> {
 
 /// Plans and records.
 pub fn run(args: &Args) -> Result<u8> {
+    // Before discovery and planning, which warn.
     if args.quiet {
         super::messages::errors_only();
     }
@@ -85,6 +86,7 @@ async fn record_and_wait(
     options: &Options,
     kill: bool,
 ) -> Result<u8> {
+    // The handlers come first: from here on a signal ends the recording with whole files.
     let (mut signals, mut workload) = (Signals::install()?, Workload::none());
     let target = place::target(&options.output)?;
     let recorded =
@@ -93,6 +95,7 @@ async fn record_and_wait(
         Ok(outcome) => outcome,
         Err(error) => return after::failed(error, &mut workload, &mut signals).await,
     };
+    // The summary comes before the wait for the command, which may run for hours.
     if !options.quiet {
         report(options, &outcome);
     }
