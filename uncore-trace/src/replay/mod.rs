@@ -69,7 +69,7 @@ pub fn attribute(
     if let Target::File(output) = &target {
         place::outside(recording, output)?;
     }
-    // A table of another recording is found first: its digests are right.
+    // The manifest finds a table of another recording, whose own digests are correct.
     let wrong = Manifest::of_dataset(recording)?.map(|list| list.wrong(recording));
     if let Some(wrong) = wrong.as_deref().and_then(<[String]>::first) {
         bail!(

@@ -1,10 +1,10 @@
 //! Counts by cgroup, summed from batches of `fabric`.
 //!
-//! A named cgroup has what is in it and in those below it, as in perf: a task that is in two named
-//! cgroups, one below the other, is in both. What is in none of them has parts of its own: `(other)` is
-//! tasks elsewhere, `(idle)`, `(irq)` (interrupts and softirqs), `(device)` and `(unattributed)` what
-//! `fabric` gives to those owners. Guarantee: where no named cgroup is below another, the parts of a
-//! counter add up to its whole, because every row is in exactly one part.
+//! As in perf, a named cgroup includes those below it; a task in two named cgroups, one below the
+//! other, counts in both. Counts in no named cgroup have parts of their own: `(other)` for other
+//! tasks, `(idle)`, `(irq)` (interrupts and softirqs), `(device)` and `(unattributed)` for those
+//! owners of `fabric`. Guarantee: if no named cgroup is below another, the parts of a counter sum
+//! to its total, because every row is in exactly one part.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -14,7 +14,7 @@ use arrow::array::{Array as _, RecordBatch};
 use crate::schema::columns::{f32s, f64s, get, i32s, i64s, words};
 use crate::schema::owner;
 
-/// The parts of what is in no named cgroup, by `owner`.
+/// Names of the parts outside the named cgroups, by `owner`.
 const REST: [(&str, &str); 7] = [
     (owner::TASK, OTHER),
     (owner::OTHER_TASKS, OTHER),
@@ -25,13 +25,13 @@ const REST: [(&str, &str); 7] = [
     (owner::UNATTRIBUTED, "(unattributed)"),
 ];
 
-/// Everything: what the parts are of.
+/// The whole of a counter.
 pub const ALL: &str = "(all)";
 
-/// The part of tasks in no named cgroup.
+/// Tasks in no named cgroup.
 pub const OTHER: &str = "(other)";
 
-/// The names of the parts of what is in no named cgroup, each once.
+/// Names of the parts outside the named cgroups, without duplicates.
 pub fn rest() -> Vec<&'static str> {
     let mut rest: Vec<&str> = REST.iter().map(|(_, name)| *name).collect();
     rest.dedup();
@@ -43,9 +43,9 @@ pub fn rest() -> Vec<&'static str> {
 pub struct Cell {
     /// In the unit of the counter.
     pub value: f64,
-    /// How it was divided.
+    /// The methods of its shares.
     pub methods: BTreeSet<String>,
-    /// The least of any part; `None` where nothing is claimed.
+    /// The lowest confidence of its shares; `None` if none has one.
     pub confidence: Option<f32>,
 }
 
@@ -61,15 +61,15 @@ impl Cell {
     }
 }
 
-/// One counter.
+/// Sums of one counter.
 #[derive(Clone, Debug, Default)]
 pub struct Sums {
-    /// By part.
+    /// By name of the part.
     cells: HashMap<String, Cell>,
     all: Cell,
     /// Whether any window has a count.
     pub counted: bool,
-    /// Length of the windows that have a value.
+    /// Length of the windows with a value, ns.
     counted_ns: f64,
     /// Time that the counter ran, ns.
     pub running_ns: f64,
@@ -78,8 +78,8 @@ pub struct Sums {
 }
 
 impl Sums {
-    /// One part, scaled up to the windows in which the counter never ran, as a count is to the time enabled;
-    /// within a window the timeline has scaled it.
+    /// The value of one part, scaled up for windows in which the counter never ran, as counts are
+    /// scaled to the time enabled. Within a window, `fabric` is already scaled.
     pub fn cell(&self, part: &str) -> Cell {
         let cell = if part == ALL { Some(&self.all) } else { self.cells.get(part) };
         let cell = cell.cloned().unwrap_or_default();
@@ -90,24 +90,24 @@ impl Sums {
         if self.counted_ns > 0.0 { self.enabled_ns / self.counted_ns } else { 1.0 }
     }
 
-    /// The whole count.
+    /// The total of all parts.
     pub fn whole(&self) -> f64 {
         self.all.value * self.factor()
     }
 }
 
-/// Adds up rows.
+/// Sums rows by counter and part.
 #[derive(Debug)]
 pub struct ByCgroup<'a> {
     named: &'a [String],
-    /// End of the window of each counter that was last added to the times.
+    /// For each counter, the end of the window that was last added to its times.
     seen: Vec<Option<i64>>,
     /// By counter.
     sums: Vec<Sums>,
 }
 
 impl<'a> ByCgroup<'a> {
-    /// Nothing yet, of so many counters and the cgroups `named`.
+    /// No rows yet, for this number of counters and the cgroups `named`.
     pub fn new(named: &'a [String], counters: usize) -> Self {
         Self { named, seen: vec![None; counters], sums: vec![Sums::default(); counters] }
     }
@@ -117,27 +117,27 @@ impl<'a> ByCgroup<'a> {
         self.named
     }
 
-    /// Whether a named cgroup is below another: what is in it is in two parts.
+    /// Whether a named cgroup is below another: its counts are then in two parts.
     pub fn overlap(&self) -> bool {
         let is_twice = |name: &String| self.named.iter().filter(|it| holds(it, name)).count() > 1;
         self.named.iter().any(is_twice)
     }
 
-    /// What was added of a counter.
+    /// The sums of a counter.
     pub fn of(&self, counter: u32) -> Option<&Sums> {
         self.sums.get(counter as usize)
     }
 
-    /// Begins anew.
+    /// Forgets all rows.
     pub fn clear(&mut self) {
         self.sums.fill(Sums::default());
     }
 
-    /// Adds these rows of a batch.
+    /// Adds a range of rows of a batch.
     ///
     /// # Errors
     ///
-    /// A column is missing or of another type.
+    /// A column is missing or has another type.
     pub fn add(&mut self, batch: &RecordBatch, rows: std::ops::Range<usize>) -> Result<()> {
         let (end, length) = (i64s(batch, "mono_ns")?, i64s(batch, "window_ns")?);
         let (counter, running) = (i32s(batch, "counter")?, f32s(batch, "running")?);
@@ -173,7 +173,7 @@ impl<'a> ByCgroup<'a> {
     }
 }
 
-/// The parts that a row of the timeline is in.
+/// The parts to which a row of `fabric` belongs.
 fn parts<'a>(named: &'a [String], owner: &str, cgroup: Option<&str>) -> Vec<&'a str> {
     let cgroup = cgroup.filter(|_| owner == owner::TASK);
     let is_in = |name: &&String| cgroup.is_some_and(|cgroup| holds(name, cgroup));
@@ -185,7 +185,7 @@ fn parts<'a>(named: &'a [String], owner: &str, cgroup: Option<&str>) -> Vec<&'a 
     vec![rest.map_or("(unattributed)", |(_, name)| name)]
 }
 
-/// Whether a cgroup is `name` or below it.
+/// Whether `cgroup` is `name` or below it.
 fn holds(name: &str, cgroup: &str) -> bool {
     let below = cgroup.strip_prefix(name.trim_end_matches('/'));
     below.is_some_and(|below| below.is_empty() || below.starts_with('/'))

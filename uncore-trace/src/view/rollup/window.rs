@@ -8,25 +8,25 @@ use super::super::sums::Share;
 use super::{MOST_LINES, Owner};
 use crate::schema::owner::{OTHER_TASKS, TASK};
 
-/// Digits of an end of an interval: it is rounded outwards to so many bits, which is 0.1 %, so that it
-/// takes 2 bytes in a file and not 8.
+/// Bits of the mantissa of an interval's ends. They are rounded outwards to 0.1 %, so that they
+/// take 2 bytes in a file instead of 8.
 const INTERVAL_BITS: u32 = 10;
 
-/// What a counter counted in a window.
+/// Total and times of a counter in a window.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Counted {
-    /// Sum of its totals.
+    /// Sum of the totals, in the unit of the counter.
     pub total: f64,
-    /// Time of the windows that had one, ns; of several counters: the mean.
+    /// Time of the windows with a total, ns; the mean over several counters.
     pub known_ns: i64,
-    /// Sum of `running`, by time of all windows, ns.
+    /// Sum of `running` x length of the windows, ns.
     ran: f64,
-    /// Time of all windows, ns.
+    /// Length of all windows, ns.
     all_ns: i64,
 }
 
 impl Counted {
-    /// Several counters of one thing together.
+    /// Sums several CPUs' counters of one event.
     fn all(of: &BTreeMap<i32, Self>) -> Self {
         let mut sum = Self::default();
         for its in of.values() {
@@ -45,7 +45,7 @@ impl Counted {
     }
 }
 
-/// What a line shows.
+/// The values of a row.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Shown {
     pub value: f64,
@@ -54,13 +54,13 @@ pub(super) struct Shown {
     pub confidence: Option<f32>,
 }
 
-/// The shares of one counter that one owner has by one method.
+/// The shares of one counter by owner and method.
 #[derive(Debug)]
 pub(super) struct Line {
     pub thing: usize,
     pub owner: Owner,
     pub method: String,
-    /// What the counter counted; set when the window is closed.
+    /// Total and times of the counter; set when the window is closed.
     pub counted: Counted,
     sum: Share,
 }
@@ -70,7 +70,7 @@ impl Line {
         Self { thing, owner, method, counted: Counted::default(), sum: Share::default() }
     }
 
-    /// What its row says; nothing where the counter had no value in the whole window.
+    /// The values of its row; `None` if the counter had no value in the whole window.
     pub(super) fn shown(&self) -> Option<Shown> {
         if self.counted.known_ns == 0 {
             return None;
@@ -86,7 +86,7 @@ impl Line {
     }
 }
 
-/// The bits of a double that are left out of an end of an interval.
+/// The bits of a double that are cleared in an interval's ends.
 const COARSE: u64 = (1 << (f64::MANTISSA_DIGITS - 1 - INTERVAL_BITS)) - 1;
 
 fn coarse_down(value: f64) -> f64 {
@@ -98,7 +98,7 @@ fn coarse_up(value: f64) -> f64 {
     f64::from_bits(bits.saturating_add(COARSE) & !COARSE)
 }
 
-/// See the module.
+/// An open window of the roll-up: its lines, and the totals of its counters.
 #[derive(Debug, Default)]
 pub(super) struct Window {
     lines: Vec<Line>,
@@ -109,7 +109,7 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// A window of `fabric` ended at these times.
+    /// Notes the end of a window of `fabric` on both clocks.
     pub(super) fn label(&mut self, mono_ns: i64, ts_us: i64) {
         if self.label.is_none_or(|(newest, _)| newest < mono_ns) {
             self.label = Some((mono_ns, ts_us));
@@ -121,7 +121,7 @@ impl Window {
         self.label.map_or(0, |(mono_ns, ts_us)| ts_us + (end_ns - mono_ns) / 1000)
     }
 
-    /// Adds what a counter counted in a window of `fabric`.
+    /// Adds the total of a counter in a window of `fabric`.
     pub(super) fn count(
         &mut self,
         thing: usize,
@@ -139,7 +139,7 @@ impl Window {
         }
     }
 
-    /// The line of an owner, and whether it is that of all for whom there is no room.
+    /// Index of an owner's line, and whether it is the sum of owners for which there is no room.
     pub(super) fn line(&mut self, thing: usize, owner: Owner, method: &str) -> (usize, bool) {
         let key = (thing, owner, method.to_owned());
         if let Some(line) = self.index.get(&key) {
@@ -155,7 +155,7 @@ impl Window {
         (line, is_full)
     }
 
-    /// The number of the cause of errors of this program in a line.
+    /// Number of a cause of error in a line: a program on a socket.
     pub(super) fn cause(&mut self, line: usize, socket: Option<i16>, program: &str) -> usize {
         self.lines.get_mut(line).map_or(0, |line| line.sum.cause(socket, program))
     }
@@ -166,8 +166,8 @@ impl Window {
         line.sum.add(cause, claim);
     }
 
-    /// Its lines, with at most `owners` cgroups of each counter: those with most. The others are one
-    /// line of each method.
+    /// Its lines, with at most `owners` cgroups of each counter: the largest. The others are summed
+    /// in one line for each method.
     pub(super) fn into_lines(self, owners: usize) -> Vec<Line> {
         let Self { mut lines, counted, .. } = self;
         // By counter, tasks first, the largest first.
