@@ -1,4 +1,5 @@
-//! The sums of views are those of the SQL in docs/tables.md, which is another implementation on purpose.
+//! The sums of views equal those of the SQL in docs/tables.md, which is an independent
+//! implementation.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -55,7 +56,7 @@ fn report_says_what_the_sql_of_the_document_says() {
     made::write(&path, made::USUAL);
     let (ours, theirs) = (reported(&path), asked(&path));
     assert_eq!(ours.keys().collect::<Vec<_>>(), theirs.keys().collect::<Vec<_>>());
-    // Of one counter a part of the time is not known.
+    // One counter is unknown for a part of the time.
     let known_s: Vec<f64> = ours.values().filter_map(|line| line[2]).collect();
     let most = known_s.iter().copied().fold(0.0, f64::max);
     assert!(known_s.iter().any(|known_s| *known_s < 0.999 * most), "{known_s:?}");

@@ -1,5 +1,5 @@
-//! A generated recording, not made on a machine: links with peaks, tenants that come and go, and time of which
-//! nothing is known. Its numbers are made up, and the same each time.
+//! A generated recording: links with peaks, tenants that come and go, and unknown times. Its
+//! numbers are invented, and the same each time.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -19,14 +19,14 @@ const BEGIN: i64 = 5_000_000_000;
 /// Wall time at monotonic 0, ns: the recording begins 2026-11-23T09:00:00Z.
 const WALL: i64 = 1_795_424_400_000_000_000 - BEGIN;
 
-/// How large it is.
+/// Size of the recording.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Size {
     pub windows: i64,
     pub window_ns: i64,
     /// Links, at most [`LINKS`].
     pub links: usize,
-    /// Tenants that do a little, beside those of [`TENANTS`].
+    /// Number of tenants with little traffic, beside those of [`TENANTS`].
     pub small: usize,
     /// Host name.
     pub host: &'static str,
@@ -48,7 +48,7 @@ const NAMES: [(&str, &str, &str, Option<&str>, [Option<f64>; 3]); LINKS] = [
     ("PCIe nvme0n1", "PCIe", "pcie", Some("nvme0n1, nvme1n1"), [Some(15.75), Some(15.75), None]),
 ];
 
-/// Owner, process, cgroup, confidence, and the part of each link's load, of in and out.
+/// Owner, process, cgroup, confidence, and fraction of each link's load, in and out.
 #[expect(clippy::type_complexity, reason = "a table of literals, read once")]
 const TENANTS: [(&str, i32, &str, &str, f32, [[f64; 2]; LINKS]); 8] = [
     ("task", 101, "train", "/lab/train", 0.93, [[18.0, 6.0], [3.0, 1.0], [9.0, 9.0], [0.1, 0.0]]),
@@ -61,7 +61,7 @@ const TENANTS: [(&str, i32, &str, &str, f32, [[f64; 2]; LINKS]); 8] = [
     ("unattributed", 0, "", "", 0.0, [[1.2, 0.8], [0.8, 0.6], [0.6, 0.4], [0.3, 0.2]]),
 ];
 
-/// What a tenant does at a moment, about 1: each in its own rhythm.
+/// The load of a tenant at a time, around 1: each varies in its own way.
 fn load(tenant: usize, at: f64, length: f64, window: i64) -> f64 {
     let noise = |seed: i64| {
         let mixed = (window * 31 + seed).cast_unsigned().wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -124,7 +124,7 @@ fn counter(id: u32, pmu: &str, event: &str, unit: &str, subsystem: &str) -> Coun
     }
 }
 
-/// Two counters a link, and one that is on none.
+/// Two counters for each link, and one without a link.
 fn plan(size: Size) -> Plan {
     let mut counters = Vec::new();
     let mut made = Vec::new();
@@ -200,9 +200,10 @@ fn write_fabric(writer: &mut Writer, plan: &Plan, size: Size) {
         let at = window as f64 * seconds;
         for counter in &plan.counters {
             let (link, way) = (counter.id as usize / 2, counter.id as usize % 2);
-            // Bytes of a link; of the counter that is on none, a miss for each 64 bytes of the first.
+            // Bytes of a link; the counter without a link has a miss for each 64 bytes of the first
+            // link.
             let (link, per) = if link < size.links { (link, 1e9) } else { (0, 1e9 / 64.0) };
-            // Nothing is known of a second of the second link, and a late reading makes a long window.
+            // A second of the second link is unknown, and a late reading makes a long window.
             let is_gap = link == 1 && (0.2..0.25).contains(&(at / length));
             let mut parts: Vec<(usize, f64)> = Vec::new();
             for (tenant, (.., of)) in TENANTS.iter().enumerate() {
