@@ -317,7 +317,7 @@ fn a_trigger_keeps_what_was_before_and_after_it() {
     assert_eq!(kept.len(), 1, "{kept:?}");
     assert_checked(&kept[0]);
     let log = agent.log();
-    assert!(!log.contains("kept as parts"), "{log}");
+    assert!(!log.contains("separate parts"), "{log}");
     // One recording of the requested time, up to a window longer at each end, with the burst.
     let found = python_answers(&python(), KEPT, &[kept[0].as_os_str()]);
     let length = found["length_ns"].as_i64().unwrap();

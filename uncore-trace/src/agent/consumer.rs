@@ -272,7 +272,7 @@ impl Consumer {
             Ok(files) => files.iter().for_each(|file| {
                 log::info!("finished the hour {}, which an error had left", file.display());
             }),
-            Err(error) => log::warn!("hours that were left cannot be looked for: {error:#}"),
+            Err(error) => log::warn!("cannot look for unfinished hours: {error:#}"),
         }
         let unsent = self.config.upload.as_ref().map(|upload| upload.queue);
         let trimmed = rollup.keep.map(|age| hours::trim(&rollup.directory, age, unsent));

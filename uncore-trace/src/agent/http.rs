@@ -161,18 +161,18 @@ fn trigger<B>(request: &Request<B>, shared: &Shared) -> Response<Full<Bytes>> {
         return text(StatusCode::FORBIDDEN, "ask for localhost or a loopback address\n");
     }
     if !shared.has_ring {
-        let says = "there is no ring to keep: add [ring] to the configuration\n";
+        let says = "there is no ring to save: add [ring] to the configuration\n";
         return text(StatusCode::CONFLICT, says);
     }
     let pause = shared.pause();
     if !pause.is_zero() {
-        let says = "the ring was kept within kept.pause: ask again later\n";
+        let says = "the ring was saved less than kept.pause ago: ask again later\n";
         let mut response = text(StatusCode::TOO_MANY_REQUESTS, says);
         response.headers_mut().insert(RETRY_AFTER, (pause.as_secs() + 1).into());
         return response;
     }
     shared.asked.keep.store(true, Ordering::Relaxed);
-    text(StatusCode::ACCEPTED, "the last part of the ring will be kept\n")
+    text(StatusCode::ACCEPTED, "the newest time span of the ring will be saved\n")
 }
 
 fn text(status: StatusCode, text: &'static str) -> Response<Full<Bytes>> {

@@ -78,7 +78,7 @@ impl Keeping {
                 fs::remove_dir_all(&linked).ok();
                 kept
             })
-            .context("cannot start the thread that keeps it")?;
+            .context("cannot start the thread that saves the ring")?;
         Ok(Self { name, thread })
     }
 
@@ -93,7 +93,7 @@ impl Keeping {
     ///
     /// The recording is larger than the quota, or cannot be written.
     pub(super) fn join(self) -> Result<PathBuf> {
-        self.thread.join().unwrap_or_else(|_| Err(anyhow!("the thread that keeps it ended early")))
+        self.thread.join().unwrap_or_else(|_| Err(anyhow!("the thread that saves the ring ended early")))
     }
 }
 
@@ -104,7 +104,7 @@ fn keep(wish: &Wish, linked: &Path, stem: &str) -> Result<PathBuf> {
     let hidden = kept.join(format!(".{stem}{UNFINISHED}"));
     let target = vacant(kept, stem);
     let made = one(wish, linked, &hidden).or_else(|error| {
-        log::warn!("trigger {}: kept as parts of the ring, not as one: {error:#}", wish.name);
+        log::warn!("trigger {}: saved as separate parts, which cannot be joined: {error:#}", wish.name);
         fs::remove_dir_all(&hidden).ok();
         within(*quota, linked)?;
         link(&parts(linked)?, &hidden, *mode)

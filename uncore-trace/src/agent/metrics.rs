@@ -290,7 +290,7 @@ const OF_THINGS: [OfThings; 8] = [
     },
     OfThings {
         name: "uncore_trace_unattributed_bytes",
-        help: "Bytes over a link that no owner was found for",
+        help: "Bytes over a link without a known owner",
         links: true,
         kind: MetricType::Counter,
         series: |counted| vec![(Vec::new(), counted.unattributed)],
@@ -311,14 +311,14 @@ const OF_THINGS: [OfThings; 8] = [
     },
     OfThings {
         name: "uncore_trace_event",
-        help: "Counts of an event that is of no link",
+        help: "Counts of an event that belongs to no link",
         links: false,
         kind: MetricType::Counter,
         series: |counted| vec![(Vec::new(), counted.total)],
     },
     OfThings {
         name: "uncore_trace_unattributed_event",
-        help: "Counts of an event that no owner was found for",
+        help: "Counts of an event without a known owner",
         links: false,
         kind: MetricType::Counter,
         series: |counted| vec![(Vec::new(), counted.unattributed)],
@@ -355,7 +355,7 @@ impl Collector for Metrics {
         }
         let mut metric = encoder.encode_descriptor(
             "uncore_trace_lost",
-            "What was not seen, by cause, as the table loss has it",
+            "Losses by cause, as in the table loss",
             None,
             MetricType::Counter,
         )?;
@@ -379,26 +379,26 @@ impl Collector for Metrics {
             ),
             (
                 "uncore_trace_kept",
-                "How often a trigger kept a part of the ring",
+                "Number of times that a part of the ring was saved",
                 MetricType::Counter,
                 kept as f64,
             ),
             (
                 "uncore_trace_triggers_refused",
-                "How often a trigger was not followed because of its pause or the quota",
+                "Triggers and requests that saved nothing, because of the pause, the quota or an error",
                 MetricType::Counter,
                 refused as f64,
             ),
             (
                 "uncore_trace_owners_joined",
-                "Shares that are in those of others: they have no row of their own in the roll-up, or no series here; and \
-                 owners that lost their series",
+                "Shares without a row of their own in the roll-up, or a series of their own here, and owners that lost \
+                 their series",
                 MetricType::Counter,
                 (joined + self.joined) as f64,
             ),
             (
                 "uncore_trace_rows_without_series",
-                "Rows of links and events beyond the most that have series",
+                "Rows of links and events without series, beyond the limit",
                 MetricType::Counter,
                 self.left_out as f64,
             ),

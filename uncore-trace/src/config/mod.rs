@@ -381,7 +381,7 @@ impl Config {
             ensure!(self.rollup.is_some(), "[upload] sends roll-ups: add [rollup]");
         }
         if !self.triggers.is_empty() {
-            ensure!(self.ring.is_some(), "[[trigger]] keeps what is in the ring: add [ring]");
+            ensure!(self.ring.is_some(), "[[trigger]] saves a part of the ring: add [ring]");
         }
         self.kept_is_apart()?;
         for (at, trigger) in self.triggers.iter().enumerate() {
@@ -404,7 +404,7 @@ impl Config {
         if let Some(Rollup { directory, .. }) = &self.rollup {
             ensure!(
                 !kept.starts_with(directory) && !directory.starts_with(kept),
-                "kept.directory and rollup.directory are one, or one is in the other: choose another"
+                "kept.directory and rollup.directory are the same, or one is inside the other: choose another"
             );
         }
         if let Some(Ring { directory, .. }) = &self.ring {

@@ -74,7 +74,7 @@ pub fn cut(
     }
     let (Some(first), Some(last)) = (parts.first(), parts.last()) else {
         let seconds = all.map_or(0.0, |(begin, end)| (end - begin) as f64 / 1e9);
-        bail!("nothing was recorded in that time: there are {seconds:.3} s");
+        bail!("nothing was recorded in that time: the recording covers {seconds:.3} s");
     };
     let begin = from.map_or(Ok(first.begin), |from| first.window_begin(from))?;
     let end = to.map_or(Ok(last.end), |to| last.window_end(to))?;

@@ -13,7 +13,7 @@ const SECCOMP: &str = "proc/sys/kernel/seccomp/actions_avail";
 
 pub(super) fn check(machine: &Machine) -> Vec<Finding> {
     if machine.root() != Path::new("/") {
-        let what = "what the kernel can take from a recorder is known on the running machine only";
+        let what = "which restrictions the kernel supports is known only on the running machine";
         return vec![Finding::new(NAME, State::NotHere, what)];
     }
     let has = |what: &str| machine.has(what);

@@ -83,7 +83,7 @@ fn parse<T: DeserializeOwned>(pairs: &BTreeMap<String, String>, key: &str) -> Re
 /// Loss totals exist, and agree with `complete` and, in a dataset, with the table `loss`.
 pub(super) fn loss(recording: &Recording, facts: &Facts) -> Outcome {
     if recording.is_rollup() {
-        return Outcome::NotHere("a roll-up does not keep what was lost".to_owned());
+        return Outcome::NotHere("a roll-up does not record losses".to_owned());
     }
     let (totals, complete) = match (&facts.loss, &facts.complete) {
         (Ok(totals), Ok(complete)) => (totals, *complete),

@@ -68,7 +68,7 @@ pub(super) fn counted(
     let is_same = first == second;
     if !is_same {
         notes.push(format!(
-            "not the same is counted: {} before, {} after",
+            "the counters differ: {} before, {} after",
             counters_in_words(first, second),
             counters_in_words(second, first)
         ));

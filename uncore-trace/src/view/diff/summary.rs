@@ -111,7 +111,7 @@ fn unchanged(diff: &Diff, is_unknown: bool, rest: &str, style: Style) -> String 
     let largest = diff.ways.iter().find(|way| way.total.difference().is_some());
     match largest {
         None if diff.ways.is_empty() => "nothing was counted".to_owned(),
-        None => "nothing was counted in both that could be compared".to_owned(),
+        None => "nothing that both counted can be compared".to_owned(),
         Some(way) if is_unknown => {
             format!("{}; whether that is more than the error is not known", from_to(way, style))
         }

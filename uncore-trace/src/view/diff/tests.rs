@@ -246,7 +246,7 @@ fn links_that_are_counted_otherwise_are_not_compared_silently() {
     let way = &diff.ways[0];
     assert_eq!(
         way.notes,
-        ["not the same is counted: 1 x read_bytes before, 1 x read_bytes[root_port=0x1] after"]
+        ["the counters differ: 1 x read_bytes before, 1 x read_bytes[root_port=0x1] after"]
     );
     near(way.total.difference(), 32e6);
     assert!(way.changes().all(|change| change.verdict().is_none()));

@@ -111,7 +111,7 @@ fn family(kind: Kind, counted: &Counted) -> (Family, f64) {
             (Family { name: format!("uncore_trace_owned_{stem}"), unit, help }, scale)
         }
         Kind::Unknown => {
-            let help = "For how long counts are not known, added up over the counters.";
+            let help = "Time in which counts are not known, summed over the counters.";
             let (name, unit) = ("uncore_trace_unknown_seconds", "seconds");
             (Family { name: name.to_owned(), unit: unit.to_owned(), help }, 1e-9)
         }
