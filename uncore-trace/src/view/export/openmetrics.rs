@@ -123,7 +123,7 @@ struct Values {
     steps: usize,
     /// Counts, by series and then step.
     cells: Vec<f64>,
-    /// Steps in which the count is not known, by index in [`Names::counted`].
+    /// Steps in which the count is not known, by index in `Names::counted`.
     unknown: HashMap<usize, Vec<bool>>,
 }
 

@@ -21,7 +21,7 @@ const PATIENCE: i64 = 128;
 /// A time span with constant rates.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Stretch {
-    /// Index in [`Names::counted`].
+    /// Index in `Names::counted`.
     pub counted: usize,
     /// Begin, `CLOCK_MONOTONIC`, ns.
     pub begin_ns: i64,

@@ -37,7 +37,7 @@ pub(super) struct Family {
 pub(super) struct Series {
     /// Its metric family.
     pub family: Family,
-    /// Index in [`Names::counted`].
+    /// Index in `Names::counted`.
     pub counted: usize,
     /// Its kind.
     pub of: Of,
