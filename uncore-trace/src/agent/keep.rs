@@ -93,7 +93,9 @@ impl Keeping {
     ///
     /// The recording is larger than the quota, or cannot be written.
     pub(super) fn join(self) -> Result<PathBuf> {
-        self.thread.join().unwrap_or_else(|_| Err(anyhow!("the thread that saves the ring ended early")))
+        self.thread
+            .join()
+            .unwrap_or_else(|_| Err(anyhow!("the thread that saves the ring ended early")))
     }
 }
 
@@ -104,7 +106,10 @@ fn keep(wish: &Wish, linked: &Path, stem: &str) -> Result<PathBuf> {
     let hidden = kept.join(format!(".{stem}{UNFINISHED}"));
     let target = vacant(kept, stem);
     let made = one(wish, linked, &hidden).or_else(|error| {
-        log::warn!("trigger {}: saved as separate parts, which cannot be joined: {error:#}", wish.name);
+        log::warn!(
+            "trigger {}: saved as separate parts, which cannot be joined: {error:#}",
+            wish.name
+        );
         fs::remove_dir_all(&hidden).ok();
         within(*quota, linked)?;
         link(&parts(linked)?, &hidden, *mode)
