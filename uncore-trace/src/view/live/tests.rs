@@ -166,8 +166,8 @@ fn cpu_time_is_of_the_process_whose_share_it_is() {
         });
     }
     live.runtime(&builder.finish()).unwrap();
-    // Process 3 was a shell before its exec; rows of another counter still have that name.
-    let before = fabric::Row { comm: Some("sh"), counter: 1, ..row(1, "task", Some(3), Some(1.0)) };
+    // Process 3 was a shell before an exec in this window.
+    let before = fabric::Row { comm: Some("sh"), ..row(1, "task", Some(3), Some(1.0)) };
     live.fabric(&batch(&[row(1, "task", Some(3), Some(0.0)), before])).unwrap();
     busy(&mut live, 1..4);
     let lines = screen(&live, By::Pid).owners;
