@@ -1,71 +1,400 @@
-//! The sums of views equal those of the SQL in docs/tables.md, which is an independent
+//! The sums of every view equal those of the SQL in docs/tables.md, which is an independent
 //! implementation.
+//!
+//! The recording has counters that go and come back, missing readings, windows without a value, and
+//! shares without a confidence. For views that sum links or steps of time instead of events, the
+//! query runs over rows whose columns were replaced accordingly.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
 use serde_json::Value;
 
-use crate::harness::{made, python, readers, run_ok};
+use crate::command::Place;
+use crate::harness::made::{self, Size, UNEVEN};
+use crate::harness::{page, python, readers};
 
-/// Value, rate, known seconds and confidence, by event, owner and key.
-type Sums = BTreeMap<(String, String, String), [Option<f64>; 4]>;
+/// Event, filter, owner, key.
+type Line = [String; 4];
 
-fn string(value: &Value) -> String {
-    value.as_str().unwrap_or_default().to_owned()
-}
+/// What the query answers of a line, in its order.
+const COLUMNS: [&str; 6] =
+    ["value", "rate_per_s", "known_s", "peak_per_s", "confidence", "confidence_min"];
 
-fn reported(recording: &Path) -> Sums {
-    let text = run_ok(["report".as_ref(), recording.as_os_str(), "--json".as_ref()]);
-    let line = |line: &str| {
-        let line: Value = serde_json::from_str(line).unwrap();
-        let key = ["event", "owner", "key"].map(|key| string(&line[key])).into();
-        let known_s = line["known_ns"].as_f64().map(|ns| ns / 1e9);
-        let number = |key: &str| line[key].as_f64();
-        (key, [number("value"), number("rate_per_s"), known_s, number("confidence")])
-    };
-    text.lines().map(line).collect()
-}
+type Numbers = [Option<f64>; COLUMNS.len()];
 
-fn asked(recording: &Path) -> Sums {
+/// Numbers of a view's line, in the order of [`COLUMNS`]; not a number: the view does not say it.
+type Found = BTreeMap<Line, [Option<f64>; COLUMNS.len()]>;
+
+/// What a view does not say.
+const UNSAID: Option<f64> = Some(f64::NAN);
+
+/// Owner and name of a line of `--by cgroup`.
+const CGROUPS: &str = "coalesce(cgroup, owner) AS cgroup";
+
+/// All owners together.
+const NOBODY: &str = "'' AS owner, '' AS cgroup";
+
+/// Rows that are called by their link and direction; both together where only that has a peak.
+const LINKS: &str =
+    "SELECT * EXCLUDE (event, filter, link, direction), link AS event, direction AS filter
+    FROM (SELECT f.*, l.link, unnest(CASE WHEN l.peak_direction = 'both' THEN [l.direction, 'both']
+                                          ELSE [l.direction] END) AS direction
+          FROM 'FABRIC' f JOIN 'LINKS' l USING (counter))";
+
+/// The answers of the document's query over `rows`.
+fn asked(run: &Path, rows: &str) -> Found {
     let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/tables.md");
     let document = fs::read_to_string(document).unwrap();
     let (_, sql) = document.split_once("<!-- sums -->\n```sql\n").unwrap();
     let (sql, _) = sql.split_once("```").unwrap();
-    let sql = sql.replace("run.parquet", recording.join("fabric.parquet").to_str().unwrap());
+    let file = |name: &str| run.join(name).to_str().unwrap().to_owned();
+    let sql = sql
+        .replace("'run.parquet'", &format!("({rows})"))
+        .replace("FABRIC", &file("fabric.parquet"))
+        .replace("LINKS", &file("links.parquet"));
     let answer = readers(&python(), &["ask".as_ref(), sql.as_ref()]);
     let line = |line: &Value| {
-        let event = match (string(&line[0]), string(&line[1])) {
-            (event, filter) if filter.is_empty() => event,
-            (event, filter) => format!("{event}[{filter}]"),
-        };
-        let owner = string(&line[3]);
-        let key = line[4].as_str().map_or_else(|| owner.clone(), str::to_owned);
-        ((event, owner, key), [5, 6, 7, 8].map(|place| line[place].as_f64()))
+        let names = [0, 1, 3, 4].map(|place| line[place].as_str().unwrap_or_default().to_owned());
+        (names, [5, 6, 7, 8, 9, 10].map(|place| line[place].as_f64()))
     };
     answer.as_array().unwrap().iter().map(line).collect()
 }
 
-#[test]
-fn report_says_what_the_sql_of_the_document_says() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("run");
-    made::write(&path, made::USUAL);
-    let (ours, theirs) = (reported(&path), asked(&path));
-    assert_eq!(ours.keys().collect::<Vec<_>>(), theirs.keys().collect::<Vec<_>>());
-    // One counter is unknown for a part of the time.
-    let known_s: Vec<f64> = ours.values().filter_map(|line| line[2]).collect();
-    let most = known_s.iter().copied().fold(0.0, f64::max);
-    assert!(known_s.iter().any(|known_s| *known_s < 0.999 * most), "{known_s:?}");
-    for (key, ours) in &ours {
-        for (one, other) in ours.iter().zip(theirs[key]) {
-            let off = one
-                .zip(other)
-                .map_or(0.0, |(one, other)| (one - other).abs() / (1e-12 + other.abs()));
-            assert!(one.is_some() == other.is_some() && off < 1e-6, "{key:?}: {one:?} {other:?}");
+fn word(object: &Value, key: &str) -> String {
+    object[key].as_str().unwrap_or_default().to_owned()
+}
+
+fn seconds(ns: &Value) -> Option<f64> {
+    ns.as_f64().map(|ns| ns / 1e9)
+}
+
+fn lines(json: &str) -> impl Iterator<Item = Value> + '_ {
+    json.lines().map(|line| serde_json::from_str(line).unwrap())
+}
+
+fn reported(json: &str) -> Found {
+    let line = |line: Value| {
+        let number = |key: &str| line[key].as_f64();
+        let numbers = [
+            number("value"),
+            number("rate_per_s"),
+            seconds(&line["known_ns"]),
+            number("peak_per_s"),
+            number("confidence"),
+            number("confidence_min"),
+        ];
+        ([word(&line, "event"), String::new(), word(&line, "owner"), word(&line, "key")], numbers)
+    };
+    lines(json).map(line).collect()
+}
+
+fn linked(json: &str) -> Found {
+    let line = |line: Value| {
+        let number = |key: &str| line[key].as_f64();
+        let numbers = [
+            number("bytes"),
+            number("average_per_s"),
+            seconds(&line["known_ns"]),
+            number("highest_per_s"),
+            UNSAID,
+            UNSAID,
+        ];
+        ([word(&line, "link"), word(&line, "direction"), String::new(), String::new()], numbers)
+    };
+    lines(json).map(line).collect()
+}
+
+/// One side of a comparison, and whether lines are of tenants or of all.
+fn compared(json: &str, side: &str, of_tenants: bool) -> Found {
+    let line = |line: Value| {
+        let number = |key: &str| line[side][key].as_f64();
+        let numbers =
+            [number("total"), number("rate_per_s"), number("seconds"), UNSAID, UNSAID, UNSAID];
+        let names = ["link", "direction", "owner", "key"].map(|key| word(&line, key));
+        (line["key"].is_string() == of_tenants && line["link"].is_string())
+            .then_some((names, numbers))
+    };
+    lines(json).filter_map(line).collect()
+}
+
+/// The entries of a page's column, in which `[COUNT, NUMBER]` stands for several.
+fn column(column: &Value) -> Vec<Option<f64>> {
+    let of = |entry: &Value| match entry.as_array() {
+        Some(run) => vec![run[1].as_f64(); run[0].as_u64().unwrap() as usize],
+        None => vec![entry.as_f64()],
+    };
+    column.as_array().unwrap().iter().flat_map(of).collect()
+}
+
+/// Of each plot of a page: what it is of, and itself.
+fn plots(data: &Value) -> impl Iterator<Item = (String, String, &Value)> {
+    let plots = data["plots"].as_array().unwrap().iter();
+    plots.filter_map(|plot| {
+        let link = plot["link"].as_u64()?;
+        Some((word(&data["links"][link as usize], "name"), word(plot, "direction"), plot))
+    })
+}
+
+/// The mean of each step of each plot.
+fn means(data: &Value) -> Found {
+    let mut found = Found::new();
+    for (link, direction, plot) in plots(data) {
+        for (step, mean) in column(&plot["mean"]).into_iter().enumerate() {
+            let line = [format!("{link}@{step}"), direction.clone(), String::new(), String::new()];
+            let numbers = [UNSAID, mean, UNSAID, UNSAID, UNSAID, UNSAID];
+            found.insert(line, numbers);
         }
     }
+    found
+}
+
+/// The highest window that ends in each step of each plot.
+fn highest(data: &Value) -> Found {
+    let mut found = Found::new();
+    for (link, direction, plot) in plots(data) {
+        let means = column(&plot["mean"]);
+        for (step, (most, mean)) in column(&plot["max"]).into_iter().zip(means).enumerate() {
+            // The mean stands where a window that ends later has more of the step than any that ends in it.
+            if most > mean {
+                let line =
+                    [format!("{link}@{step}"), direction.clone(), String::new(), String::new()];
+                found.insert(line, [UNSAID, UNSAID, UNSAID, most, UNSAID, UNSAID]);
+            }
+        }
+    }
+    found
+}
+
+/// The lines of the table of a page.
+fn tabled(data: &Value) -> Found {
+    let mut found = Found::new();
+    for (link, direction, plot) in plots(data) {
+        for line in plot["lines"].as_array().unwrap() {
+            let number = |key: &str| line[key].as_f64();
+            let name = word(line, "name");
+            let key = name.strip_prefix('(').and_then(|name| name.strip_suffix(')'));
+            let owner = key.unwrap_or("task").to_owned();
+            let key = key.map_or_else(|| name.clone(), str::to_owned);
+            let numbers = [
+                number("value"),
+                UNSAID,
+                UNSAID,
+                number("peak"),
+                number("confidence"),
+                number("least"),
+            ];
+            found.insert([link.clone(), direction.clone(), owner, key], numbers);
+        }
+    }
+    found
+}
+
+/// Where a view and the query disagree, a line each.
+#[derive(Default)]
+struct Differences {
+    text: String,
+    compared: usize,
+}
+
+impl Differences {
+    /// `within`: how far two numbers may be apart, as part of them.
+    fn add(&mut self, view: &str, ours: &Found, theirs: &Found, within: f64) {
+        assert!(!ours.is_empty(), "{view} says nothing");
+        for (line, numbers) in ours {
+            let Some(expected) = theirs.get(line) else {
+                // A line may say that nothing is known of it; so does a query without it.
+                if numbers.iter().any(|number| number.is_some_and(|number| number > 0.0)) {
+                    writeln!(self.text, "{view}: {line:?} is not in SQL: {numbers:?}").unwrap();
+                }
+                continue;
+            };
+            self.line(view, line, numbers, expected, within);
+        }
+    }
+
+    fn line(&mut self, view: &str, line: &Line, ours: &Numbers, theirs: &Numbers, within: f64) {
+        for ((column, ours), theirs) in COLUMNS.iter().zip(ours).zip(theirs) {
+            if ours.is_some_and(f64::is_nan) {
+                continue;
+            }
+            self.compared += 1;
+            let is_same = match (ours, theirs) {
+                (Some(ours), Some(theirs)) => (ours - theirs).abs() <= within * theirs.abs() + 1e-9,
+                (ours, theirs) => ours.is_none() == theirs.is_none(),
+            };
+            if !is_same {
+                writeln!(self.text, "{view}: {line:?} {column}: {ours:?}, SQL: {theirs:?}")
+                    .unwrap();
+            }
+        }
+    }
+
+    /// All lines of the query are in the view as well.
+    fn all(&mut self, view: &str, ours: &Found, theirs: &Found, within: f64) {
+        self.add(view, ours, theirs, within);
+        for (line, numbers) in theirs {
+            if !ours.contains_key(line) && numbers[0].is_some_and(|value| value > 0.0) {
+                writeln!(self.text, "{view}: no line {line:?}").unwrap();
+            }
+        }
+    }
+
+    fn none(self, at_least: usize) {
+        assert!(self.text.is_empty(), "\n{}", self.text);
+        assert!(self.compared >= at_least, "only {} numbers were compared", self.compared);
+    }
+}
+
+/// `rows` with other columns for who they are of.
+fn by(rows: &str, who: &str) -> String {
+    format!("SELECT * REPLACE ({who}) FROM ({rows})")
+}
+
+const FABRIC: &str = "FROM 'FABRIC'";
+
+#[test]
+fn report_says_what_the_sql_of_the_document_says() {
+    let place = Place::new();
+    let run = place.path("run");
+    made::write(&run, UNEVEN);
+    let mut differences = Differences::default();
+    for (way, who) in [
+        ("cgroup", CGROUPS),
+        ("pid", "coalesce(comm || ' (' || pid || ')', comm, owner) AS cgroup"),
+        ("device", "CASE owner WHEN 'device' THEN coalesce(comm, owner) ELSE owner END AS cgroup"),
+        ("owner", "owner AS cgroup"),
+        ("pmu", "'' AS owner, pmu AS cgroup"),
+    ] {
+        let ours = reported(&place.run(["report", "run", "--json", "--by", way]).ok());
+        differences.all(way, &ours, &asked(&run, &by(FABRIC, who)), 1e-6);
+    }
+    // Each link is known for a time of its own.
+    let ours = linked(&place.run(["report", "run", "--links", "--json"]).ok());
+    let known: Vec<f64> = ours.values().filter_map(|numbers| numbers[2]).collect();
+    let most = known.iter().copied().fold(0.0, f64::max);
+    assert!(known.iter().filter(|known| **known < 0.97 * most).count() >= 4, "{known:?}");
+    differences.all("links", &ours, &asked(&run, &by(LINKS, NOBODY)), 1e-6);
+    differences.none(1000);
+}
+
+#[test]
+fn a_roll_up_has_the_sums_of_its_windows_and_of_all_of_them() {
+    let place = Place::new();
+    let run = place.path("run");
+    made::write(&run, UNEVEN);
+    place.run(["rollup", "run", "-o", "rolled", "-w", "3s"]).ok();
+    let mut differences = Differences::default();
+    // Which links a counter is on is not in a roll-up's files, but in its rows.
+    let ours = linked(&place.run(["report", "rolled", "--links", "--json"]).ok());
+    let mut theirs = asked(&run, &by(LINKS, NOBODY));
+    theirs.values_mut().for_each(|numbers| numbers[3] = UNSAID);
+    let longer: Found = ours
+        .into_iter()
+        .map(|(line, mut numbers)| {
+            // The highest of longer windows is another number.
+            numbers[3] = UNSAID;
+            (line, numbers)
+        })
+        .collect();
+    differences.all("links of the roll-up", &longer, &theirs, 1e-6);
+
+    let file = first_file(&place.path("rolled"));
+    let sql = format!(
+        "SELECT event || '@' || mono_ns // 3000000000, pmu, '', owner, coalesce(cgroup, owner), value,
+                value / known_ns * 1e9, known_ns / 1e9, NULL, confidence, NULL FROM '{}'",
+        file.to_str().unwrap()
+    );
+    let rows = readers(&python(), &["ask".as_ref(), sql.as_ref()]);
+    let row = |row: &Value| {
+        let names = [0, 1, 3, 4].map(|place| row[place].as_str().unwrap_or_default().to_owned());
+        let number = |place: usize| row[place].as_f64();
+        (names, [number(5), number(6), number(7), UNSAID, number(9), UNSAID])
+    };
+    let ours: Found = rows.as_array().unwrap().iter().map(row).collect();
+    let windows = "SELECT * REPLACE (event || '@' || (mono_ns + 2999999999) // 3000000000 AS event,
+                                    pmu AS filter, coalesce(cgroup, owner) AS cgroup) FROM 'FABRIC'";
+    // Confidences are in hundredths.
+    let theirs = asked(&run, windows);
+    let exact = |of: &Found| -> Found {
+        of.iter()
+            .map(|(line, n)| (line.clone(), [n[0], n[1], n[2], UNSAID, UNSAID, UNSAID]))
+            .collect()
+    };
+    let rounded = |of: &Found| -> Found {
+        let round = |n: Option<f64>| n.map(|n| (n * 100.0 + 1e-6).round());
+        of.iter()
+            .map(|(line, n)| (line.clone(), [UNSAID, UNSAID, UNSAID, UNSAID, round(n[4]), UNSAID]))
+            .collect()
+    };
+    differences.all("windows of the roll-up", &exact(&ours), &theirs, 1e-6);
+    differences.add("confidence of the roll-up", &rounded(&ours), &rounded(&theirs), 0.02);
+    differences.none(1000);
+}
+
+/// The first Parquet file below a directory.
+fn first_file(dir: &Path) -> std::path::PathBuf {
+    let mut entries: Vec<_> =
+        fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
+    entries.sort();
+    let found = entries.iter().find(|path| path.extension().is_some_and(|it| it == "parquet"));
+    found.cloned().unwrap_or_else(|| {
+        first_file(entries.iter().find(|path| path.is_dir()).expect("a Parquet file"))
+    })
+}
+
+#[test]
+fn a_page_has_the_sums_of_its_steps() {
+    let place = Place::new();
+    let run = place.path("run");
+    made::write(&run, Size { windows: 4500, links: 2, small: 3, ..UNEVEN });
+    place.run(["report", "run", "--html", "run.html"]).ok();
+    let data = page::data(&fs::read_to_string(place.path("run.html")).unwrap());
+    let bucket_ns = (data["time"]["bucket"].as_f64().unwrap() * 1e9).round() as i64;
+    assert!(bucket_ns > UNEVEN.window_ns, "{bucket_ns}");
+    let mut differences = Differences::default();
+    // Numbers have four digits.
+    let within = 1e-3;
+    let begin = made::BEGIN;
+    let steps = format!(
+        "SELECT * EXCLUDE (step) REPLACE (
+             event || '@' || step AS event, {NOBODY},
+             least(mono_ns, {begin} + (step + 1) * {bucket_ns}) AS mono_ns,
+             least(mono_ns, {begin} + (step + 1) * {bucket_ns})
+                 - greatest(mono_ns - window_ns, {begin} + step * {bucket_ns}) AS window_ns,
+             value * (least(mono_ns, {begin} + (step + 1) * {bucket_ns})
+                 - greatest(mono_ns - window_ns, {begin} + step * {bucket_ns})) / window_ns AS value)
+         FROM (SELECT *, unnest(range((mono_ns - window_ns - {begin}) // {bucket_ns},
+                                      (mono_ns - 1 - {begin}) // {bucket_ns} + 1)) AS step
+               FROM ({LINKS}))"
+    );
+    differences.add("steps of the page", &means(&data), &asked(&run, &steps), within);
+    let ends = format!(
+        "SELECT * REPLACE (event || '@' || (mono_ns - 1 - {begin}) // {bucket_ns} AS event, {NOBODY})
+         FROM ({LINKS})"
+    );
+    differences.add("highest of the page", &highest(&data), &asked(&run, &ends), within);
+    differences.add("table of the page", &tabled(&data), &asked(&run, &by(LINKS, CGROUPS)), within);
+    differences.none(5000);
+}
+
+#[test]
+fn a_comparison_has_the_sums_of_both_sides() {
+    let place = Place::new();
+    let (before, after) = (place.path("before"), place.path("after"));
+    made::write(&before, UNEVEN);
+    made::write(&after, Size { windows: 700, ..UNEVEN });
+    let json = place.run(["diff", "before", "after", "--json"]).ok();
+    let mut differences = Differences::default();
+    for (side, run) in [("before", &before), ("after", &after)] {
+        let all = asked(run, &by(LINKS, NOBODY));
+        differences.add(side, &compared(&json, side, false), &all, 1e-6);
+        let each = asked(run, &by(LINKS, CGROUPS));
+        differences.add(side, &compared(&json, side, true), &each, 1e-6);
+    }
+    differences.none(200);
 }

@@ -15,7 +15,7 @@ use uncore_trace::schema::{SCHEMA_VERSION, cpus, fabric, links, loss, marks, met
 use uncore_trace::tables::writer::{Create, Target, Writer};
 
 /// Begin of the recording, `CLOCK_MONOTONIC` ns.
-const BEGIN: i64 = 5_000_000_000;
+pub(crate) const BEGIN: i64 = 5_000_000_000;
 /// Wall time at monotonic 0, ns: the recording begins 2026-11-23T09:00:00Z.
 const WALL: i64 = 1_795_424_400_000_000_000 - BEGIN;
 
@@ -28,13 +28,24 @@ pub(crate) struct Size {
     pub links: usize,
     /// Number of tenants with little traffic, beside those of [`TENANTS`].
     pub small: usize,
+    /// Whether counters go and come back, are late, and are not all known at once.
+    pub uneven: bool,
     /// Host name.
     pub host: &'static str,
 }
 
 /// 20 s of all links.
-pub(crate) const USUAL: Size =
-    Size { windows: 1000, window_ns: 20_000_000, links: LINKS, small: 40, host: "made-up" };
+pub(crate) const USUAL: Size = Size {
+    windows: 1000,
+    window_ns: 20_000_000,
+    links: LINKS,
+    small: 40,
+    uneven: false,
+    host: "made-up",
+};
+
+/// The same, with all that makes sums hard.
+pub(crate) const UNEVEN: Size = Size { uneven: true, ..USUAL };
 
 /// All there are.
 pub(crate) const LINKS: usize = 4;
@@ -189,6 +200,39 @@ pub(crate) fn write(path: &Path, size: Size) {
     writer.finish(&pairs).unwrap();
 }
 
+/// What makes a window of a counter unlike the others.
+#[derive(Clone, Copy)]
+struct Uneven {
+    is_absent: bool,
+    is_unread: bool,
+    /// How many it is of: those before were not read.
+    windows: i64,
+    running: f32,
+}
+
+impl Default for Uneven {
+    fn default() -> Self {
+        Self { is_absent: false, is_unread: false, windows: 1, running: 1.0 }
+    }
+}
+
+impl Uneven {
+    /// `part` of the recording is over.
+    fn of(window: i64, part: f64, (link, way): (usize, usize)) -> Self {
+        match (link, way) {
+            // The reader CPU of the last link was offline.
+            (3, _) if (0.4..0.55).contains(&part) => Self { is_absent: true, ..Self::default() },
+            // Each 17th reading is missing.
+            (0, 0) if window % 17 == 5 => Self { is_absent: true, ..Self::default() },
+            (0, 0) if window % 17 == 6 => Self { windows: 2, ..Self::default() },
+            // Counters in turns: one of the two is not on in each 11th window.
+            (1, 0) if window % 11 == 0 => Self { is_unread: true, ..Self::default() },
+            (1, _) if window % 3 == 0 => Self { running: 0.5, ..Self::default() },
+            _ => Self::default(),
+        }
+    }
+}
+
 fn write_fabric(writer: &mut Writer, plan: &Plan, size: Size) {
     let smalls: Vec<String> =
         (0..size.small).map(|n| format!("/batch.slice/job-{n:03}.scope")).collect();
@@ -205,6 +249,12 @@ fn write_fabric(writer: &mut Writer, plan: &Plan, size: Size) {
             let (link, per) = if link < size.links { (link, 1e9) } else { (0, 1e9 / 64.0) };
             // A second of the second link is unknown, and a late reading makes a long window.
             let is_gap = link == 1 && (0.2..0.25).contains(&(at / length));
+            let uneven = size.uneven.then(|| Uneven::of(window, at / length, (link, way)));
+            let Uneven { is_absent, is_unread, windows, running } = uneven.unwrap_or_default();
+            if is_absent {
+                continue;
+            }
+            let (is_gap, seconds) = (is_gap || is_unread, seconds * windows as f64);
             let mut parts: Vec<(usize, f64)> = Vec::new();
             for (tenant, (.., of)) in TENANTS.iter().enumerate() {
                 let part = of[link][way] * load(tenant, at, length, window) * per * seconds;
@@ -218,7 +268,7 @@ fn write_fabric(writer: &mut Writer, plan: &Plan, size: Size) {
             let base = fabric::Row {
                 ts: WALL + mono_ns,
                 mono_ns,
-                window_ns: size.window_ns,
+                window_ns: size.window_ns * windows,
                 host: size.host,
                 boot_id: "3f4e5d6c",
                 counter: counter.id as i32,
@@ -228,7 +278,7 @@ fn write_fabric(writer: &mut Writer, plan: &Plan, size: Size) {
                 event: &counter.event,
                 unit: &counter.unit,
                 owner: "unattributed",
-                running: 1.0,
+                running,
                 method: "regression",
                 ..fabric::Row::default()
             };
@@ -247,7 +297,8 @@ fn write_fabric(writer: &mut Writer, plan: &Plan, size: Size) {
                     cgroup_id: (!cgroup.is_empty()).then_some(pid as u64),
                     cgroup: (!cgroup.is_empty()).then_some(cgroup),
                     value: Some(value),
-                    confidence: Some(confidence),
+                    // Of a part nothing may be claimed.
+                    confidence: Some(confidence).filter(|_| !size.uneven || window % 5 > 0),
                     ..known
                 });
             }

@@ -361,7 +361,7 @@ def given(step, check):
 def confident(step, check):
     for cgroup in check["cgroups"]:
         (found,) = step.rows(
-            """SELECT avg(confidence) FROM fabric
+            """SELECT sum(confidence * value) / sum(value) FROM fabric
                WHERE event = ? AND cgroup = ? AND owner = 'task' AND confidence IS NOT NULL
                AND mono_ns > (SELECT min(mono_ns) FROM fabric) + ? * 1000000""",
             check["event"],

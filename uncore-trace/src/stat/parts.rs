@@ -61,7 +61,7 @@ impl<'a> Parts<'a> {
         let opened = line.members.iter().filter(|id| !self.unopened.contains(id));
         let of: Vec<&Sums> = opened.filter_map(|&id| self.of(id)).collect();
         let sum = |time: fn(&Sums) -> f64| of.iter().map(|sums| time(sums)).sum::<f64>();
-        let (enabled, running) = (sum(|sums| sums.enabled_ns), sum(|sums| sums.running_ns));
+        let (enabled, running) = (sum(Sums::enabled_ns), sum(|sums| sums.running_ns));
         let total = sum(Sums::whole);
         let counted = of.iter().any(|sums| sums.counted);
         let row = |name: &str| {
@@ -144,7 +144,7 @@ fn named_part(name: &str, cell: Cell) -> Part {
         cgroup: name.to_owned(),
         share: None,
         method: cell.methods.into_iter().collect::<Vec<_>>().join("+"),
-        confidence: cell.confidence,
+        confidence: cell.sure.mean(),
     }
 }
 
@@ -217,7 +217,8 @@ mod tests {
         let show = |row: &Row| {
             let part = row.part.as_ref().unwrap();
             let value = row.value.number().map_or_else(|| "-".to_owned(), |it| it.to_string());
-            format!("{} {value} {:?} {}", part.cgroup, part.confidence, part.method)
+            let confidence = part.confidence.map(|sure| (sure * 100.0).round() / 100.0);
+            format!("{} {value} {confidence:?} {}", part.cgroup, part.method)
         };
         rows.iter().map(show).collect()
     }
@@ -245,13 +246,13 @@ mod tests {
         assert_eq!(
             shown(&rows),
             [
-                "/a 7 Some(0.25) residency",
+                "/a 7 Some(0.43) residency",
                 "/a/b 4 Some(0.5) residency",
                 "/c 0 None ",
                 "(other) 56 Some(0.5) residency",
                 "(idle) 64 Some(0.5) residency",
                 "(irq) 384 Some(0.5) residency",
-                "(all) 511 Some(0.25) residency"
+                "(all) 511 Some(0.5) residency"
             ]
         );
         let share = |row: &Row| row.part.as_ref().unwrap().share;

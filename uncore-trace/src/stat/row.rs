@@ -79,8 +79,8 @@ pub struct Part {
     pub share: Option<f64>,
     /// Method of the part; empty if there is none.
     pub method: String,
-    /// The lowest confidence of the summed shares, 0 to 1.
-    pub confidence: Option<f32>,
+    /// Mean confidence of the summed shares, weighted by value, 0 to 1.
+    pub confidence: Option<f64>,
 }
 
 /// Fields that only rows of counters have.

@@ -9,8 +9,9 @@
 use std::collections::{BTreeSet, HashMap};
 
 use anyhow::Result;
-use arrow::array::{Array as _, RecordBatch};
+use arrow::array::RecordBatch;
 
+use super::sums::{Confidence, Time, Window};
 use crate::schema::columns::{f32s, f64s, get, i32s, i64s, words};
 use crate::schema::owner;
 
@@ -45,8 +46,8 @@ pub struct Cell {
     pub value: f64,
     /// The methods of its shares.
     pub methods: BTreeSet<String>,
-    /// The lowest confidence of its shares; `None` if none has one.
-    pub confidence: Option<f32>,
+    /// The confidence of its shares.
+    pub sure: Confidence,
 }
 
 impl Cell {
@@ -54,10 +55,7 @@ impl Cell {
     pub fn add(&mut self, other: &Self) {
         self.value += other.value;
         self.methods.extend(other.methods.iter().cloned());
-        self.confidence = match (self.confidence, other.confidence) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        };
+        self.sure.join(&other.sure);
     }
 }
 
@@ -69,12 +67,9 @@ pub struct Sums {
     all: Cell,
     /// Whether any window has a count.
     pub counted: bool,
-    /// Length of the windows with a value, ns.
-    counted_ns: f64,
+    time: Time,
     /// Time that the counter ran, ns.
     pub running_ns: f64,
-    /// Length of all windows, ns.
-    pub enabled_ns: f64,
 }
 
 impl Sums {
@@ -83,11 +78,17 @@ impl Sums {
     pub fn cell(&self, part: &str) -> Cell {
         let cell = if part == ALL { Some(&self.all) } else { self.cells.get(part) };
         let cell = cell.cloned().unwrap_or_default();
-        Cell { value: cell.value * self.factor(), ..cell }
+        let factor = self.factor();
+        Cell { value: cell.value * factor, sure: cell.sure.scaled(factor), ..cell }
+    }
+
+    /// Length of all windows, ns.
+    pub fn enabled_ns(&self) -> f64 {
+        self.time.whole().all_ns
     }
 
     fn factor(&self) -> f64 {
-        if self.counted_ns > 0.0 { self.enabled_ns / self.counted_ns } else { 1.0 }
+        self.time.whole().part().filter(|part| *part > 0.0).map_or(1.0, f64::recip)
     }
 
     /// The total of all parts.
@@ -100,8 +101,6 @@ impl Sums {
 #[derive(Debug)]
 pub struct ByCgroup<'a> {
     named: &'a [String],
-    /// For each counter, the end of the window that was last added to its times.
-    seen: Vec<Option<i64>>,
     /// By counter.
     sums: Vec<Sums>,
 }
@@ -109,7 +108,7 @@ pub struct ByCgroup<'a> {
 impl<'a> ByCgroup<'a> {
     /// No rows yet, for this number of counters and the cgroups `named`.
     pub fn new(named: &'a [String], counters: usize) -> Self {
-        Self { named, seen: vec![None; counters], sums: vec![Sums::default(); counters] }
+        Self { named, sums: vec![Sums::default(); counters] }
     }
 
     /// The named cgroups.
@@ -145,25 +144,25 @@ impl<'a> ByCgroup<'a> {
         let (value, method) = (f64s(batch, "value")?, words(batch, "method")?);
         let confidence = f32s(batch, "confidence")?;
         for row in rows {
-            let id = counter.value(row) as usize;
-            let Some((sums, seen)) = self.sums.get_mut(id).zip(self.seen.get_mut(id)) else {
+            let id = counter.value(row);
+            let Some(sums) = usize::try_from(id).ok().and_then(|id| self.sums.get_mut(id)) else {
                 continue;
             };
-            if seen.replace(end.value(row)) != Some(end.value(row)) {
-                let length = length.value(row) as f64;
-                sums.enabled_ns += length;
-                sums.running_ns += length * f64::from(running.value(row));
-                if value.is_valid(row) {
-                    sums.counted_ns += length;
-                }
+            let length_ns = length.value(row);
+            let value = get(value, row);
+            let known_ns = if value.is_some() { length_ns.max(1) } else { 0 };
+            let window = Window::new(end.value(row), length_ns, known_ns);
+            if sums.time.add(id, window, &()) {
+                sums.running_ns += window.length_ns() as f64 * f64::from(running.value(row));
             }
-            let Some(value) = get(value, row) else { continue };
+            let Some(value) = value else { continue };
             sums.counted = true;
             if value == 0.0 {
                 continue;
             }
             let methods = method.get(row).map(str::to_owned).into_iter().collect();
-            let cell = Cell { value, methods, confidence: get(confidence, row) };
+            let mut cell = Cell { value, methods, sure: Confidence::default() };
+            cell.sure.add(value, get(confidence, row));
             sums.all.add(&cell);
             for part in parts(self.named, owner.get(row).unwrap_or_default(), cgroup.get(row)) {
                 sums.cells.entry(part.to_owned()).or_default().add(&cell);

@@ -31,7 +31,8 @@ pub(super) fn queries(recording: &Recording, path: &str, event: Option<&str>) ->
     add(
         "Who had how much of each event, and how sure is it?",
         format!(
-            "SELECT event, unit, owner, cgroup, sum(value) AS value, sum(confidence * value) / sum(value) AS confidence\n\
+            "SELECT event, unit, owner, cgroup, sum(value) AS value,\n\
+             \x20      sum(confidence * value) / sum(value) FILTER (WHERE confidence IS NOT NULL) AS confidence\n\
              FROM {fabric}\n\
              WHERE value > 0\n\
              GROUP BY ALL ORDER BY event, value DESC;"

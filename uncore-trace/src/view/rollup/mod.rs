@@ -22,9 +22,10 @@ use std::collections::{BTreeMap, HashMap};
 use anyhow::Result;
 use arrow::array::{Int16Array, RecordBatch, TimestampMicrosecondArray};
 
-use self::window::{Line, Window};
+use self::window::{Counted, Line, Open};
 use super::interval::Claim;
 use super::links::{Links, limit};
+use super::sums::Window;
 use crate::clock::Snapshot;
 use crate::schema::columns::{self, get};
 use crate::schema::link::Direction;
@@ -111,7 +112,7 @@ pub struct Summer {
     things: Vec<Counter>,
     /// Index in `things`, by counter id.
     counters: HashMap<i32, usize>,
-    open: BTreeMap<i64, Window>,
+    open: BTreeMap<i64, Open>,
     newest_ns: i64,
     /// The window of `fabric` that was last counted, for each source and counter.
     counted: HashMap<(u32, i32), i64>,
@@ -195,7 +196,9 @@ impl Summer {
             let value = get(values, row);
             let total = get(totals, row);
             if self.counted.insert((source, counter), end_ns) != Some(end_ns) {
-                window.count(thing, counter, length_ns, total, running.value(row));
+                let known_ns = if total.is_some() { length_ns.max(1) } else { 0 };
+                let of = Window::new(end_ns, length_ns, known_ns);
+                window.count(thing, counter, of, total, running.value(row));
             }
             let quick = (
                 close_ns,
@@ -261,21 +264,30 @@ impl Summer {
             Label::Clock(now) => now.wall(end_ns) / 1000,
         };
         let mut rows = rollup::Builder::default();
-        for line in window.into_lines(self.form.owners) {
-            self.append(&mut rows, end_ns, ts_us, &line);
+        let (lines, counted) = window.into_lines(self.form.owners);
+        for line in lines {
+            if let Some(counted) = counted.get(&line.thing) {
+                self.append(&mut rows, (end_ns, ts_us), &line, counted);
+            }
         }
         Some(Rows { end: (ts_us, end_ns), batch: rows.finish() })
     }
 
-    fn append(&self, rows: &mut rollup::Builder, end_ns: i64, ts_us: i64, line: &Line) {
+    fn append(
+        &self,
+        rows: &mut rollup::Builder,
+        (end_ns, ts_us): (i64, i64),
+        line: &Line,
+        sum: &Counted,
+    ) {
         let Some(counter) = self.things.get(line.thing) else { return };
         let Origin { host, boot_id, cluster } = &self.origin;
-        let shown = line.shown();
+        let shown = line.shown(sum);
         rows.append(&rollup::Row {
             ts: ts_us.saturating_mul(1000),
             mono_ns: end_ns,
             window_ns: self.form.window_ns,
-            known_ns: line.counted.known_ns,
+            known_ns: sum.known_ns(),
             host,
             boot_id,
             cluster: cluster.as_deref(),
@@ -298,8 +310,8 @@ impl Summer {
             value: shown.map(|it| it.value),
             low: shown.map(|it| it.low),
             high: shown.map(|it| it.high),
-            total: shown.map(|_| line.counted.total),
-            running: line.counted.running(),
+            total: shown.map(|_| sum.total),
+            running: sum.running(),
             method: &line.method,
             confidence: shown.and_then(|it| it.confidence),
         });

@@ -4,7 +4,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::super::interval::Claim;
-use super::super::sums::Share;
+use super::super::sums::{Share, Time, Window};
 use super::{MOST_LINES, Owner};
 use crate::schema::owner::{OTHER_TASKS, TASK};
 
@@ -12,36 +12,26 @@ use crate::schema::owner::{OTHER_TASKS, TASK};
 /// take 2 bytes in a file instead of 8.
 const INTERVAL_BITS: u32 = 10;
 
-/// Total and times of a counter in a window.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+/// Total and times of the counters of one thing in a window.
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Counted {
     /// Sum of the totals, in the unit of the counter.
     pub total: f64,
-    /// Time of the windows with a total, ns; the mean over several counters.
-    pub known_ns: i64,
-    /// Sum of `running` x length of the windows, ns.
-    ran: f64,
-    /// Length of all windows, ns.
-    all_ns: i64,
+    time: Time,
+    /// Sum of `running` x length of a window, and sum of these lengths, ns.
+    running: (f64, f64),
 }
 
 impl Counted {
-    /// Sums several CPUs' counters of one event.
-    fn all(of: &BTreeMap<i32, Self>) -> Self {
-        let mut sum = Self::default();
-        for its in of.values() {
-            sum.total += its.total;
-            sum.known_ns += its.known_ns;
-            sum.ran += its.ran;
-            sum.all_ns += its.all_ns;
-        }
-        sum.known_ns /= i64::try_from(of.len()).unwrap_or(i64::MAX).max(1);
-        sum
+    /// Known time, ns ([`super::super::sums::Time`]).
+    pub(super) fn known_ns(&self) -> i64 {
+        self.time.whole().known_ns().round() as i64
     }
 
-    /// Mean of `running`.
+    /// Mean of `running`, weighted by the length of the windows.
     pub(super) fn running(&self) -> f32 {
-        if self.all_ns > 0 { (self.ran / self.all_ns as f64) as f32 } else { 0.0 }
+        let (ran, all) = self.running;
+        if all > 0.0 { (ran / all) as f32 } else { 0.0 }
     }
 }
 
@@ -60,22 +50,20 @@ pub(super) struct Line {
     pub thing: usize,
     pub owner: Owner,
     pub method: String,
-    /// Total and times of the counter; set when the window is closed.
-    pub counted: Counted,
     sum: Share,
 }
 
 impl Line {
     fn new(thing: usize, owner: Owner, method: String) -> Self {
-        Self { thing, owner, method, counted: Counted::default(), sum: Share::default() }
+        Self { thing, owner, method, sum: Share::default() }
     }
 
-    /// The values of its row; `None` if the counter had no value in the whole window.
-    pub(super) fn shown(&self) -> Option<Shown> {
-        if self.counted.known_ns == 0 {
+    /// The values of its row; `None` if its counters had no value in the whole window.
+    pub(super) fn shown(&self, counted: &Counted) -> Option<Shown> {
+        if counted.known_ns() == 0 {
             return None;
         }
-        let (value, total) = (self.sum.value, self.counted.total);
+        let (value, total) = (self.sum.value, counted.total);
         let interval = self.sum.reach(total);
         Some(Shown {
             value,
@@ -100,15 +88,15 @@ fn coarse_up(value: f64) -> f64 {
 
 /// An open window of the roll-up: its lines, and the totals of its counters.
 #[derive(Debug, Default)]
-pub(super) struct Window {
+pub(super) struct Open {
     lines: Vec<Line>,
     index: HashMap<(usize, Owner, String), usize>,
-    counted: HashMap<usize, BTreeMap<i32, Counted>>,
+    counted: HashMap<usize, Counted>,
     /// Both clocks at the end of the newest window of `fabric`: ns, us.
     label: Option<(i64, i64)>,
 }
 
-impl Window {
+impl Open {
     /// Notes the end of a window of `fabric` on both clocks.
     pub(super) fn label(&mut self, mono_ns: i64, ts_us: i64) {
         if self.label.is_none_or(|(newest, _)| newest < mono_ns) {
@@ -126,17 +114,16 @@ impl Window {
         &mut self,
         thing: usize,
         counter: i32,
-        length_ns: i64,
+        window: Window,
         total: Option<f64>,
         running: f32,
     ) {
-        let its = self.counted.entry(thing).or_default().entry(counter).or_default();
-        its.ran += f64::from(running) * length_ns as f64;
-        its.all_ns += length_ns;
-        if let Some(total) = total {
-            its.total += total;
-            its.known_ns += length_ns;
-        }
+        let its = self.counted.entry(thing).or_default();
+        its.time.add(counter, window, &());
+        let length = window.length_ns() as f64;
+        its.running.0 += f64::from(running) * length;
+        its.running.1 += length;
+        its.total += total.unwrap_or(0.0);
     }
 
     /// Index of an owner's line, and whether it is the sum of owners for which there is no room.
@@ -167,8 +154,8 @@ impl Window {
     }
 
     /// Its lines, with at most `owners` cgroups of each counter: the largest. The others are summed
-    /// in one line for each method.
-    pub(super) fn into_lines(self, owners: usize) -> Vec<Line> {
+    /// in one line for each method. Also returns the totals of the counters.
+    pub(super) fn into_lines(self, owners: usize) -> (Vec<Line>, HashMap<usize, Counted>) {
         let Self { mut lines, counted, .. } = self;
         // By counter, tasks first, the largest first.
         lines.sort_by(|a, b| {
@@ -178,11 +165,8 @@ impl Window {
         });
         let mut kept: Vec<Line> = Vec::with_capacity(lines.len());
         let mut others: BTreeMap<(usize, String), Line> = BTreeMap::new();
-        let counted: HashMap<usize, Counted> =
-            counted.iter().map(|(thing, of)| (*thing, Counted::all(of))).collect();
         let mut seen: (usize, HashSet<Owner>) = (usize::MAX, HashSet::new());
         for mut line in lines {
-            line.counted = counted.get(&line.thing).copied().unwrap_or_default();
             if seen.0 != line.thing {
                 seen = (line.thing, HashSet::new());
             }
@@ -204,6 +188,6 @@ impl Window {
             }
         }
         kept.extend(others.into_values());
-        kept
+        (kept, counted)
     }
 }

@@ -43,6 +43,12 @@ impl Confidence {
         self.plain += other.plain;
     }
 
+    /// The confidence of the same rows with each value multiplied by `factor`.
+    #[must_use]
+    pub fn scaled(self, factor: f64) -> Self {
+        Self { by_value: (self.by_value.0 * factor, self.by_value.1 * factor), ..self }
+    }
+
     /// The confidence of the sum; `None` without any.
     pub fn mean(&self) -> Option<f64> {
         if self.by_value.1 > 0.0 {

@@ -67,7 +67,7 @@ pub struct Lengths {
     /// Time in at least one window, ns.
     pub covered_ns: f64,
     /// Length of all windows, summed over the counters, ns.
-    all_ns: f64,
+    pub all_ns: f64,
     /// Length of the windows with a value, summed over the counters, ns.
     with_value_ns: f64,
 }
