@@ -28,7 +28,7 @@ pub(crate) struct Size {
     pub links: usize,
     /// Number of tenants with little traffic, beside those of [`TENANTS`].
     pub small: usize,
-    /// Whether counters go and come back, are late, and are not all known at once.
+    /// Whether counters disappear and return, are read late, and are unknown at different times.
     pub uneven: bool,
     /// Host name.
     pub host: &'static str,
@@ -44,10 +44,10 @@ pub(crate) const USUAL: Size = Size {
     host: "made-up",
 };
 
-/// The same, with all that makes sums hard.
+/// The same, with all special cases of sums.
 pub(crate) const UNEVEN: Size = Size { uneven: true, ..USUAL };
 
-/// All there are.
+/// The highest number of links.
 pub(crate) const LINKS: usize = 4;
 
 /// Name, kind, subsystem, devices, and the peaks of in, out and both, GB/s.
@@ -200,12 +200,12 @@ pub(crate) fn write(path: &Path, size: Size) {
     writer.finish(&pairs).unwrap();
 }
 
-/// What makes a window of a counter unlike the others.
+/// How a window of a counter differs from the others.
 #[derive(Clone, Copy)]
 struct Uneven {
     is_absent: bool,
     is_unread: bool,
-    /// How many it is of: those before were not read.
+    /// Number of windows it covers: the previous ones were not read.
     windows: i64,
     running: f32,
 }
@@ -217,7 +217,7 @@ impl Default for Uneven {
 }
 
 impl Uneven {
-    /// `part` of the recording is over.
+    /// `part`: elapsed fraction of the recording.
     fn of(window: i64, part: f64, (link, way): (usize, usize)) -> Self {
         match (link, way) {
             // The reader CPU of the last link was offline.
@@ -225,7 +225,7 @@ impl Uneven {
             // Each 17th reading is missing.
             (0, 0) if window % 17 == 5 => Self { is_absent: true, ..Self::default() },
             (0, 0) if window % 17 == 6 => Self { windows: 2, ..Self::default() },
-            // Counters in turns: one of the two is not on in each 11th window.
+            // Multiplexed: one of the two counters is not on in each 11th window.
             (1, 0) if window % 11 == 0 => Self { is_unread: true, ..Self::default() },
             (1, _) if window % 3 == 0 => Self { running: 0.5, ..Self::default() },
             _ => Self::default(),
@@ -297,7 +297,7 @@ fn write_fabric(writer: &mut Writer, plan: &Plan, size: Size) {
                     cgroup_id: (!cgroup.is_empty()).then_some(pid as u64),
                     cgroup: (!cgroup.is_empty()).then_some(cgroup),
                     value: Some(value),
-                    // Of a part nothing may be claimed.
+                    // Some shares have no confidence.
                     confidence: Some(confidence).filter(|_| !size.uneven || window % 5 > 0),
                     ..known
                 });
